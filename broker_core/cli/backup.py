@@ -17,7 +17,8 @@ from ..copy.contents import Contents
 from ..copy.marker import Marker
 from ..copy.pictures import PictureGone
 from ..copy.readonly import ReadOnlyDirectory
-from ..copy.stores import Store, StoreError, open_store
+from ..copy.stores import Store, StoreError
+from ..copy.urls import open_store
 from ..journal.disk import Buffer
 from ..journal.segments import HEADER_BYTES
 from . import show

@@ -6,7 +6,8 @@ uploads           a whole directory into the store: the beginning of a copy, a b
 chain             `Chain`: one attempt to claim the copy, to add a chunk, to delete what is not needed
 chunks            the format of a chunk
 contents          `Contents`: which bytes of which object are which file; pure
-stores, buckets   what is asked of a store; a directory as a store; S3, Google Cloud Storage and Azure
+stores, urls      what is asked of a store; which one a URL names
+folders, buckets  a folder as a store; S3, Google Cloud Storage and Azure
 marker            which copies this directory has written
 restoring         a data directory from a copy
 checking          reads all of a data directory, and says what is damaged

@@ -33,7 +33,7 @@ class BucketStore:
                 f"{url} is no URL of a store; begin with {'://, '.join(KINDS[:-1])}://, file:// or a folder's path"
             )
         try:
-            import obstore
+            import obstore  # late: a folder as a store needs none
         except ImportError:
             raise InvalidRequest(f"{url} needs the package obstore: pip install 'penstock[broker]'") from None
         self.url = url

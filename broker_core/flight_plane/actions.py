@@ -36,7 +36,7 @@ class Actions:
         self._permissions = permissions
         self._actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
-            "broker.status": lambda f: status_of(self._service),
+            "broker.status": lambda f: status_of(service.journal, service.copier),
             "queue.declare": self._declare,
             "queue.delete": self._delete,
             "queue.list": lambda f: {"queues": self._service.submit(c.Stat())},

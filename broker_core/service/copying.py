@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..copy.copier import Copier
-from ..copy.stores import Store, open_store
+from ..copy.stores import Store
+from ..copy.urls import open_store
 from ..journal import Disk, Journal
 from ..settings.keys import Settings
-
-if TYPE_CHECKING:
-    from .broker import BrokerService
 
 
 def begin(settings: Settings, journal: Journal, disk: Disk, store: Store | None) -> Copier | None:
@@ -41,14 +39,13 @@ def close(journal: Journal, copier: Copier | None) -> None:
         journal.close()
 
 
-def status_of(service: BrokerService) -> dict[str, Any]:
+def status_of(journal: Journal, copier: Copier | None) -> dict[str, Any]:
     """Return id and log of the broker, and how far its copy is; `copy` is None where there is none."""
-    journal = service.journal
     segments = journal.segments()
     return {
-        "broker": service.broker_id,
+        "broker": journal.broker_id,
         "end": journal.end,
         "journalBytes": sum(segment.bytes for segment in segments),
         "freeBytes": journal.free_bytes(),
-        "copy": None if service.copier is None else service.copier.status(),
+        "copy": None if copier is None else copier.status(),
     }

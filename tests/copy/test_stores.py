@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from penstock.broker_core.copy.buckets import BucketStore
-from penstock.broker_core.copy.stores import DirectoryStore, NoSuchObject, Store, StoreError, open_store
+from penstock.broker_core.copy.folders import DirectoryStore
+from penstock.broker_core.copy.stores import NoSuchObject, Store, StoreError
+from penstock.broker_core.copy.urls import open_store
 from penstock.broker_core.errors import InvalidRequest
 
 from .s3 import BUCKET, Proxy, S3Server, environment
