@@ -41,7 +41,6 @@ def _serve(commands: Commands[Parser]) -> None:
         lazily("serve", "run"),
     )
     serve.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; see conf/penstock.toml. Flags win over it")
-    serve.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info")
     serve.add_argument("--stop-with-stdin", action="store_true", help="also stop when stdin is closed (for a parent process)")
     for name, kind in keys.KEYS.items():
         serve.add_argument(
@@ -55,6 +54,7 @@ _METAVARS = {
     "data": "DIR",
     "host": "HOST",
     "fsync": "WHEN",
+    "log_level": "LEVEL",
     "copy": "WHEN",
     "copy_url": "URL",
     **dict.fromkeys(("listeners", "queues", "exchanges", "bindings", "policies"), "JSON"),

@@ -10,6 +10,8 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from importlib.abc import MetaPathFinder
 from typing import Any
 
@@ -25,13 +27,11 @@ log = logging.getLogger("penstock")
 
 def run(given: argparse.Namespace) -> int:
     """Run `penstock serve`."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=given.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        return _serve(_settings(given), given.stop_with_stdin)
+        settings = _settings(given)
+        logging.getLogger().setLevel(settings.log_level.upper())
+        return _serve(settings, given.stop_with_stdin, lambda: _settings(given))
     except errors.PenstockError as error:
         if given.stop_with_stdin:  # a parent process reads stdout; people read stderr
             _say({"ready": False, "error": json.loads(error.to_json())})
@@ -46,20 +46,22 @@ def _settings(given: argparse.Namespace) -> Settings:
         raise UsageError(str(error)) from error
 
 
-def _serve(settings: Settings, stop_with_stdin: bool) -> int:
+def _serve(settings: Settings, stop_with_stdin: bool, read_again: Callable[[], Settings]) -> int:
     _refuse_taken_port(settings.host, settings.flight_port)
     stop = threading.Event()
+    reloads: list[Callable[[Settings], None]] = []  # the broker's, once there is one
     # Blocked in every thread, before there is a second one, and taken by one that does nothing else: a handler would run in the
     # main thread, perhaps while that holds the very lock that `stop.set()` needs.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
-    threading.Thread(target=_stop_with_signal, args=(stop,), name="signals", daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, signal.SIGHUP))
+    reload = partial(_reload, reloads, read_again)
+    threading.Thread(target=_obey_signals, args=(stop, reload), name="signals", daemon=True).start()
     if stop_with_stdin:
         threading.Thread(target=_stop_with_stdin, args=(stop,), name="stdin", daemon=True).start()
 
     sys.meta_path.insert(0, _WithoutPandas())
     from ..server.serve import serve
 
-    code = serve(settings, _ready, stop)
+    code = serve(settings, _ready, stop, reloads.append)
     # Everything is on the disk. A call that a client keeps open and does not go on with would hold the interpreter here for ever.
     logging.shutdown()
     sys.stdout.flush()
@@ -86,8 +88,19 @@ def _say(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
 
 
-def _stop_with_signal(stop: threading.Event) -> None:
-    signal.sigwait(_STOPPING)
+def _reload(reloads: list[Callable[[Settings], None]], read_again: Callable[[], Settings]) -> None:
+    try:
+        read = read_again()
+    except errors.PenstockError as error:
+        log.error("the settings were not read again, those before go on to hold: %s", error)
+        return
+    for reload in reloads:
+        reload(read)
+
+
+def _obey_signals(stop: threading.Event, reload: Callable[[], None]) -> None:
+    while signal.sigwait((*_STOPPING, signal.SIGHUP)) == signal.SIGHUP:
+        reload()
     stop.set()
     signal.sigwait(_STOPPING)  # somebody is in a hurry: as safe as a crash, which loses nothing that was confirmed
     os._exit(INTERRUPTED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .. import errors
@@ -12,7 +13,7 @@ from ..amqp_plane import AmqpPlane
 from ..flight_plane import FlightPlane
 from ..flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
 from ..security import Access, ServerTls
-from ..service import declared
+from ..service import declared, reloading
 from ..service.broker import BrokerService
 from ..settings.keys import Settings
 from . import open_files
@@ -20,8 +21,16 @@ from . import open_files
 log = logging.getLogger("penstock")
 
 
-def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: threading.Event) -> int:
-    """Run a broker with its planes until `stop` is set; 0 after a clean stop, 1 when the storage failed."""
+def serve(
+    settings: Settings,
+    ready: Callable[[dict[str, Any]], None],
+    stop: threading.Event,
+    reloads: Callable[[Callable[[Settings], None]], None] = lambda reload: None,
+) -> int:
+    """Run a broker with its planes until `stop` is set; 0 after a clean stop, 1 when the storage failed.
+
+    `reloads` is called with what takes settings that were read again.
+    """
     failure: list[Exception] = []
 
     def fail(error: Exception) -> None:
@@ -36,6 +45,7 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: thr
     service = BrokerService(settings, on_failure=fail)
     planes: list[FlightPlane | AmqpPlane] = []
     try:
+        reloads(partial(reloading.reload, service))
         declared.prepare(service, settings)
         flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
         flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls)

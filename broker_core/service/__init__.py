@@ -9,6 +9,7 @@ routing             what an exchange's bindings have to know of messages, read b
 matching, bitmaps   which messages a selector matches: evaluated once, kept as bitmaps
 blocked_producers   who waits for capacity in a full queue
 declared, policies  what the settings declare, carried out at the start; what first uses make
+reloading           settings that were read again
 copying             the copy elsewhere; what an operator hears of the broker itself
 damage              messages whose payload is damaged
 allocator           gives free memory back to the system

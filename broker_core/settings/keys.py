@@ -179,6 +179,7 @@ class Settings:
     host: str = key(
         "127.0.0.1", HOST, "The address to listen on: this machine alone, until you change it. Before you do, add users and TLS."
     )
+    log_level: str = key("info", choice("debug", "info", "warning", "error"), "How much the log says.")
     # A program gets free ports; `penstock serve` the documented ones (`load`).
     flight_port: int = key(0, PORT, f"Arrow Flight, which Spark speaks. `penstock serve` takes {DEFAULT_FLIGHT_PORT}.")
     amqp_port: int | None = key(

@@ -1,0 +1,33 @@
+"""Settings that may change while the broker runs: SIGHUP reads them again."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import NamedTuple
+
+from .keys import Settings
+
+LIVE = (
+    "log_level",
+    "retention_age_s",
+    "retention_bytes",
+    "free_space_mark_bytes",
+    "snapshot_every_bytes",
+    "copy_interval_s",
+)
+
+
+class Change(NamedTuple):
+    """Result of reading the settings again."""
+
+    settings: Settings  # with what may change
+    changed: tuple[str, ...]  # keys that are different from now on
+    waiting: tuple[str, ...]  # keys that are different, and need a restart
+
+
+def change(now: Settings, read: Settings) -> Change:
+    """Take over from `read` what may change while the broker runs."""
+    different = [item.name for item in fields(Settings) if getattr(now, item.name) != getattr(read, item.name)]
+    changed = tuple(name for name in different if name in LIVE)
+    settings = replace(now, **{name: getattr(read, name) for name in changed})
+    return Change(settings, changed, tuple(name for name in different if name not in LIVE))
