@@ -163,8 +163,10 @@ def main(data: str, witness: str, seconds: str, seed: str) -> None:
         broker.declare(queue)
     noted = Witness(witness)
     noted.note("begin")
-    Load(broker, noted, float(seconds), int(seed)).run()
-    broker.kill()
+    try:
+        Load(broker, noted, float(seconds), int(seed)).run()
+    finally:  # else strace, and who waits for it, would follow the broker
+        broker.kill()
     pa.default_memory_pool().release_unused()
 
 
