@@ -93,12 +93,12 @@ def _queue(commands: Commands[Parser]) -> None:
     _alter(queue)
     _moves(queue)
 
-    text = "archive every waiting message as purged, delayed ones too; messages that somebody holds stay"
+    text = "archive all waiting messages as purged, delayed ones too; messages that are held stay"
     _name(client_command(queue, "purge", text, "queue"))
 
     delete = client_command(queue, "delete", "remove a queue and its messages", "queue")
     _name(delete)
-    delete.add_argument("--force", action="store_true", help="even when a lease still holds messages of it; they are gone then")
+    delete.add_argument("--force", action="store_true", help="even if a lease still holds messages of it; they are lost")
 
 
 def _option(command: Parser) -> None:
@@ -119,14 +119,14 @@ def _alter(queue: Commands[Parser]) -> None:
     _option(alter)
     alter.add_argument("--reset", action="append", default=[], metavar="K", help="set an option back to its default")
 
-    _name(client_command(queue, "pause", "deliver nothing until it is resumed; what is sent still comes in", "moves"))
-    _name(client_command(queue, "resume", "deliver again", "moves"))
+    _name(client_command(queue, "pause", "stop deliveries until `queue resume`; messages are still accepted", "moves"))
+    _name(client_command(queue, "resume", "start deliveries again", "moves"))
 
 
 def _moves(queue: Commands[Parser]) -> None:
     for name, text in (
         ("move", "send waiting messages to another queue, in order; delayed ones keep their time"),
-        ("copy", "send copies of waiting messages to another queue; a body is stored once"),
+        ("copy", "send copies of waiting messages to another queue; bodies are not copied"),
     ):
         command = client_command(queue, name, text, "moves")
         command.add_argument("name", metavar="SOURCE")
@@ -135,7 +135,7 @@ def _moves(queue: Commands[Parser]) -> None:
         command.add_argument("--from", type=natural, dest="first", metavar="N", help="the first sequence number")
         command.add_argument("--to", type=natural, dest="last", metavar="N", help="the last sequence number")
 
-    text = "end a message for good, whoever holds it: one that is damaged, or that nobody can use"
+    text = "archive a message for good, even one that is held: it is damaged, or nobody can use it"
     discard = client_command(queue, "discard", text, "moves")
     _name(discard)
     discard.add_argument("--sequence", type=natural, required=True, metavar="N", help="the message's sequence number")
@@ -168,17 +168,21 @@ def _lease(commands: Commands[Parser]) -> None:
     _name(release)
     how = release.add_mutually_exclusive_group(required=True)
     how.add_argument(
-        "--settle", dest="how", action="store_const", const="settle", help="its messages are done: the table has them already"
+        "--settle",
+        dest="how",
+        action="store_const",
+        const="settle",
+        help="its messages are done: the target table holds them already",
     )
     how.add_argument(
         "--return",
         dest="how",
         action="store_const",
         const="return",
-        help="its messages go back to their places and are read again",
+        help="its messages go back into the queue, in their order, and are read again",
     )
 
-    settle = client_command(lease, "settle", "end one message of the held batch, such as a poisonous one", "lease")
+    settle = client_command(lease, "settle", "settle one message of the held batch, such as a poison message", "lease")
     _name(settle)
     settle.add_argument("--sequence", type=natural, required=True, metavar="N", help="the message's sequence number")
     settle.add_argument("--outcome", required=True, choices=["accepted", "rejected", "released", "modified"])
@@ -188,13 +192,13 @@ def _lease(commands: Commands[Parser]) -> None:
 
 
 def _stage(commands: Commands[Parser]) -> None:
-    stage = make_group(commands, "stage", "show what writes have staged and not yet published, and discard it")
+    stage = make_group(commands, "stage", "show messages that writes have staged and not yet published, and discard them")
 
     client_command(
         stage, "list", "list all writes that wait for their publish: how much, and since when", "stage", run="list_all"
     )
 
-    text = "discard what a write has staged whose driver is gone; its messages were never in a queue"
+    text = "discard the messages that a write without a driver has staged; they were never in a queue"
     _name(client_command(stage, "discard", text, "stage"))
 
 

@@ -45,9 +45,7 @@ def _send(commands: Commands[Parser]) -> None:
         help="whether the broker must keep the messages over a restart",
     )
     send.add_argument("--ttl", type=_seconds, metavar="SECONDS", help="time after which the messages expire; default: never")
-    send.add_argument(
-        "--delay", type=_seconds, metavar="SECONDS", help="time after which the messages are delivered; default: at once"
-    )
+    send.add_argument("--delay", type=_seconds, metavar="SECONDS", help="time before the messages are delivered; default: none")
     send.add_argument("--priority", type=whole, choices=range(10), metavar="N", help="0 to 9; default: none, which counts as 4")
     send.add_argument(
         "--subject", metavar="TEXT", help="of every message; the routing key, where an exchange is addressed without one"
@@ -63,8 +61,8 @@ def _receive(commands: Commands[Parser]) -> None:
         commands,
         "receive",
         "take messages, and write their bodies to stdout or into files",
-        "Writes the body of each message as a line to stdout, then accepts the message. Messages that were not written go back to"
-        " their places. A pipe takes more messages than its reader reads: limit them with --count, or write files.",
+        "Writes the body of each message as a line to stdout, then accepts the message. Messages that were not written go back"
+        " into the queue. A pipe takes more messages than its reader reads: limit them with --count, or write files.",
     )
     receive.add_argument("--count", type=positive, metavar="N", help="stop after N messages; default: no limit")
     receive.add_argument(

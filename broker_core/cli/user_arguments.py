@@ -38,7 +38,7 @@ def add_commands(commands: Commands[Parser]) -> None:
     remove = _file_command(user, "remove", f"remove a user and its permissions. {_FILE}")
     remove.add_argument("name", metavar="NAME")
     remove.add_argument(
-        "--force", action="store_true", help="remove the last user too: from then on everything is allowed to everybody"
+        "--force", action="store_true", help="remove even the last user: from then on everybody may do everything"
     )
 
     permit = _file_command(commands, "permit", f"give a user rights on a queue, or take them away. {_FILE}")

@@ -73,63 +73,63 @@ class Rules:
     durability: str = option(
         "all",
         ("all", "header"),
-        "Messages that are on disk before a sender is told accepted: all, or those whose header says durable.",
+        "Messages that must be on disk before their sender is told accepted: all, or those whose header says durable.",
         alterable=True,
         on_arrival=False,
     )
     message_ttl: int = option(
         0,
         _TIME,
-        "Milliseconds to live of a message that has no ttl, and the most that one with a ttl gets; 0: no limit.",
+        "Longest time to live in milliseconds, also for messages without a ttl; 0: no limit.",
         alterable=True,
         on_arrival=False,
     )
     expired: str = option(
         "archive",
         ("archive", "deadLetter"),
-        "Where a message goes whose time has passed.",
+        "Destination of expired messages.",
         alterable=True,
         on_arrival=False,
     )
     rejected: str = option(
         "deadLetter",
         ("deadLetter", "archive", "return"),
-        "Where a rejected message goes; deadLetter without a dead-letter queue is archive.",
+        "Destination of rejected messages; deadLetter without a dead-letter queue is archive.",
         alterable=True,
         on_arrival=False,
     )
     lost_counts: bool = option(
         True,
         _NO_YES,
-        "Is a delivery whose link was lost an attempt?",
+        "Count a delivery whose link was lost as an attempt.",
         alterable=True,
         on_arrival=False,
     )
     refused_by_all: str = option(
         "keep",
         ("keep", "deadLetter"),
-        "Where a message goes that every link has refused.",
+        "Destination of messages that every link has refused.",
         alterable=True,
         on_arrival=False,
     )
     default_outcome_counts: bool = option(
         False,
         _NO_YES,
-        "Is a delivery an attempt that the source's default outcome ended, with its link?",
+        "Count a delivery that the source's default outcome ended, at the end of its link, as an attempt.",
         alterable=True,
         on_arrival=False,
     )
     max_attempts: int = option(  # None: DEFAULT_ATTEMPTS with a dead-letter queue, else 0
         None,
         range(1_000_000),
-        f"Attempts that a message has; 0: no limit. Default: {DEFAULT_ATTEMPTS} with a dead-letter queue, else 0.",
+        f"Most attempts for a message; 0: no limit. Default: {DEFAULT_ATTEMPTS} with a dead-letter queue, else 0.",
         alterable=True,
         on_arrival=False,
     )
     dead_letter_queue: str | None = option(
         None,
         QUEUE_NAME,
-        "The queue that takes dead letters; without one they are archived.",
+        "Queue for dead letters; without one they are archived.",
         alterable=True,
         on_arrival=False,
     )
@@ -143,28 +143,28 @@ class Rules:
     lock_counts: bool = option(
         True,
         _NO_YES,
-        "Is a delivery an attempt that ended by lockTimeout?",
+        "Count a delivery that lockTimeout ended as an attempt.",
         alterable=True,
         on_arrival=False,
     )
     max_messages: int = option(
         0,
         range(1 << 48),
-        "Messages that the queue has room for: available, delayed, acquired and staged ones; 0: no limit.",
+        "Most messages in the queue: available, delayed, acquired and staged ones; 0: no limit.",
         alterable=True,
         on_arrival=True,
     )
     max_bytes: int = option(
         0,
         range(1 << 56),
-        "Bytes of bodies and properties that the queue has room for; 0: no limit.",
+        "Most bytes of bodies and properties in the queue; 0: no limit.",
         alterable=True,
         on_arrival=True,
     )
     overflow: str = option(
         "block",
         ("block", "reject", "ring"),
-        "A full queue lets senders wait, refuses the message, or drops the oldest.",
+        "A full queue lets senders wait (block), refuses messages (reject), or drops the oldest ones (ring).",
         alterable=True,
         on_arrival=False,  # without a limit it says nothing
     )
@@ -178,28 +178,28 @@ class Rules:
     consumers: str = option(
         "all",
         ("all", "exclusive", "single"),
-        "How many consume: all, one while others are refused (exclusive), one while others wait (single).",
+        "Consumers that get messages: all, one while others are refused (exclusive), one while others wait (single).",
         alterable=True,
         on_arrival=False,
     )
     duplicate_window: int = option(
         0,
         range(MAX_DUPLICATE_WINDOW + 1),
-        "Message ids that are remembered to leave duplicates out; 0: none.",
+        "Most message ids that the queue remembers to drop duplicates; 0: none.",
         alterable=False,
         on_arrival=True,
     )
     duplicate_time: int = option(
         0,
         _TIME,
-        "Milliseconds that a message id is remembered; 0: while it is in the window.",
+        "Milliseconds for which a message id is remembered; 0: while it is in the window.",
         alterable=True,
         on_arrival=False,  # without a window it says nothing
     )
     archive: bool = option(
         None,
         _NO_YES,
-        "Is each settled message recorded in the queue's table (docs/operate.md)? Default: true, and false with a lifetime other "
+        "Record settled messages in the queue's table (docs/operate.md). Default: true, but false with a lifetime other "
         "than permanent.",
         alterable=True,
         on_arrival=False,
@@ -207,14 +207,14 @@ class Rules:
     lifetime: str = option(
         "permanent",
         ("permanent", "link", "unused", "empty", "unusedOrEmpty"),
-        "When the queue deletes itself: never, with the link that made it, without users, messages, or either.",
+        "End of the queue: never (permanent), with the link that made it, or without links, messages, or both.",
         alterable=False,
         on_arrival=False,
     )
     levels: int = option(
         PRIORITIES,
         range(1, PRIORITIES + 1),
-        "Priorities that are kept apart.",
+        "Number of priority levels.",
         alterable=False,
         on_arrival=False,
         type="priority",
@@ -222,7 +222,7 @@ class Rules:
     key: str | None = option(
         None,
         "groupId, subject, messageId, correlationId or properties.NAME",
-        "The field whose last value the queue keeps; a lastvalue queue needs it.",
+        "Field that is the key of a last-value queue, which needs one.",
         alterable=False,
         on_arrival=True,
         type="lastvalue",
@@ -230,7 +230,7 @@ class Rules:
     max_keys: int = option(
         100_000,
         range(1, MAX_KEYS + 1),
-        "Keys that the queue keeps apart; a message with one more is refused.",
+        "Most keys of the queue; a message with one more is refused.",
         alterable=True,
         on_arrival=False,  # without a key it says nothing
         type="lastvalue",
@@ -238,12 +238,12 @@ class Rules:
 
     @cached_property
     def wants(self) -> Wants:
-        """Parts of a message's inside that these rules ask for."""
+        """Return the parts of messages that these rules need to know on arrival."""
         return Wants(self.groups != "none", self.key, self.duplicate_window > 0)
 
     @cached_property
     def open(self) -> bool:
-        """Does the queue take whatever comes, without a look at what arrives?"""
+        """True if the queue accepts every message without a check."""
         return all(getattr(self, name) == each.default for name, each in _BY_FIELD.items() if each.on_arrival)
 
 
@@ -254,7 +254,7 @@ OPTIONS: dict[str, Option] = {name: _BY_FIELD[field_name] for name, field_name i
 
 
 def described() -> str:
-    """The options, a line for each, as `--help` shows them."""
+    """Return the descriptions of all options, as `--help` shows them."""
     lines = []
     for name, each in OPTIONS.items():
         values = each.allowed
@@ -271,7 +271,7 @@ def described() -> str:
 
 
 def checked(type_: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that say something else than their default, values in their own types; InvalidRequest names what is wrong."""
+    """Return the options that differ from their defaults, with values of their own types. Raises InvalidRequest."""
     if type_ not in TYPES:
         raise InvalidRequest(f"type {type_!r:.80} is not known; known are {', '.join(TYPES)}")
     known = [name for name, option in OPTIONS.items() if option.type in (None, type_)]
@@ -286,7 +286,7 @@ def checked(type_: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(name: str, option: Option, value: Any) -> Any:
-    """Numbers and booleans also as text, as a command line has them."""
+    """Parse a value, also from text, as a command line has it."""
     if value is None:
         return option.default
     if isinstance(option.allowed, range):
@@ -314,7 +314,7 @@ def check_names(given: Mapping[str, Any]) -> None:
 
 
 def rules(type_: str, options: Mapping[str, Any]) -> Rules:
-    """The rules of a queue of this type with these checked options."""
+    """Return the rules of a queue of this type with these checked options."""
     values = {_SNAKE[name]: options.get(name, option.default) for name, option in OPTIONS.items()}
     if type_ != "priority":
         values["levels"] = 1
