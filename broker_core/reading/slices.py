@@ -15,6 +15,7 @@ from ..engine.columns.blocks import Block
 from ..engine.columns.runs import Locations
 from ..engine.columns.series import Ints, Rows
 from ..engine.model.queue import Queue
+from ..journal import Hold
 from ..messages.encoding.lone import Payload
 from .dead_letters import DeadLetters, dead_letters_of, errors_of
 from .recent import Recent
@@ -42,6 +43,7 @@ class BlockSlice(NamedTuple):
     dead_letters: DeadLetters | None  # None: no row is a dead letter
     batches: Mapping[int, Payload]  # log position → the record's batch, if it is still in memory
     errors: Mapping[int, str]  # index → the error text of the consumer that rejected the message
+    hold: Hold | None = None  # as long as the slice is there, the journal finds what `locations` say
 
     def sequences(self, indexes: slice) -> npt.NDArray[np.int64]:
         """Return the sequence numbers of the rows at `indexes`."""
@@ -76,10 +78,19 @@ class BlockSlice(NamedTuple):
         return bool(self.overlays) or self.dead_letters is not None
 
 
-def slice_of(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT, *, outcomes: bool = True) -> BlockSlice:
+def slice_of(
+    block: Block,
+    rows: Rows,
+    queue: Queue,
+    recent: Recent = _NOTHING_RECENT,
+    *,
+    outcomes: bool = True,
+    hold: Hold | None = None,
+) -> BlockSlice:
     """Copy the columns of `rows`. Called under the broker's lock.
 
-    Without `outcomes` the columns state, outcome, settled and errors are left out: the rows are live, or nobody asks.
+    Without `outcomes` the columns state, outcome, settled and errors are left out: the rows are live, or nobody asks. `hold` is
+    the journal's, taken under the same lock: without it the payloads may be dropped before they are read.
     """
 
     def copied(values: Ints | int) -> Ints | int:
@@ -102,4 +113,5 @@ def slice_of(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_R
         dead_letters_of(block, rows, queue),
         recent.among(locations.position) if recent else {},
         errors_of(block, rows) if outcomes else {},
+        hold,
     )

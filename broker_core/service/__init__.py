@@ -8,6 +8,7 @@ attributes          what the engine has to know of messages, read from their bat
 routing             what an exchange's bindings have to know of messages, read before the lock
 matching, bitmaps   which messages a selector matches: evaluated once, kept as bitmaps
 blocked_producers   who waits for capacity in a full queue
+cleaning, needs     keeps the journal small; how much of it is needed, and by whom
 declared, policies  what the settings declare, carried out at the start; what first uses make
 reloading           settings that were read again
 copying             the copy elsewhere; what an operator hears of the broker itself

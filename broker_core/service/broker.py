@@ -6,7 +6,6 @@ where the log stood when it was decided, so that no answer, with an event of its
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import secrets
@@ -31,9 +30,9 @@ from ..engine.model import admission
 from ..engine.model.options import Rules
 from ..engine.model.policies import Policies
 from ..engine.model.queue import PackedBlock, Queue
-from ..engine.model.retention import within_retention
+from ..engine.model.retention import with_payloads
 from ..engine.model.state import packed_columns
-from ..journal import Disk, Journal, LocalDisk
+from ..journal import Disk, Hold, Journal, LocalDisk
 from ..messages.encoding.lone import Payload
 from ..reading.recent import Recent
 from ..reading.slices import BlockSlice, slice_of
@@ -43,6 +42,7 @@ from ..settings.keys import Settings
 from . import allocator, copying
 from .attributes import attributes_of
 from .blocked_producers import BlockedProducers, Waiting
+from .cleaning import Cleaner
 from .clock import RunningClock
 from .damage import Damage
 from .matching import Matcher
@@ -60,8 +60,8 @@ R = TypeVar("R")
 
 log = logging.getLogger("penstock")
 
-HOUSEKEEPING_S = 1.0  # archiving, snapshots, retention
-SELDOM_TURNS = 10  # of housekeeping between two looks at retention and at memory
+HOUSEKEEPING_S = 1.0  # packing, snapshots
+SELDOM_TURNS = 10  # of housekeeping between two looks at memory
 PACKED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
 RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's buffer: a disk that slow is as good as full
 FREE_SPACE_FOR_US = 100_000  # microseconds that `room` believes the disk's last word on its free space
@@ -106,6 +106,7 @@ class BrokerService:
             raise
         self.matching = Matcher(self.state, self.journal, self._lock, self._recent, self.damage)
         self.nodes = Nodes(self.state, self._lock)
+        self.cleaner = Cleaner(self, self._lock, self.wall_ms, self._closing)
         self._blocked = BlockedProducers(self.state)
         self._ticker = Ticker(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
@@ -117,6 +118,8 @@ class BrokerService:
         self._ticker.start()
         self._housekeeper = threading.Thread(target=self._housekeeping, name="penstock-housekeeping", daemon=True)
         self._housekeeper.start()
+        self._cleaning = threading.Thread(target=self.cleaner.run, name="penstock-cleaner", daemon=True)
+        self._cleaning.start()
 
     @property
     def broker_id(self) -> str:
@@ -345,24 +348,26 @@ class BrokerService:
         The slice is None if the block is gone or `archived` says no. A block in memory is copied under the lock.
         """
 
-        def copied(queue: Queue, block: Block, pick: Callable[[Block], Rows], retained_from: int) -> tuple[BlockSlice, bool]:
+        def copied(queue: Queue, block: Block, pick: Callable[[Block], Rows]) -> tuple[BlockSlice, bool]:
             picked = pick(block)
-            kept = within_retention(block, picked, retained_from)
+            kept = with_payloads(block, picked, dropped)
             rows = kept if select is None else select(queue, block, kept)
-            return slice_of(block, rows, queue, outcomes=outcomes), kept is not picked
+            return slice_of(block, rows, queue, outcomes=outcomes, hold=hold), kept is not picked
 
+        hold: Hold | None = None
         for number, pick in picks:
             found: BlockSlice | None = None
             lost = False
             with self._lock:
                 queue = need_queue(self.state, queue_name)
                 block, entry = queue.blocks.get(number), queue.packed.get(number)
-                retained_from, end = self.state.retained_from, self.journal.end
+                dropped, hold, end = self.state.dropped, self.journal.hold(), self.journal.end
                 if block is not None:
-                    found, lost = copied(queue, block, pick, retained_from)
+                    found, lost = copied(queue, block, pick)
             self.journal.wait(end)
             if block is None and entry is not None and archived(entry):
-                found, lost = copied(queue, open_block(self.journal, entry), pick, retained_from)
+                found, lost = copied(queue, open_block(self.journal, entry), pick)
+            hold = None  # whoever uses the slice has it
             yield number, found, lost
 
     def _numbers(self, queue_name: str, first: int, last: int | None) -> tuple[list[int], int, int]:
@@ -418,8 +423,6 @@ class BrokerService:
         try:
             self.submit(TimeOutTransactions())
             self.pack_blocks()
-            if seldom:
-                self.retain()
             if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
                 self.take_snapshot()
             if seldom:
@@ -441,48 +444,25 @@ class BrokerService:
 
     def take_snapshot(self) -> None:
         """Write a snapshot of this moment; the queues go on as soon as their columns are copied. StorageError."""
-        with self._lock:
-            position = self.journal.end
-            meta, blocks = self.state.snapshot()
-        self.journal.write_snapshot(position, json.dumps(meta).encode(), packed_columns(blocks))
-        self._snapshot_at = position
+        with self.cleaner.writing:
+            with self._lock:
+                position = self.journal.end
+                meta, blocks = self.state.snapshot()
+            described, columns = json.dumps(meta).encode(), packed_columns(blocks)
+            self.journal.write_snapshot(position, described, columns)
+            self._snapshot_at = position
+            self.cleaner.snapshot_written(len(described) + sum(map(len, columns)))
 
     def retain(self) -> int:
-        """Unlink the oldest segments that hold nothing unsettled and are too old or too much; return the bytes freed."""
-        age, limit = self.settings.retention_age_s, self.settings.retention_bytes
-        if age is None and limit is None:
-            return 0
-        segments = self.journal.segments()
-        with self._lock:
-            live = self.state.lowest_live_position()
-        total = sum(segment.bytes for segment in segments)
-        mark = 0
-        for segment, following in itertools.pairwise(segments):
-            too_old = age is not None and self._clock().wall - following.first_time_ns // 1000 > age * 1_000_000
-            too_much = limit is not None and total > limit
-            if not (too_old or too_much) or (live is not None and live < segment.end):
-                break
-            total -= segment.bytes
-            mark = segment.end
-        if mark > self.state.retained_from:
-            self.submit(c.Retain(mark))
-        # Lower, when something became live again in between; from earlier, when a crash came between.
-        mark = self.state.retained_from
-        if not segments or segments[0].end > mark:
-            return 0
-        try:
-            self.take_snapshot()
-        except errors.ResourceLimit as error:  # what an older snapshot does without can go, and makes room
-            log.warning("%s", error)
-        freed = sum(segment.bytes for segment in self.journal.drop(each for each in segments if each.end <= mark))
-        log.info("retention freed %d MiB", freed >> 20)
-        return freed
+        """Drop the segments of which nothing is needed; return the bytes freed."""
+        return self.cleaner.retain()
 
     def close(self) -> None:
         """Snapshot, flush, and give the data directory back."""
         self._closing.set()
         self._ticker.close()
         self._housekeeper.join()
+        self._cleaning.join()
         try:
             if self.journal.failure is None:
                 self.take_snapshot()

@@ -21,7 +21,7 @@ from .. import errors
 from ..engine.columns.rowset import BLOCK_BITS, as_array
 from ..engine.columns.states import ARCHIVED, AVAILABLE
 from ..engine.decide.decision import need_queue
-from ..engine.model.retention import within_retention
+from ..engine.model.retention import with_payloads
 from ..messages import assembly
 from ..messages.encoding.lone import Payload, as_batch
 from ..reading.records import SMALL_ROWS, OnDamage, record_rows
@@ -32,10 +32,11 @@ from .damage import Damage
 
 if TYPE_CHECKING:
     from ..engine.columns.blocks import Block
+    from ..engine.columns.intervals import Intervals
     from ..engine.columns.runs import Locations
     from ..engine.model.queue import Queue
     from ..engine.model.state import BrokerState
-    from ..journal import Journal
+    from ..journal import Hold, Journal
     from ..reading.recent import Recent
 
 CHUNK_ROWS = 1 << 14  # evaluated at once, in some milliseconds where the payloads are at hand
@@ -90,7 +91,7 @@ class Matcher:
                 return False
             view = view or self.view(queue_name, selector)
             known = view.bitmap(number)
-            chunk = _chunk(block, known.rows, most, self._recent, self._state.retained_from)
+            chunk = _chunk(block, known.rows, most, self._recent, self._state.dropped, self._journal.hold())
         if chunk is None:
             return False
         view.saw(number, known.extended(self._evaluated(selector, chunk, queue_name, number)))
@@ -150,17 +151,18 @@ class _Chunk(NamedTuple):
     rows: npt.NDArray[np.int64]  # those among them that are live, or may become so again
     locations: Locations
     batches: Mapping[int, Payload]
+    hold: Hold  # as long as the chunk is there, the journal finds what `locations` say
 
 
-def _chunk(block: Block, start: int, most: int, recent: Recent, retained_from: int) -> _Chunk | None:
+def _chunk(block: Block, start: int, most: int, recent: Recent, dropped: Intervals, hold: Hold) -> _Chunk | None:
     stop = min(block.filled, start + most)
     if start >= stop:
         return None
     # Of what has ended only dead letters that stayed can come back; retention may have taken the rest.
     live = (block.state[start:stop] != ARCHIVED) | (np.asarray(block.stayed.get(slice(start, stop))) != 0)
-    rows = as_array(within_retention(block, np.flatnonzero(live) + start, retained_from))
+    rows = as_array(with_payloads(block, np.flatnonzero(live) + start, dropped))
     locations = block.locations(slice(start, stop) if len(rows) == stop - start else rows)
-    return _Chunk(start, stop, rows, locations, recent.among(locations.position) if recent else {})
+    return _Chunk(start, stop, rows, locations, recent.among(locations.position) if recent else {}, hold)
 
 
 def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[int, int]:

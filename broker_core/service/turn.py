@@ -236,7 +236,7 @@ class Turn:
             block = queue.blocks.get(number)
             if block is None:
                 raise data_loss(queue_name, number, "left memory")
-            found.append(slice_of(block, part, queue, self._recent, outcomes=False))
+            found.append(slice_of(block, part, queue, self._recent, outcomes=False, hold=self._journal.hold()))
         return found
 
 

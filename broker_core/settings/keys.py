@@ -255,6 +255,11 @@ class Settings:
         size(MIB, unset=True),
         "How much journal is kept; the oldest segments with nothing unsettled go first. Left out: no limit.",
     )
+    clean_bandwidth: int | None = key(
+        None,
+        size(MIB, unset=True),
+        "Bytes a second that cleaning the journal copies. Left out: a quarter of the disk's time, however quick it is.",
+    )
     free_space_mark_bytes: int = key(
         256 * MIB,
         size(MIB),

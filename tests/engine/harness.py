@@ -8,8 +8,10 @@ from typing import Any
 from penstock.broker_core.engine import BrokerState, Decision, apply, decide
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
+from penstock.broker_core.engine.columns.runs import NOWHERE
 from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.events import codec
+from penstock.broker_core.engine.model.retention import Keeping
 from penstock.broker_core.engine.model.state import conserved, packed_columns
 
 SECOND = 1_000_000
@@ -72,6 +74,12 @@ class Engine:
         """Everything persisted, comparable."""
         meta, blocks = self.state.snapshot()
         return json.dumps(meta, sort_keys=True), packed_columns(blocks)
+
+    def retain(self, position: int) -> list[list[int]]:
+        """Drop what lies below this position, as far as nobody needs it; retention lets settled messages go there."""
+        keeping = Keeping(position, NOWHERE if self.state.records else position, self.state.records)
+        dropped: list[list[int]] = self.run(c.Drop([[0, position]], keeping))
+        return dropped
 
     # Shorthands of the lease protocol
     def advance(

@@ -103,8 +103,8 @@ def test_a_redrive_of_what_retention_took_is_nothing() -> None:
     """Q13 Q24: only payloads that are still kept come back."""
     engine = make(2, deadLetterQueue="nowhere")
     engine.run(c.Settle("q", taken(engine), RowSet.range(0, 2), Outcome.REJECTED))
-    engine.run(c.Retain(engine.log[-1][1] + 8))
-    assert engine.state.retained_from
+    engine.retain(engine.log[-1][1] + 8)
+    assert engine.state.dropped
     assert engine.run(c.Redrive("q")) == (0, None, 0)
 
 
@@ -155,14 +155,15 @@ def test_so_many_blocks_stay_for_dead_letters(done_with: Engine, monkeypatch: py
 
 
 def test_what_retention_took_keeps_no_block_in_memory(done_with: Engine) -> None:
-    done_with.run(c.Retain(done_with.log[-1][1] + 8))
+    done_with.retain(done_with.log[-1][1] + 8)
     archive(done_with)
     assert not queue(done_with).blocks
     survives(done_with)
 
 
 def test_a_queue_that_is_gone_keeps_nothing_in_memory(done_with: Engine) -> None:
-    done_with.run(c.DeleteQueue("q"), c.DeclareQueue("q"), c.Retain(done_with.log[-1][1] + 8))
+    done_with.run(c.DeleteQueue("q"), c.DeclareQueue("q"))
+    done_with.retain(done_with.log[-1][1] + 8)
     assert done_with.state.finished.leaving == []
 
 
@@ -268,14 +269,15 @@ def test_a_payload_lives_as_long_as_any_queue_refers_to_it() -> None:
     engine.run(c.Settle("q", taken(engine), RowSet.single(0), Outcome.REJECTED))
     engine.run(c.Enqueue("dead", 1, 1))
     assert engine.state.lowest_live_position() == oldest
-    engine.run(c.Retain(engine.log[-1][1]))
-    assert engine.state.retained_from == 0  # refused: the dead letter needs it
+    engine.retain(engine.log[-1][1])
+    assert not engine.state.dropped  # refused: the dead letter needs it
     engine.run(c.DeleteQueue("q"))
     assert engine.recovered().state.lowest_live_position() == oldest
     engine.run(c.Settle("dead", taken(engine, 1, "dead"), RowSet.single(0)))
     following = engine.state.lowest_live_position()
-    engine.run(c.Retain(following or 0))
-    assert engine.state.retained_from == following > (oldest or 0)
+    engine.retain(following or 0)
+    assert engine.state.dropped.pairs() == [[0, following]]
+    assert (following or 0) > (oldest or 0)
 
 
 # Living queues

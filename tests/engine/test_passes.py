@@ -170,13 +170,12 @@ def test_retention_leaves_what_is_not_recorded_while_there_is_an_archive(packed:
     if packed:
         engine.run(c.PackBlock("q", 0))
     end = engine.log[-1][1] + 8
-    engine.run(c.Retain(end))
-    assert engine.state.retained_from == 0
+    assert engine.retain(end) == []
     off = engine.from_snapshot()
-    off.run(c.Retain(end))
-    assert (off.state.retained_from, queue(off).passes.rows) == (end, 0 if packed else BLOCK_ROWS)
-    engine.run(c.EndPass(1, begin(engine).number, 0), c.Retain(end))
-    assert engine.state.retained_from == end
+    assert off.retain(end) == [[0, end]]
+    assert queue(off).passes.rows == (0 if packed else BLOCK_ROWS)
+    engine.run(c.EndPass(1, begin(engine).number, 0))
+    assert engine.retain(end) == [[0, end]]
 
 
 def test_a_deleted_queue_stays_until_its_last_pass_has_ended() -> None:

@@ -12,6 +12,7 @@ exchanges      exchanges and bindings, and messages sent through them
 moves          moves, copies, redrives
 transactions   open transactions
 passes         what goes to the archive's table
+cleaning       payloads that were copied ahead, parts of the log that are gone
 time           what was due; the start of the clock
 
 What follows only from having a position is derived here, from the state alone: an older value that is replaced, the oldest of

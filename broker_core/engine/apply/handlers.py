@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import events as e
 from ..model.state import BrokerState
-from . import exchanges, leases, lifetimes, links, moves, outcomes, passes, queues, stages, time, transactions
+from . import cleaning, exchanges, leases, lifetimes, links, moves, outcomes, passes, queues, stages, time, transactions
 
 
 def apply(state: BrokerState, event: e.Event, position: int) -> None:
@@ -74,6 +74,9 @@ HANDLERS: dict[type[e.Event], Callable[[BrokerState, Any, int], None]] = {
     e.Retired: transactions.retired,
     e.TransactionFailed: transactions.transaction_failed,
     e.TransactionEnded: transactions.transaction_ended,
+    e.Relocated: cleaning.relocated,
+    e.StagedRelocated: cleaning.staged_relocated,
+    e.Dropped: cleaning.dropped,
     e.PassBegun: passes.pass_begun,
     e.PassEnded: passes.pass_ended,
     e.ClockStarted: time.clock_started,

@@ -60,20 +60,15 @@ def block_packed(state: BrokerState, event: e.BlockPacked, position: int) -> Non
     entry = queue.packed[event.number] = PackedBlock(
         event.number, position, event.highest_payload, event.first_time, event.last_time, event.outcomes
     )
+    entry.lowest_payload = block.runs.low
     if block.unrecorded:
         rows = block.unrecorded_rows()
         entry.unrecorded = RowSet.of([(block.number, rows)]).packed()
         entry.unrecorded_bytes = block.sizes.total(rows, len(rows))
-        entry.lowest_payload = block.lowest_unrecorded_position() or 0
     queue.drop(block)
     state.finished.remove(event.queue, event.number)
 
 
 def retained(state: BrokerState, event: e.Retained, position: int) -> None:
-    """Set the lowest kept log position, and drop packed blocks whose payloads all lie below it."""
-    state.retained_from = event.position
-    state.finished.retained(event.position)
-    for queue in state.by_id.values():
-        for entry in [entry for entry in queue.packed.values() if entry.highest_payload < event.position]:
-            queue.passes.lost(entry)
-            del queue.packed[entry.number]
+    """Forget what had its payload below a log position: the event of older versions."""
+    state.drop([[0, event.position]])

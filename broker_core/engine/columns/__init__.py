@@ -2,6 +2,7 @@
 
 states                    the table of a message's states and transitions
 blocks, runs              64 Ki rows of one queue; where the journal holds their payloads
+intervals                 parts of the journal, as those whose payloads are gone
 rowset                    which messages: ranges or a bitmap per block
 series, packing, values   columns that cost what they hold; their persisted form; values as JSON
 attributes, dictionary    what a queue has to know of messages; names that rows carry as numbers

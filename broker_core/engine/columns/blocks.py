@@ -11,8 +11,8 @@ import numpy.typing as npt
 from .attributes import NO_ATTRIBUTES, Attributes
 from .limits import NEVER
 from .overlays import Overlays
-from .rowset import BLOCK_BITS, BLOCK_ROWS, row_count
-from .runs import Locations, Run, Runs
+from .rowset import BLOCK_BITS, BLOCK_ROWS, as_array, row_count
+from .runs import Locations, Run, Runs, positions_of, relocated
 from .series import Column, Ints, Rows, Series, Sizes
 from .states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, State
 
@@ -303,24 +303,23 @@ class Block(Columns):
         numbers = (rows.start, rows.stop - rows.start, runs.position[run] << 3, payload_row, runs.time[run])
         return Locations(*np.array(numbers, np.int64).reshape(5, 1))
 
+    def positions(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """Return the log position of the record with the payload of each row."""
+        return positions_of(self.runs, as_array(rows))
+
+    def relocate(self, rows: Rows, position: int, taken: Ints) -> None:
+        """Set where the payloads of some rows are: each is a row of the record at `position`, the one in `taken`."""
+        self.runs = relocated(self.runs, self.filled, as_array(rows), position, taken)
+
     def lowest_live_position(self) -> int | None:
         """The log position of the oldest payload that a row not yet archived needs."""
-        return self._lowest_position(np.flatnonzero(self.state[: self.filled] != ARCHIVED))
-
-    def _lowest_position(self, rows: Ints) -> int | None:
-        if not len(rows):
-            return None
-        run = np.unique(np.searchsorted(self.runs.row.array(), rows, side="right") - 1)
-        return int(self.runs.position.array()[run].min()) << 3
+        live = np.flatnonzero(self.state[: self.filled] != ARCHIVED)
+        return int(self.positions(live).min()) if len(live) else None
 
     def unrecorded_rows(self) -> Ints:
         """The settled rows that are wanted in the archive's table and are not there."""
         recorded, archived = self.recorded.get(slice(0, self.filled)), self.state[: self.filled] == ARCHIVED
         return np.flatnonzero(archived if isinstance(recorded, int) else archived & (recorded == 0))
-
-    def lowest_unrecorded_position(self) -> int | None:
-        """The log position of the oldest payload that the archive's table still needs."""
-        return self._lowest_position(self.unrecorded_rows()) if self.unrecorded else None
 
     def waiting(self) -> Ints:
         """The rows that are AVAILABLE, or DELAYED until they are."""

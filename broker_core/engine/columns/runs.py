@@ -8,19 +8,25 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .series import Series
+from .series import Ints, Series
+
+NOWHERE = 1 << 62  # above any log position
 
 
 class Runs:
     """The run table: which journal record holds the payload of which rows. One run per journaled batch."""
 
-    __slots__ = ("position", "row", "skip", "time")
+    __slots__ = ("high", "low", "position", "row", "skip", "time")
 
     def __init__(self, row: Series, position: Series, skip: Series, time: Series) -> None:
         self.row = row  # first row of the run in this block
         self.position = position  # log position of the record, in units of 8 bytes (records are so aligned)
         self.skip = skip  # row of the record's payload that the first row is
         self.time = time  # microseconds since 1970: when the messages were enqueued
+        # derived: the lowest and the highest log position of a record, in bytes
+        at = position.array() << 3
+        self.low = int(at.min(initial=NOWHERE))
+        self.high = int(at.max(initial=-1))
 
     @classmethod
     def empty(cls) -> Runs:
@@ -30,6 +36,7 @@ class Runs:
     def append(self, row: int, position: int, skip: int, time: int) -> None:
         """Add a run: its first row in the block, its record's position, the rows to skip there, its time of arrival."""
         self.row.append(row)
+        self.low, self.high = min(self.low, position), max(self.high, position)
         self.position.append(position >> 3)
         self.skip.append(skip)
         self.time.append(time)
@@ -38,6 +45,27 @@ class Runs:
         """Give back the memory beyond the last run."""
         for series in (self.row, self.position, self.skip, self.time):
             series.trim()
+
+
+def positions_of(runs: Runs, rows: Ints) -> npt.NDArray[np.int64]:
+    """Return the log position of the record with the payload of each row of the block."""
+    return runs.position.take(runs.row.runs_of(rows)) << 3
+
+
+def relocated(runs: Runs, filled: int, rows: Ints, position: int, taken: Ints) -> Runs:
+    """Return the run table of a block with `filled` rows after the payloads of `rows`, ascending, were copied.
+
+    Each is now a row of the record at `position`, the one in `taken`. Times of arrival stay. Rows that are consecutive in a
+    record too, and arrived together, become one run.
+    """
+    numbers = np.arange(filled)
+    run = runs.row.runs_of(numbers)
+    at, time = runs.position.take(run), runs.time.take(run)
+    payload = runs.skip.take(run) + numbers - runs.row.take(run)
+    at[rows], payload[rows] = position >> 3, taken
+    apart = (at[1:] != at[:-1]) | (payload[1:] != payload[:-1] + 1) | (time[1:] != time[:-1])
+    first = np.flatnonzero(np.concatenate([[True], apart]))
+    return Runs(*(Series.of(column) for column in (first, at[first], payload[first], time[first])))
 
 
 class Run(NamedTuple):

@@ -48,6 +48,14 @@ class Series:
             if np.array_equal(self._values, np.arange(self._length) * step):
                 self._step, self._values = step, self._values[:0].copy()
 
+    @classmethod
+    def of(cls, values: npt.NDArray[np.int64]) -> Series:
+        """Make a series of these numbers."""
+        if not len(values):
+            return cls()
+        deltas = values - values[0]
+        return cls(int(values[0]), deltas.astype(_dtype_for(int(deltas.min()), int(deltas.max()))))
+
     def __len__(self) -> int:
         return self._length
 

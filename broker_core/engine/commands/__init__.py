@@ -11,12 +11,14 @@ exchanges      of exchanges and bindings, and of messages sent through them
 moves          of messages that change their queue
 transactions   of transactions
 passes         of what goes to the archive's table
+cleaning       of the cleaner: payloads to be copied, parts of the log to be dropped
 time           time has passed; the broker has started
 
 Everything is imported from here: `from ..engine import commands as c`, then `c.Acquire`. A single message is a batch of one.
 """
 
 from ..model.publish_keys import PublishKey
+from .cleaning import Drop, Relocate, RelocateStaged
 from .command import Command, Maker, Now
 from .exchanges import Bind, DeclareExchange, DeleteExchange, ListExchanges, Route, Sent, Unbind
 from .leases import (
@@ -48,7 +50,6 @@ from .queues import (
     Placed,
     Purge,
     ResumeQueue,
-    Retain,
     Stat,
     Stores,
     Withdraw,
@@ -77,6 +78,7 @@ __all__ = [
     "Discard",
     "DiscardMessages",
     "Discharge",
+    "Drop",
     "EndNode",
     "EndPass",
     "Enqueue",
@@ -107,9 +109,10 @@ __all__ = [
     "Redrive",
     "Release",
     "ReleaseLease",
+    "Relocate",
+    "RelocateStaged",
     "RenewLease",
     "ResumeQueue",
-    "Retain",
     "Retire",
     "Route",
     "Sent",

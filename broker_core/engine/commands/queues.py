@@ -114,10 +114,3 @@ class PackBlock(Command[None]):
 
     queue: str
     number: int
-
-
-@dataclass(frozen=True)
-class Retain(Command[None]):
-    """The log position below which nothing is kept any longer."""
-
-    position: int

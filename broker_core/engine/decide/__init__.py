@@ -15,4 +15,5 @@ moves                          messages sent to another queue
 transactions                   what is posted and retired, commit and rollback
 time                           what is due, and what a restart ends
 passes                         what goes to the archive's table
+cleaning                       what the cleaner copies ahead and drops
 """

@@ -7,7 +7,22 @@ from typing import Any, TypeVar
 
 from .. import commands as c
 from ..model.state import BrokerState
-from . import exchanges, immediate, leases, lifetimes, links, moves, outcomes, passes, queues, routes, stages, time, transactions
+from . import (
+    cleaning,
+    exchanges,
+    immediate,
+    leases,
+    lifetimes,
+    links,
+    moves,
+    outcomes,
+    passes,
+    queues,
+    routes,
+    stages,
+    time,
+    transactions,
+)
 from .decision import Decision
 from .effects import effects_of
 
@@ -20,7 +35,9 @@ HANDLERS: dict[type[c.Command[Any]], Callable[[BrokerState, Any, c.Now], Decisio
     c.Purge: queues.purge,
     c.Stat: queues.stat,
     c.PackBlock: queues.pack_block,
-    c.Retain: queues.retain,
+    c.Relocate: cleaning.relocate,
+    c.RelocateStaged: cleaning.relocate_staged,
+    c.Drop: cleaning.drop,
     c.AlterQueue: queues.alter_queue,
     c.PauseQueue: queues.pause_queue,
     c.ResumeQueue: queues.resume_queue,

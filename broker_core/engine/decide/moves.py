@@ -133,12 +133,12 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
     named = None if command.ranges is None else _sorted(command.ranges)
 
     def dead(block: Block) -> Ints:
-        rows = np.sort(np.concatenate([_away_from_home(block), stayed(block, state.retained_from)]))
+        rows = np.sort(np.concatenate([_away_from_home(block), stayed(block, state.dropped)]))
         return rows if named is None else rows[_within(rows + block.base, *named)]
 
     found, more = _look(queue, command.first, command.last, command.messages, dead)
     moved = 0
-    here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.retained_from))) for n, rows in found.items())
+    here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.dropped))) for n, rows in found.items())
     if back := fitting(queue, queue, here, coming):
         events.append(e.Redriven(queue.name, back, now.wall))
         moved += back.count

@@ -199,22 +199,14 @@ def pack_block(state: BrokerState, command: c.PackBlock, now: c.Now) -> Decision
     block = queue.blocks.get(command.number) if queue is not None else None
     if queue is None or block is None or not block.full or block.live or queue.passes.is_passing(block.number):
         return Decision([], None)
-    times, positions = block.runs.time.array(), block.runs.position.array()
+    times = block.runs.time.array()
     outcomes = block.outcome.get(slice(0, block.filled))
     event = e.BlockPacked(
         command.queue,
         command.number,
-        int(positions.max()) << 3,
+        block.runs.high,
         int(times.min()),
         int(times.max()),
         [outcomes] if isinstance(outcomes, int) else np.unique(outcomes).tolist(),
     )
     return Decision([(event, pack(block.persisted()))], None)
-
-
-def retain(state: BrokerState, command: c.Retain, now: c.Now) -> Decision[None]:
-    """Raise the lowest log position that is kept, unless a live message's payload lies below it."""
-    live = state.lowest_needed_position()
-    if command.position <= state.retained_from or (live is not None and live < command.position):
-        return Decision([], None)
-    return Decision([(e.Retained(command.position), None)], None)

@@ -12,11 +12,13 @@ exchanges      of exchanges and bindings, and of messages sent through them
 moves          of messages that change their queue
 transactions   of open transactions, which are not journaled
 passes         of what goes to the archive's table
+cleaning       of payloads that were copied ahead, and parts of the log that are gone
 time           what was due; the start of the clock
 
 Everything is imported from here: `from ..engine import events as e`, then `e.Acquired`.
 """
 
+from .cleaning import Dropped, Relocated, StagedRelocated
 from .codec import Event, Together, decode, encode
 from .exchanges import Bound, ExchangeDeclared, ExchangeDeleted, Routed, Unbound
 from .leases import BatchEnded, BatchRead, LeaseBegun, LeaseDeleted, LeaseFenced, LeaseFinished, LeaseTaken, LeftUnread, Renewed
@@ -40,6 +42,7 @@ __all__ = [
     "ClockStarted",
     "Copied",
     "Discarded",
+    "Dropped",
     "Enqueued",
     "Event",
     "ExchangeDeclared",
@@ -71,6 +74,7 @@ __all__ = [
     "QueuePaused",
     "ReadDropped",
     "Redriven",
+    "Relocated",
     "Renewed",
     "Retained",
     "Retired",
@@ -78,6 +82,7 @@ __all__ = [
     "Routed",
     "Settled",
     "Staged",
+    "StagedRelocated",
     "Subscribed",
     "TimePassed",
     "Together",

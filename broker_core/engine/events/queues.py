@@ -89,7 +89,7 @@ class BlockPacked(Event):
 
 @dataclass(frozen=True)
 class Retained(Event):
-    """The log position below which nothing is kept any longer."""
+    """The log position below which nothing is kept any longer. Of older versions; now it is `Dropped`."""
 
     kind = "retained"
     position: int

@@ -79,7 +79,7 @@ class PackedBlock:
     outcomes: list[int]  # the outcomes that occur
     unrecorded: RowSet = field(default_factory=RowSet)  # those that are not in the archive's table yet
     unrecorded_bytes: int = 0  # of these, stored
-    lowest_payload: int = 0  # log position of the oldest payload of these
+    lowest_payload: int = 0  # log position of the oldest payload of its rows; 0 also where an older version did not note it
     recorded: int = 0  # number of the pass that has recorded what was not recorded when it was packed, plus one
 
     def to_json(self) -> dict[str, Any]:

@@ -1,37 +1,77 @@
-"""Messages of a block that still have their payloads: retention takes the oldest segments, whoever refers to them; and for which
-of them a block that is full and done with stays in memory: dead letters that no other queue could take, since a redrive brings
-them back to their places.
+"""Payloads: which of them somebody still needs, and which messages still have theirs.
+
+A payload is needed by a message that has not ended; by a settled one that is not in the archive's table yet; by a dead letter
+that no other queue could take, since a redrive brings it back to its place; and by a settled message, to be read, where there is
+no archive. The journal keeps it as long as one of these needs it. `Keeping` says how far back the last two count.
+
+Blocks that are full and done with stay in memory for dead letters that may be redriven.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from ..columns.blocks import Block
+from ..columns.intervals import Intervals
 from ..columns.limits import MAX_KEPT_BLOCKS
 from ..columns.series import Ints, Rows
+from ..columns.states import ARCHIVED
+
+if TYPE_CHECKING:
+    from .queue import PackedBlock
 
 
-def within_retention(block: Block, rows: Rows, retained_from: int) -> Rows:
-    """The rows whose payloads are still kept; `rows` itself when all are.
+class Keeping(NamedTuple):
+    """Log positions from which on payloads are kept for messages that have ended; below, retention lets them go."""
 
-    Runs are not in the order of their payloads: a stage's are older than its publish, a dead letter's than its death.
-    """
-    positions = block.runs.position.array() << 3
-    if not len(positions) or positions.min() >= retained_from:
+    stayed: int = 0  # of dead letters that no other queue could take
+    settled: int = 0  # of all others
+    unrecorded: bool = False  # True: there is an archive, and what is not in its table yet is kept wherever it lies
+
+
+def needed(block: Block, keeping: Keeping) -> npt.NDArray[np.bool_]:
+    """By row of a block in memory, whether somebody needs its payload."""
+    rows = slice(0, block.filled)
+    found: npt.NDArray[np.bool_] = block.state[rows] != ARCHIVED
+    if block.live == block.filled:
+        return found
+    if keeping.unrecorded and block.unrecorded:
+        found[block.unrecorded_rows()] = True
+    if block.runs.high >= keeping.settled:
+        found |= block.positions(rows) >= keeping.settled
+    if block.stayed.values is not None and block.runs.high >= keeping.stayed:
+        found |= (block.stayed.values[rows] != 0) & (block.positions(rows) >= keeping.stayed)
+    return found
+
+
+def needed_span(entry: PackedBlock, keeping: Keeping) -> tuple[int, int] | None:
+    """The lowest and the highest log position, both included, of what somebody may need of a block that left memory; None where
+    nobody needs any of it. Beside these, its own record is needed."""
+    if keeping.unrecorded and entry.unrecorded:
+        return entry.lowest_payload, entry.highest_payload
+    if entry.highest_payload < keeping.settled:
+        return None
+    return max(entry.lowest_payload, keeping.settled), entry.highest_payload
+
+
+def with_payloads(block: Block, rows: Rows, dropped: Intervals) -> Rows:
+    """The rows whose payloads are still there; `rows` itself when all are."""
+    if not dropped or not dropped.meets(block.runs.low, block.runs.high):
         return rows
     numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-    of = np.searchsorted(block.runs.row.array(), numbers, side="right") - 1
-    kept = positions[of] >= retained_from
-    return rows if kept.all() else numbers[kept]
+    gone = dropped.contains(block.positions(numbers))
+    return numbers[~gone] if gone.any() else rows
 
 
-def stayed(block: Block, retained_from: int) -> Ints:
-    """Dead letters of the block's own queue, ARCHIVED in it, whose payloads are still kept."""
+def stayed(block: Block, dropped: Intervals) -> Ints:
+    """Dead letters of the block's own queue, ARCHIVED in it, whose payloads are still there."""
     if block.stayed.values is None:
         return np.zeros(0, np.int64)
     rows = np.flatnonzero(block.stayed.values[: block.filled])
-    return np.asarray(within_retention(block, rows, retained_from))
+    return np.asarray(with_payloads(block, rows, dropped))
 
 
 class Finished:
@@ -42,9 +82,9 @@ class Finished:
         self.leaving: list[tuple[str, int]] = []
         self._kept: dict[tuple[str, int], Block] = {}
 
-    def add(self, queue: str, block: Block, retained_from: int) -> None:
+    def add(self, queue: str, block: Block, dropped: Intervals) -> None:
         """Note a full block without a live row."""
-        if not len(stayed(block, retained_from)):
+        if not len(stayed(block, dropped)):
             self.leaving.append((queue, block.number))
             return
         self._kept[queue, block.number] = block
@@ -61,10 +101,10 @@ class Finished:
         for entry in [entry for entry in self._kept if is_meant(entry)]:
             del self._kept[entry]
 
-    def retained(self, retained_from: int) -> None:
+    def dropped(self, dropped: Intervals) -> None:
         """Payloads are gone, and with them a reason to stay."""
         for entry, block in list(self._kept.items()):
-            if not len(stayed(block, retained_from)):
+            if not len(stayed(block, dropped)):
                 self._let_go(entry)
 
     def _let_go(self, entry: tuple[str, int]) -> None:

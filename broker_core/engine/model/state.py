@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import DamagedJournal
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.blocks import Block
+from ..columns.intervals import NOTHING, Intervals
 from ..columns.limits import MAX_ENDED_WRITES
 from ..columns.packing import pack, unpack
 from ..columns.rowset import row_count
@@ -92,7 +93,7 @@ class BrokerState:
         # persisted
         self.time = 0  # microseconds since 1970: the latest that an event carried; it never runs backwards
         self.next_holder = LEASE_HOLDER
-        self.retained_from = 0  # log position below which payloads are gone
+        self.dropped = NOTHING  # the parts of the log whose payloads are gone
         self.queues: dict[str, Queue] = {}
         self.leases: dict[str, Lease] = {}
         self.stages: dict[str, StageParts] = {}
@@ -255,15 +256,19 @@ class BrokerState:
                     positions.append(lowest)
         return min(positions, default=None)
 
-    def lowest_needed_position(self) -> int | None:
-        """The log position of the oldest payload that somebody may still get, or that is to be recorded; None without such."""
-        live = self.lowest_live_position()
-        positions = [] if live is None else [live]
-        for queue in self.by_id.values() if self.records else ():
-            positions += [entry.lowest_payload for entry in queue.packed.values() if entry.unrecorded]
-            found = (block.lowest_unrecorded_position() for block in queue.blocks.values())
-            positions += [position for position in found if position is not None]
-        return min(positions, default=None)
+    def drop(self, intervals: Sequence[Sequence[int]]) -> None:
+        """Note that payloads in these parts of the log are gone. Packed blocks that cannot be read any more go, too."""
+        self.dropped = self.dropped.plus(intervals)
+        self.finished.dropped(self.dropped)
+        for queue in self.by_id.values():
+            for entry in [entry for entry in queue.packed.values() if self._is_gone(entry)]:
+                queue.passes.lost(entry)
+                del queue.packed[entry.number]
+
+    def _is_gone(self, entry: PackedBlock) -> bool:
+        """Say whether the record of a packed block is gone, or the payloads of all of its rows."""
+        dropped, at = self.dropped, entry.position
+        return dropped.meets(at, at) or dropped.covers(entry.lowest_payload, entry.highest_payload)
 
     def blocks_to_pack(self, most: int) -> list[tuple[str, int]]:
         """Name some of the blocks that are to leave memory, by queue and number; not those of which a pass has rows."""
@@ -273,7 +278,7 @@ class BrokerState:
     def note_finished(self, queue: Queue, block: Block) -> None:
         """Note a block that is full and has no live row."""
         if block.full and not block.live:
-            self.finished.add(queue.name, block, self.retained_from)
+            self.finished.add(queue.name, block, self.dropped)
 
     def snapshot(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """One cut of everything persisted: a JSON-able description, and the columns of each resident block, copied."""
@@ -284,7 +289,7 @@ class BrokerState:
             "v": SNAPSHOT_VERSION,
             "time": self.time,
             "holder": self.next_holder,
-            "retained": self.retained_from,
+            "dropped": self.dropped.pairs(),
             "queues": [_described(queue) for queue in self.queues.values()],
             "departed": [_described(queue) for queue in self.departed.values()],
             "queueId": self.next_queue_id,
@@ -330,7 +335,8 @@ class BrokerState:
                 f"a snapshot of format {data['v']}: this Penstock reads up to {SNAPSHOT_VERSION}; use the version that wrote it"
             )
         state = cls(policies, records=records)
-        state.time, state.next_holder, state.retained_from = data["time"], data["holder"], data["retained"]
+        state.time, state.next_holder = data["time"], data["holder"]
+        state.dropped = Intervals(data["dropped"] if "dropped" in data else [[0, data["retained"]]])
         packed = iter(arrays)
         for fields in data["queues"]:
             queue = state.add_queue(fields["name"], fields["type"], fields["options"], fields.get("user"))
