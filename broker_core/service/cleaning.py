@@ -78,7 +78,7 @@ class Piece(NamedTuple):
 class _Form(NamedTuple):
     """Rows whose payloads have the same columns, and so go into one record."""
 
-    parts: list[tuple[int, Ints]]  # block and rows
+    sequences: list[Ints]
     positions: list[Ints]
     payload_rows: list[Ints]
     batches: list[pa.RecordBatch]
@@ -259,12 +259,12 @@ class Cleaner:
         """Copy what is needed of these segments to the end of the log."""
         going = Intervals((segment.base, segment.end) for segment in victims)
         with self._lock:
-            blocks = [
+            blocks = sorted(
                 (queue_id, number)
                 for queue_id, queue in self._owner.state.by_id.items()
                 for number, block in queue.blocks.items()
                 if going.meets(block.runs.low, block.runs.high)
-            ]
+            )
             staged = {part.position for stage in self._owner.state.stages.values() for part in stage.parts}
         for queue_id, group in itertools.groupby(blocks, key=lambda each: each[0]):
             found = (piece for _, number in group for piece in self._pieces_of(queue_id, number, going, keeping))
@@ -313,17 +313,15 @@ class Cleaner:
                 part, position = each.extent.indexes, each.extent.position
                 batch = each.taken()
                 form = forms.setdefault((masks[position], batch.schema), _Form([], [], [], []))
-                form.parts.append((piece.number, piece.rows[part]))
+                form.sequences.append(piece.rows[part] + (piece.number << BLOCK_BITS))
                 form.positions.append(np.full(batch.num_rows, position))
                 form.payload_rows.append(payload_rows[part])
                 form.batches.append(batch)
         written = 0
         for (mask, _), form in forms.items():
             stored = store(pa.concat_batches(form.batches), mask)
-            rows, order = _in_order(form.parts)
-            positions, payload_rows = np.concatenate(form.positions)[order], np.concatenate(form.payload_rows)[order]
-            if (order[1:] < order[:-1]).any():
-                stored = store(stored.batch.take(pa.array(order)), mask)
+            rows = RowSet.of_sequences(np.concatenate(form.sequences))  # they rise: block by block, and row by row in each
+            positions, payload_rows = np.concatenate(form.positions), np.concatenate(form.payload_rows)
             self._owner.journal.reserve(stored.nbytes, RESERVE_TIMEOUT_S)
             self._owner.submit(c.Relocate(queue_id, rows, positions, payload_rows, stored))
             written += stored.nbytes
@@ -407,11 +405,3 @@ def _portions(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
         octets += size
     if some:
         yield some
-
-
-def _in_order(parts: Sequence[tuple[int, Ints]]) -> tuple[RowSet, npt.NDArray[np.int64]]:
-    """The rows of these parts, and in which order the row set has them."""
-    numbers = np.concatenate([np.full(len(rows), number) for number, rows in parts])
-    sequences = (numbers << BLOCK_BITS) + np.concatenate([rows for _, rows in parts])
-    order = np.argsort(sequences, kind="stable")
-    return RowSet.of_sequences(sequences[order]), order

@@ -25,6 +25,7 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.model.dispositions import Disposition
 from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.retention import Keeping
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import SECOND, START, Engine
@@ -84,7 +85,7 @@ class History:
         commands: list[Callable[[], None]] = [
             *3 * [self.a_link_comes, self.discharge, self.time_passes],
             *2 * [self.refuse, self.a_link_goes, self.a_lease_acquires, self.a_lease_is_released, self.retire],
-            *[self.redrive, self.move, self.alter, self.pause, self.restart, self.record],
+            *[self.redrive, self.move, self.alter, self.pause, self.restart, self.record, self.clean],
             *[*15 * [self.acquire], *6 * [self.send], *6 * [self.settle, self.give_back, self.resume], *2 * [self.publish]],
         ]
         for command in [self.a_link_comes, self.send, *self.random.choices(commands, k=COMMANDS)]:
@@ -237,6 +238,18 @@ class History:
         if current is not None and self.random.choice([True, False]):
             self.engine.run(c.EndPass(number, current.number, 0))
 
+    def clean(self) -> None:
+        """Payloads of some messages are copied ahead; a part of the log that nobody needs is dropped."""
+        for its in self.engine.state.queues.values():
+            for number, block in its.blocks.items():
+                rows = np.flatnonzero([self.random.choice([True, False]) for _ in range(block.filled)])
+                if len(rows):
+                    found = block.locations(rows)
+                    positions = np.repeat(found.position, found.rows)
+                    copy = c.Relocate(its.id, RowSet.of([(number, rows)]), positions, found.payload_rows(), b"")
+                    assert self.engine.run(copy) == len(rows)
+        self.engine.run(c.Drop([[0, 8 * self.random.randint(1, len(self.engine.log))]], Keeping()))
+
     def alter(self) -> None:
         option = self.random.choice(list(OPTIONS))
         self.engine.run(c.AlterQueue("q", {option: self.random.choice(OPTIONS[option])}))
@@ -294,6 +307,7 @@ def a_start_finds_the_same(queue: Queue, started: Engine) -> None:
         assert getattr(found, name) == getattr(queue, name), name
     for number, block in queue.blocks.items():
         assert np.array_equal(found.blocks[number].state[: block.filled], block.state[: block.filled])
+        assert np.array_equal(found.blocks[number].positions(slice(0, block.filled)), block.positions(slice(0, block.filled)))
     assert used(found.groups) == used(queue.groups)
     assert used(found.keys) == used(queue.keys)
 

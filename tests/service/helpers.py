@@ -146,7 +146,7 @@ def described(state: BrokerState, *, archive: bool = True) -> Any:
     Without `archive`, what left memory is not told apart from what never was there.
     """
     meta, blocks = state.snapshot()
-    del meta["retained"]
+    del meta["dropped"]
     for lease in meta["leases"]:
         lease["batches"] = [{name: value for name, value in batch.items() if name != "sign"} for batch in lease["batches"]]
     for queue in meta["queues"]:

@@ -10,6 +10,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
+from penstock.broker_core.engine.model.retention import Keeping
 from penstock.broker_core.errors import DataLoss, NotFound
 from penstock.broker_core.flight_plane import FlightPlane
 from penstock.broker_core.reading.batches import record_batches
@@ -118,17 +119,22 @@ def test_by_size_just_as_much_goes_as_is_too_much() -> None:
         assert everything(service, "q")[16 * HALF_MIB - 1].startswith(b"%08d" % (16 * HALF_MIB - 1))
 
 
-def test_a_stage_that_waits_for_its_publish_holds_its_segment() -> None:
+def test_a_stage_that_waits_for_its_publish_holds_its_segment_and_no_other() -> None:
+    """D2: what is beside it goes."""
     disk, clock = LyingDisk(), Clock()
     with running(disk, clock, segment_bytes=MIB, retention_bytes=MIB) as service:
         service.submit(c.DeclareQueue("q"), stage("s", "q", b"staged"))
         fill(service, clock)
         settle(service, "lease", 8 * HALF_MIB)
-        assert service.retain() == 0
-        service.submit(c.Publish(["s"]))
-        assert service.retain() == 0  # now it is a message that waits
-        assert bodies_of(service, "q", settle(service, "lease", 1)) == [b"staged"]
         assert service.retain() > 0
+        assert kept(service) == 0
+        service.submit(c.Publish(["s"]))
+        service.retain()
+        assert kept(service) == 0  # now it is a message that waits
+        assert bodies_of(service, "q", settle(service, "lease", 1)) == [b"staged"]
+        fill(service, clock, batches=3)
+        service.retain()
+        assert kept(service) > 0
 
 
 def test_what_remains_is_browsed_while_the_rest_goes() -> None:
@@ -193,11 +199,12 @@ def test_a_crash_between_the_decision_and_the_unlinking_leaves_nothing_behind() 
     fill(service, clock)
     settle(service, "lease", 8 * HALF_MIB)
     # As `retain` does it, as far as it came.
-    mark = service.journal.segments()[2].end
-    service.submit(c.Retain(mark))
+    going = [[segment.base, segment.end] for segment in service.journal.segments()[:3]]
+    mark = going[-1][1]
+    assert service.submit(c.Drop(going, Keeping(mark, mark))) == going
     after = killed(service, disk)
     with running(after, clock.restarted(), **options) as again:
-        assert again.state.retained_from == mark
+        assert again.state.dropped.pairs() == [[0, mark]]
         assert again.retain() > 0
         assert kept(again) >= mark
 
@@ -205,8 +212,9 @@ def test_a_crash_between_the_decision_and_the_unlinking_leaves_nothing_behind() 
 def test_retention_does_not_take_what_became_live_in_between() -> None:
     with running(LyingDisk(), segment_bytes=MIB) as service:
         service.submit(c.DeclareQueue("q"), enqueue("q", b"live"))
-        service.submit(c.Retain(service.journal.end))
-        assert service.state.retained_from == 0
+        everywhere = service.journal.end
+        assert service.submit(c.Drop([[0, everywhere]], Keeping(everywhere, everywhere))) == []
+        assert not service.state.dropped
         assert everything(service, "q") == {0: b"live"}
 
 
@@ -378,7 +386,8 @@ def test_a_dead_letter_keeps_its_payload_however_old_and_a_settled_one_lets_it_g
         service.submit(c.Settle("q", link, poison, Outcome.REJECTED, "poison"), c.Settle("q", link, rows.minus(poison)))
         service.submit(c.DeleteQueue("q"), enqueue("dead", *numbered(1, 7000)))
         clock.advance(3600)
-        assert service.retain() == 0, "the oldest segment holds what dead letters refer to"
+        assert service.retain() > 0
+        assert kept(service) == 0, "the oldest segment holds what dead letters refer to"
     with running(disk, clock, segment_bytes=MIB, retention_age_s=60) as service:
         assert [body[:8] for body in everything(service, "dead").values()] == [b"%08d" % n for n in [*range(10, 20), 0]]
         settle(service, "lease", 10, "dead")

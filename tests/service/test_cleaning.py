@@ -1,0 +1,378 @@
+"""D2: the journal stays small, whatever one message does that stays; nobody who reads notices; no crash loses anything."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.states import Outcome
+from penstock.broker_core.errors import StorageError
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
+from penstock.broker_core.reading import mapped
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.service import cleaning
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.service.cleaning import SLACK, SPARE_SEGMENTS
+
+from ..journal.lying_disk import LyingDisk
+from .helpers import MIB, Clock, abandon, bodies_of, described, enqueue, everything, killed, numbered, open_service, running
+
+OPTIONS: dict[str, Any] = {"segment_bytes": MIB, "retention_bytes": MIB, "clean_bandwidth": 1 << 40}
+STUCK = b"stuck" * 10
+
+
+def size(service: BrokerService) -> int:
+    return sum(segment.bytes for segment in service.journal.segments())
+
+
+def bound(service: BrokerService) -> int:
+    needed = service.cleaner.needs().total
+    assert needed <= SLACK * MIB, "nothing but what is in these tests is needed"
+    return SLACK * needed + SPARE_SEGMENTS * MIB
+
+
+def pass_through(service: BrokerService, queue: str = "q", messages: int = 300, count: int = 1) -> None:
+    """So many messages of 7,000 bytes come, are taken and settled."""
+    link = service.submit(c.Subscribe(queue))
+    for _ in range(count):
+        service.submit(enqueue(queue, *numbered(messages, 7000)))
+        rows = service.submit(c.Acquire(queue, link, messages)).rows
+        service.submit(c.Settle(queue, link, rows))
+    service.submit(c.Unsubscribe(queue, link))
+
+
+def stick(service: BrokerService) -> None:
+    """One message that nobody takes."""
+    service.submit(c.DeclareQueue("stuck"), c.DeclareQueue("q"), enqueue("stuck", STUCK))
+
+
+def in_vain(service: BrokerService) -> None:
+    """Clean until there is nothing more to do."""
+    for _ in range(10):
+        if not service.cleaner.clean():
+            return
+    raise AssertionError("the cleaner finds no end")
+
+
+def test_one_stuck_message_and_much_traffic_keep_the_journal_small() -> None:
+    """D2: 4 × needed + 3 segments, after 40 segments of traffic; the message is there, and after a restart, too."""
+    disk = LyingDisk()
+    with running(disk, **OPTIONS) as service:
+        stick(service)
+        for _ in range(20):
+            pass_through(service)
+            service.cleaner.clean()
+            service.cleaner.clean()
+            assert size(service) <= bound(service)
+        assert service.journal.end > 40 * MIB
+        assert everything(service, "stuck") == {0: STUCK}
+        assert service.state.queues["stuck"].blocks[0].runs.low > 30 * MIB
+        in_vain(service)
+        end = service.journal.end
+        assert service.cleaner.clean() == 0
+        assert service.journal.end == end, "it is idle when there is nothing to do"
+        after = killed(service, disk)
+    with running(after, **OPTIONS) as service:
+        assert everything(service, "stuck") == {0: STUCK}
+        assert size(service) <= bound(service) + MIB
+
+
+def test_without_retention_and_without_an_archive_what_is_settled_is_kept() -> None:
+    with running(LyingDisk(), segment_bytes=MIB) as service:
+        stick(service)
+        pass_through(service, count=3)
+        assert service.cleaner.clean() == 0
+        assert len(everything(service, "q")) == 900
+
+
+def test_what_a_deleted_queue_leaves_goes() -> None:
+    """D2: with no retention at all; one message of another queue lies in the middle of it."""
+    with running(LyingDisk(), segment_bytes=MIB) as service:
+        service.submit(c.DeclareQueue("stuck"), c.DeclareQueue("q"))
+        service.submit(enqueue("q", *numbered(900, 7000)), enqueue("stuck", STUCK))
+        for _ in range(3):
+            service.submit(enqueue("q", *numbered(300, 7000)))
+        service.submit(c.DeleteQueue("q"))
+        for _ in range(3):
+            service.cleaner.clean()
+        assert size(service) <= bound(service)
+        assert everything(service, "stuck") == {0: STUCK}
+
+
+def test_messages_of_every_form_keep_what_they_are() -> None:
+    """D2: columns with properties and without, AMQP messages as they came, staged ones, in several queues and blocks."""
+    rich = {"body": [b"a", b""], "subject": ["s", None], "properties": [[("k", "v")], None]}
+    with running(LyingDisk(), **OPTIONS) as service:
+        stick(service)
+        made = incoming.validate(
+            pa.record_batch({name: pa.array(values, message.MESSAGE_COLUMNS[name]) for name, values in rich.items()})
+        )
+        service.submit(c.Enqueue("stuck", 2, message.stored_sizes(made), reading.store(made)))
+        encoded = pa.record_batch({"message": pa.array([b"\0Su\xa0\x03abc", b"\0Su\xa0\x02de"], pa.binary())})
+        mask = message.mask_of(encoded.schema.names)
+        service.submit(c.Enqueue("stuck", 2, 8, reading.store(encoded, mask)))
+        batch = enqueue("stuck", b"staged")
+        service.submit(c.StageMessages("s", "stuck", 1, 6, batch.payload))
+        pass_through(service, count=2)
+        names = ["sequenceNumber", "body", "subject", "properties", "message"]
+
+        def content() -> list[Any]:
+            slices = service.browse("stuck", lambda block: slice(0, block.filled), 0, None)
+            return [
+                row for each in record_batches(service.journal, slices, names, "stuck", stored=True) for row in each.to_pylist()
+            ]
+
+        before, low = content(), service.state.queues["stuck"].blocks[0].runs.low
+        pass_through(service, count=6)
+        in_vain(service)
+        assert service.state.queues["stuck"].blocks[0].runs.low > low
+        assert service.state.stages["s"].parts[0].position > low
+        assert size(service) <= bound(service)
+        assert content() == before
+        service.submit(c.Publish(["s"]))
+        assert everything(service, "stuck")[5] == b"staged"
+
+
+def test_many_stuck_messages_in_many_blocks_are_copied_once() -> None:
+    """D2: the copies are not copied again and again, however much a record takes beside its message."""
+    with running(LyingDisk(), **OPTIONS) as service:
+        stick(service)
+        link = service.submit(c.Subscribe("q"))
+        for _ in range(4):
+            service.submit(enqueue("q", *numbered(BLOCK_ROWS - 10)), enqueue("q", *numbered(10)))
+            rows = service.submit(c.Acquire("q", link, BLOCK_ROWS)).rows
+            service.submit(c.Settle("q", link, rows.minus(RowSet.single(rows.first + 77))))
+        pass_through(service, count=6)
+        in_vain(service)
+        written = service.journal.end
+        pass_through(service, "q", 10)
+        in_vain(service)
+        assert service.journal.end - written < 300_000
+        assert size(service) <= bound(service)
+
+
+def test_what_a_copy_takes_beside_its_messages_is_not_copied_again_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D2: small messages, each in a record of its own, which takes far more than the message does; a copy does not help."""
+    monkeypatch.setattr(cleaning, "PIECE_BYTES", 1)
+    with running(LyingDisk(), **OPTIONS) as service:
+        service.journal._writer._segment_bytes = 100_000
+        stick(service)
+        for number in range(450):
+            service.submit_nowait(enqueue("stuck", b"%d" % number))
+        pass_through(service, count=3)
+        in_vain(service)
+        block = service.state.queues["stuck"].blocks[0]
+        low, before = block.runs.low, block.positions(slice(0, 451))
+        assert low > 3 * MIB
+        pass_through(service, count=3)
+        in_vain(service)
+        assert np.count_nonzero(block.positions(slice(0, 451)) != before) < 225
+        assert size(service) <= SLACK * service.cleaner.needs().total + SPARE_SEGMENTS * MIB
+
+
+def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
+    """D2: slices and places that were handed out before the cleaning are read after it; a mapped file is still there for as long
+    as the broker's slice of it is."""
+    with running(LyingDisk(), **OPTIONS) as service:
+        stick(service)
+        pass_through(service, count=2)
+        slices = service.browse("stuck", lambda block: slice(0, block.filled), 0, None)
+        found = next(iter(slices))
+        where = mapped.batch(service.journal, found, "stuck").to_pylist()[0]
+        with service.turn() as turn:
+            (taken,) = turn.slices("stuck", RowSet.single(0))
+        archived = service.browse("q", lambda block: slice(0, block.filled), 0, None)
+        reader = record_batches(service.journal, archived, ["body"], "q")
+        first = next(reader)
+        pass_through(service, count=6)
+        assert service.cleaner.clean() > 0
+        assert service.journal.dropped(), "their files are there yet"
+        name = where["file"].removeprefix("/disk/")
+        assert name in service.journal._disk.names()
+        for each in (found, taken):
+            assert [b.to_pylist() for b in record_batches(service.journal, [each], ["body"], "stuck")] == [[{"body": STUCK}]]
+        assert first["body"][0].as_py().startswith(b"00000000")
+        rest = sum(batch.num_rows for batch in reader)
+        assert rest + first.num_rows == 600, "what was cut before is read to its end"
+        del found, taken, each, archived, reader, slices
+        service.cleaner.clean()
+        assert service.journal.dropped() == []
+        assert name not in service.journal._disk.names()
+
+
+def test_a_damaged_record_stays_where_it_is_and_the_rest_goes(caplog: pytest.LogCaptureFixture) -> None:
+    """D2: its segment is left, said once."""
+    disk = LyingDisk()
+    with running(disk, **OPTIONS) as service:
+        stick(service)
+        pass_through(service)
+        service.submit(enqueue("stuck", b"good" * 10))
+        first = service.journal.segments()[0]
+        data = disk.data(first.path.removeprefix("/disk/"))
+        at = bytes(data).index(STUCK)
+        data[at] ^= 1
+        service._recent._batches.clear()
+        service.journal._payloads._young.clear()
+        with caplog.at_level(logging.ERROR):
+            for _ in range(4):
+                pass_through(service, count=4)
+                service.cleaner.clean()
+        assert len([line for line in caplog.messages if "is not cleaned" in line]) == 1
+        assert service.journal.segments()[0].base == first.base
+        assert size(service) <= bound(service) + SLACK * MIB
+        assert bodies_of(service, "stuck", RowSet.single(1)) == [b"good" * 10]
+        assert "damaged" in service.damaged("stuck")[0] or service.damaged("stuck")
+
+
+def test_a_disk_that_is_nearly_full_is_cleaned_from_the_reserve() -> None:
+    """D2 D5: senders are refused, and the cleaner frees space; it leaves half of the reserve to those who settle."""
+    disk = LyingDisk()
+    with running(disk, **OPTIONS, free_space_mark_bytes=8 * MIB) as service:
+        stick(service)
+        pass_through(service, count=8)
+        disk.room = 6 * MIB
+        assert service.cleaner.clean() > 8 * MIB
+        assert disk.room is not None
+        assert disk.room > 4 * MIB
+        assert everything(service, "stuck") == {0: STUCK}
+        pass_through(service, count=2)
+        disk.room = 4 * MIB  # it may not use what is left: only what needs no copy goes
+        before = service.state.queues["stuck"].blocks[0].runs.low
+        service.cleaner.clean()
+        assert service.state.queues["stuck"].blocks[0].runs.low == before
+
+
+def test_the_queues_go_on_while_it_copies_and_it_rests_by_its_bandwidth() -> None:
+    """D2: after each piece it waits as long as its bandwidth asks for, and commands are carried out."""
+    with running(LyingDisk(), **{**OPTIONS, "clean_bandwidth": 2 * MIB}) as service:
+        stick(service)
+        service.submit(enqueue("stuck", *numbered(20, 7000)))
+        pass_through(service, count=5)
+        waits: list[float] = []
+
+        class Closing:
+            def is_set(self) -> bool:
+                return False
+
+            def wait(self, seconds: float) -> bool:
+                waits.append(seconds)
+                pass_through(service, messages=2)
+                return False
+
+        service.cleaner._closing = Closing()  # type: ignore[assignment]
+        assert service.cleaner.clean() > 0
+        assert sum(waits) == pytest.approx(140_000 / (2 * MIB), rel=0.3)
+        assert len(everything(service, "stuck")) == 21
+
+
+def steps(seed: int) -> Iterator[tuple[LyingDisk, LyingDisk, Any, dict[int, bytes]]]:
+    """Stop a cleaning at each operation of the disk: what there was, and what a kill and a power cut leave."""
+    random = Random(seed)
+    for stop in range(1, 400):
+        disk = LyingDisk()
+        service = open_service(disk, Clock(), **OPTIONS)
+        stick(service)
+        service.submit(c.StageMessages("s", "stuck", 1, 6, enqueue("stuck", b"staged").payload))
+        pass_through(service, count=3)
+        service.submit(enqueue("stuck", *numbered(3, 100)))
+        state, content = described(service.state, archive=False), everything(service, "stuck")
+        disk.stop_at = disk._steps + stop
+        stopped = False
+        try:
+            service.cleaner.clean()
+        except StorageError:
+            stopped = True
+        disk.stopped = True
+        abandon(service)
+        yield disk.kill(), disk.power_cut(random), state, content
+        if not stopped:
+            assert stop > 12
+            return
+
+
+def test_a_cleaning_stopped_at_any_operation_loses_nothing() -> None:
+    """D2 D1: by kill or by power cut: the same state, every payload; and the next cleaning does the rest."""
+    for after_kill, after_cut, state, content in steps(1):
+        for disk in (after_kill, after_cut):
+            with running(disk, Clock().restarted(), **OPTIONS) as again:
+                assert everything(again, "stuck") == content
+                found = described(again.state, archive=False)
+                assert [each["name"] for each in found[0]["queues"]] == [each["name"] for each in state[0]["queues"]]
+                assert [block["state"] for block in found[1]] == [block["state"] for block in state[1]]
+                in_vain(again)
+                assert size(again) <= bound(again) + MIB
+                again.submit(c.Publish(["s"]))
+                assert everything(again, "stuck")[4] == b"staged"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_traffic_and_cleaning_in_any_order_with_crashes(seed: int) -> None:
+    """D2 D1 C1: sends, settlements, stages, moves, cleanings, snapshots and crashes at random; a model knows what waits."""
+    random = Random(seed)
+    print("seed", seed)
+    clock, disk = Clock(), LyingDisk()
+    service = open_service(disk, clock, **OPTIONS)
+    service.submit(c.DeclareQueue("q"), c.DeclareQueue("p"))
+    waiting: dict[str, list[bytes]] = {"q": [], "p": []}
+    staged: list[tuple[str, list[bytes]]] = []
+    link: dict[str, int] = {}
+    number = 0
+    for _ in range(60):
+        what, name = random.randrange(9), random.choice("qp")
+        if what <= 2:
+            bodies = numbered(random.randint(1, 60), random.choice([10, 700, 7000]), start=number)
+            number += len(bodies)
+            service.submit(enqueue(name, *bodies))
+            waiting[name] += bodies
+        elif what <= 4 and waiting[name]:
+            if name not in link:
+                link[name] = service.submit(c.Subscribe(name))
+            rows = service.submit(c.Acquire(name, link[name], random.randint(1, 80))).rows
+            service.submit(c.Settle(name, link[name], rows, random.choice([Outcome.ACCEPTED, Outcome.REJECTED])))
+            waiting[name] = waiting[name][rows.count :]
+        elif what == 5:
+            bodies = numbered(random.randint(1, 9), 500, start=number)
+            number += len(bodies)
+            service.submit(c.StageMessages("s", name, len(bodies), 500, enqueue(name, *bodies).payload))
+            staged.append((name, bodies))
+        elif what == 6 and staged:
+            service.submit(c.Publish(["s"]))
+            for name, bodies in staged:
+                waiting[name] += bodies
+            staged = []
+        elif what == 7 and random.random() < 0.5:
+            other = "p" if name == "q" else "q"
+            count = service.submit(c.Move(name, other, random.randint(1, 9))).messages
+            waiting[other] += waiting[name][:count]
+            waiting[name] = waiting[name][count:]
+        elif random.random() < 0.6:
+            service.cleaner.clean()
+        else:
+            random.choice([service.take_snapshot, lambda: None])()
+            disk = killed(service, disk) if random.random() < 0.5 else _cut(service, disk, random)
+            link = {}
+            service = open_service(disk, clock.restarted(), **OPTIONS)
+        for each, bodies in waiting.items():
+            rows = RowSet.of(
+                (block.number, block.waiting()) for block in service.state.queues[each].blocks.values() if len(block.waiting())
+            )
+            assert bodies_of(service, each, rows) == bodies
+    in_vain(service)
+    assert size(service) <= SLACK * service.cleaner.needs().total + SPARE_SEGMENTS * MIB
+    abandon(service)
+
+
+def _cut(service: BrokerService, disk: LyingDisk, random: Random) -> LyingDisk:
+    disk.stopped = True
+    abandon(service)
+    return disk.power_cut(random)
