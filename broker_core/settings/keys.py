@@ -256,9 +256,7 @@ class Settings:
         "How much journal is kept; the oldest segments with nothing unsettled go first. Left out: no limit.",
     )
     clean_bandwidth: int | None = key(
-        None,
-        size(MIB, unset=True),
-        "Bytes a second that cleaning the journal copies. Left out: a quarter of the disk's time, however quick it is.",
+        None, size(MIB, unset=True), "Bytes a second for cleaning. Left out: a quarter of the disk."
     )
     free_space_mark_bytes: int = key(
         256 * MIB,
