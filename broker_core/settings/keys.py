@@ -255,9 +255,7 @@ class Settings:
         size(MIB, unset=True),
         "How much journal is kept; the oldest segments with nothing unsettled go first. Left out: no limit.",
     )
-    clean_bandwidth: int | None = key(
-        None, size(MIB, unset=True), "Bytes a second for cleaning. Left out: a quarter of the disk."
-    )
+    clean_bandwidth: int | None = key(None, size(MIB, unset=True), "Bytes a second for cleaning. Left out: a quarter.")
     free_space_mark_bytes: int = key(
         256 * MIB,
         size(MIB),
