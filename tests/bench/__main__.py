@@ -29,6 +29,8 @@ ROWS = {
     "release": "engine_rows.release",
     "memory": "broker_rows.memory",
     "restart": "broker_rows.restart",
+    "copy": "copy_rows.copy",
+    "restore": "copy_rows.restore",
     "amqp-transfers": "amqp_rows.transfers",
     "amqp-of-spark": "amqp_rows.of_spark",
     "stuck": "amqp_rows.stuck",
