@@ -223,6 +223,32 @@ def test_what_the_journal_drops_leaves_the_copy(monkeypatch: pytest.MonkeyPatch,
         assert restored(store, tmp_path / "data")[0] == [*sent, *contents(1000, 1)]
 
 
+def test_holes_of_the_log_are_holes_of_the_copy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """D2, D7: what the cleaner drops from the middle of the log."""
+    monkeypatch.setattr(copier_module, "TEND_S", 0.01)
+    store = FaultyStore()
+    with copied(LyingDisk(), store, segment_bytes=8000) as running:
+        for one in contents(0, 60):
+            running.append(one)
+        position = running.journal.end
+        running.journal.write_snapshot(position, b"[]", [])
+        running.append(*contents(60, 5))
+        segments = running.journal.segments()
+        assert len(running.journal.drop([segments[1], segments[2], segments[4]])) == 3
+        dropped = {segment.base for segment in (segments[1], segments[2], segments[4])}
+        until(lambda: not dropped & {int(name[:20]) for name in restoring._load(store).contents.segments()})
+        running.until_copied()
+        kept = {segment.base for segment in running.journal.segments()}
+        assert restored(store, tmp_path / "data")[0] == contents(60, 5)
+    disk = LocalDisk(tmp_path / "data")
+    assert kept <= {int(name[:20]) for name in disk.names() if name.endswith(".seg")}
+    listed = manifest.read(disk)
+    assert listed is not None
+    assert listed.holes is not None
+    assert {hole.begin for hole in listed.holes} == {segments[1].base, segments[4].base}
+    disk.close()
+
+
 def test_small_chunks_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(copier_module, "DELETE_AFTER_S", 0.0)
     monkeypatch.setattr(copier_module, "TEND_S", 0.01)

@@ -1,0 +1,121 @@
+"""D7, U7: a restore that is broken off, a copy that is damaged, a directory that is not empty; and directories of version 1."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.copy import chunks, restoring
+from penstock.broker_core.copy.stores import StoreError
+from penstock.broker_core.errors import DamagedJournal, InvalidRequest, PenstockError, StorageError
+from penstock.broker_core.journal import Journal, LocalDisk
+
+from ..flight.helpers import browse
+from ..journal.lying_disk import LyingDisk
+from .faulty_store import FaultyStore
+from .helpers import copied, restored
+from .test_brokers import penstock, restore
+
+VERSION_1 = Path(__file__).parents[1] / "service" / "version_1"
+CONTENTS = [(b"meta %d" % number, bytes([number]) * 2000) for number in range(30)]
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    found = FaultyStore()
+    with copied(LyingDisk(), found, segment_bytes=8000) as running:
+        for one in CONTENTS:
+            running.append(one)
+        running.until_copied()
+    return FaultyStore(found.objects)
+
+
+def test_a_restore_that_is_broken_off_anywhere_is_refused_and_can_begin_again(store: FaultyStore, tmp_path: Path) -> None:
+    step = 0
+    while True:
+        step += 1
+        broken = FaultyStore(store.objects)
+        broken.stop_at = step
+        try:
+            restoring.restore(broken, tmp_path / f"data-{step}")
+            break
+        except StoreError:
+            pass
+        if (tmp_path / f"data-{step}").exists():
+            disk = LocalDisk(tmp_path / f"data-{step}")
+            if any(name.endswith(".seg") for name in disk.names()):
+                with pytest.raises(StorageError):
+                    Journal.open(disk)
+            disk.close()
+        assert restored(store, tmp_path / f"data-{step}")[0] == CONTENTS
+    assert step > 10
+
+
+def test_a_damaged_copy_is_named(store: FaultyStore, tmp_path: Path) -> None:
+    for number, name in enumerate(sorted(store.objects)):
+        damaged = FaultyStore(dict(store.objects))
+        data = bytearray(damaged.objects[name])
+        data[-1] ^= 1
+        damaged.objects[name] = bytes(data)
+        if chunks.number_of(name) == 1:
+            continue  # the fence of the first start: nobody reads it
+        with pytest.raises(DamagedJournal, match=name):
+            restoring.restore(damaged, tmp_path / f"data-{number}")
+
+
+def test_a_directory_that_is_not_empty_is_left_alone(store: FaultyStore, tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").write_text("mine")
+    with pytest.raises(InvalidRequest, match="not empty"):
+        restoring.restore(store, tmp_path)
+    assert (tmp_path / "letters.txt").read_text() == "mine"
+    restored(store, tmp_path / "data")
+    with pytest.raises(InvalidRequest, match="not empty"):
+        restoring.restore(store, tmp_path / "data")
+
+
+@pytest.mark.parametrize("kind", ["stopped", "killed"])
+def test_a_backup_of_version_1(kind: str, tmp_path: Path) -> None:
+    shutil.copytree(VERSION_1 / kind, tmp_path / "data")
+    penstock("backup", "--data", tmp_path / "data", "--to", tmp_path / "store")
+    restore(str(tmp_path / "store"), tmp_path / "other")
+    with Broker(tmp_path / "other") as broker, Client(broker.url) as client:
+        assert len(browse(client, "plain", "body", states=["archived"])) == 10
+
+
+def test_people_read_what_was_done(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from penstock.broker_core.cli import main
+
+    url = str(tmp_path / "store")
+    with Broker(tmp_path / "data", copy_url=url, copy_interval_s=0.05) as broker:
+        broker.declare("q")
+        assert main(["status", "--url", broker.url]) == 0
+        with Client(broker.url) as client:
+            end = time.monotonic() + 30
+            while client.call("broker.status")["copy"]["state"] != "copying" or client.call("broker.status")["copy"]["lagBytes"]:
+                assert time.monotonic() < end
+        assert main(["backup", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "backup")]) == 0
+        assert main(["restore", "--from", url, "--data", str(tmp_path / "look")]) == 0
+        assert main(["backup", "--data", str(tmp_path / "data"), "--to", url]) == 4  # that is the copy's place
+    assert main(["check", str(tmp_path / "look")]) == 0
+    path = next((tmp_path / "look").glob("*.seg"))
+    path.write_bytes(path.read_bytes()[:-5] + b"#" + path.read_bytes()[-4:])
+    assert main(["check", str(tmp_path / "look")]) == 4
+    assert main(["restore", "--from", str(tmp_path / "nowhere"), "--data", str(tmp_path / "x")]) == 1
+    assert main(["check", str(tmp_path)]) == 1
+    said = capfd.readouterr()
+    for text in ("copy lagSeconds", "backed up", "the broker that writes the copy goes on", "no damage found", "1 damaged"):
+        assert text in said.out
+    assert f"damaged: {path}, offset " in said.out
+    for text in ("holds a copy, and cannot take a backup", "holds no copy and no backup", "no data directory of a broker"):
+        assert text in said.err
+
+
+def test_no_broker_starts_where_the_copy_is_anothers(tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    with Broker(tmp_path / "one", copy_url=url), pytest.raises(PenstockError, match="of another broker"):
+        Broker(tmp_path / "two", copy_url=url).start()
