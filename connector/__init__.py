@@ -15,6 +15,7 @@ backoff                waits for a broker that does not answer
 offset, identity       what the checkpoint holds; what must not change under it
 batch                  a batch read: looks, acquires nothing
 partition, read        what the planner tells a task; a task's record batches, from the broker or from its files
+recorded               messages in the archive's table: its files for the planner, their rows for a task
 mapped, batching       files of the broker's journal, mapped; batches of the size that Spark wants
 sink, settle           stage, then publish once; outcomes of single messages
 access, connections    a broker's address and credentials; a task's connection, lent to the next task

@@ -7,7 +7,7 @@ is a class of its own, chosen by the option `pushdown=true`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -24,10 +24,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..broker_core.archive.bounds import Bounds
+from ..broker_core.archive.files import tasks
+from ..broker_core.client.flight import Client
 from .batching import as_declared
 from .options import OUTCOMES, READ, Options
-from .partition import BrowsePartition
+from .partition import BrowsePartition, RecordedPartition
 from .read import read_browsed
+from .recorded import read_recorded, table_of, version_of
 from .schema import check_source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -47,6 +51,9 @@ class BatchReader(DataSourceReader):
         self._since: int | None = options["startingTimestamp"]
         self._until: int | None = options["endingTimestamp"]
         self._outcome: str | None = options["outcome"]
+        # Of what is in the archive's table only: the broker is not asked by it.
+        self._settled_since: int | None = None
+        self._settled_until: int | None = None
 
     def partitions(self) -> list[InputPartition]:
         """Plan the ranges of all queues, and one partition for each range. Raises PenstockError."""
@@ -54,15 +61,28 @@ class BatchReader(DataSourceReader):
         least = -(-self._options["minPartitions"] // len(queues))
         sizes = {"minPartitions": least, "maxMessages": self._options["maxMessagesPerPartition"]}
         more = {"selector": self._options["selector"], "columns": self._columns}
+        plan = "archive.plan" if "archived" in self._options["states"] else "browse.plan"
         with self._options.access.client() as client:
             # All ranges before any message is read; the bounds are those of each queue.
-            parts = {queue: client.call("browse.plan", **self._asked(queue), **sizes)["parts"] for queue in queues}
-            known = client.endpoint
-        return [
-            BrowsePartition(known, {"op": "browse", **self._asked(queue), **more, "first": first, "last": last})
-            for queue in queues
-            for first, last in parts[queue]
-        ]
+            plans = {queue: client.call(plan, **self._asked(queue), **sizes) for queue in queues}
+            found: list[InputPartition] = []
+            for queue, answer in plans.items():
+                found += self._recorded(client, queue, answer.get("table"), least)
+                after = answer["table"]["passes"] if answer.get("table") else 0
+                rest = {"op": "browse", **self._asked(queue), **more, "recordedAfter": after}
+                found += [BrowsePartition(client.endpoint, {**rest, "first": a, "last": b}) for a, b in answer["parts"]]
+        return found
+
+    def _recorded(self, client: Client, queue: str, said: Mapping[str, Any] | None, least: int) -> Iterator[InputPartition]:
+        """Plan what is in the archive's table, of the passes that the broker then leaves out."""
+        if said is None:
+            return
+        known = table_of(said)
+        came, settled = (self._since, self._until), (self._settled_since, self._settled_until)
+        bounds = Bounds(known.queue_id, known.passes, 0, self._first, self._last, *came, *settled, self._outcome)
+        listed = version_of(client, queue, known, bounds).files
+        for shares in tasks(listed, self._options["maxMessagesPerPartition"], least):
+            yield RecordedPartition(client.endpoint, queue, known.url, shares, bounds, self._columns, self._options["selector"])
 
     def _asked(self, queue: str) -> dict[str, Any]:
         """Return the fields that name the messages to read, in the plan and in tickets."""
@@ -78,8 +98,11 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition's messages, in a task."""
-        # Spark makes one partition of nothing where there is none.
-        found = read_browsed(partition, self._options.access) if isinstance(partition, BrowsePartition) else iter(())
+        found: Iterator[pa.RecordBatch] = iter(())  # Spark makes one partition of nothing where there is none
+        if isinstance(partition, BrowsePartition):
+            found = read_browsed(partition, self._options.access)
+        elif isinstance(partition, RecordedPartition):
+            found = read_recorded(partition, self._options.access)
         return as_declared(found, self._nullable)
 
 
@@ -98,7 +121,9 @@ class PushdownBatchReader(BatchReader):
         if column == "sequenceNumber" and isinstance(value, int):
             self._narrow_sequence(filter_, value)
         elif column == "enqueuedTime" and isinstance(value, datetime):
-            self._narrow_time(filter_, value)
+            self._since, self._until = _narrowed(self._since, self._until, filter_, value)
+        elif column == "settledTime" and isinstance(value, datetime):
+            self._settled_since, self._settled_until = _narrowed(self._settled_since, self._settled_until, filter_, value)
         elif column == "outcome" and isinstance(filter_, EqualTo) and value in OUTCOMES:
             self._outcome = self._outcome or value
 
@@ -109,13 +134,17 @@ class PushdownBatchReader(BatchReader):
             last = value - isinstance(filter_, LessThan)
             self._last = last if self._last is None else min(self._last, last)
 
-    def _narrow_time(self, filter_: Filter, value: datetime) -> None:
-        # Spark hands naive times over in the session's zone, which is not known here: those are left to Spark.
-        if value.tzinfo is None:
-            return
-        at = (value - _EPOCH) // timedelta(microseconds=1)
-        if isinstance(filter_, (GreaterThan, GreaterThanOrEqual, EqualTo)):
-            self._since = max(self._since or at, at + isinstance(filter_, GreaterThan))
-        if isinstance(filter_, (LessThan, LessThanOrEqual, EqualTo)):
-            until = at + (not isinstance(filter_, LessThan))
-            self._until = until if self._until is None else min(self._until, until)
+
+def _narrowed(since: int | None, until: int | None, filter_: Filter, value: datetime) -> tuple[int | None, int | None]:
+    """The bounds of a time, in microseconds since 1970, that remain where this is asked for as well."""
+    # Spark hands naive times over in the session's zone, which is not known here: those are left to Spark.
+    if value.tzinfo is None:
+        return since, until
+    at = (value - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(filter_, (GreaterThan, GreaterThanOrEqual, EqualTo)):
+        least = at + isinstance(filter_, GreaterThan)
+        since = least if since is None else max(since, least)
+    if isinstance(filter_, (LessThan, LessThanOrEqual, EqualTo)):
+        most = at + (not isinstance(filter_, LessThan))
+        until = most if until is None else min(until, most)
+    return since, until

@@ -8,6 +8,8 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from ..broker_core.archive.bounds import Bounds
+from ..broker_core.archive.scan import Share
 from ..broker_core.client.discovery import Endpoint
 from .context import spark_batch
 
@@ -53,3 +55,23 @@ class BrowsePartition(InputPartition):
 
     def __repr__(self) -> str:
         return f"BrowsePartition({self.ticket})"
+
+
+class RecordedPartition(InputPartition):
+    """One task of a read of the archive's table: which files, or which shares of them, and which of their rows."""
+
+    def __init__(
+        self,
+        known: Endpoint | None,
+        queue: str,
+        url: str,
+        shares: Sequence[Share],
+        bounds: Bounds,
+        columns: Sequence[str],
+        selector: str | None = None,
+    ) -> None:
+        self.known, self.queue, self.url = known, queue, url
+        self.shares, self.bounds, self.columns, self.selector = list(shares), bounds, list(columns), selector
+
+    def __repr__(self) -> str:
+        return f"RecordedPartition({self.shares} of {self.url})"

@@ -71,18 +71,17 @@ class Loop(Protocol):
         """Carry out the receiver's outcome for deliveries; `link.settled` is told when it holds, if the receiver waits for
         that."""
 
-    def in_pass(self, action: Callable[[Turn], None], owner: LinkPeer | None) -> None:
-        """Carry out `action` under the broker's lock in the next pass, after the outcomes and before anybody acquires. Here and
-        below, `owner` ends if that raises; None: the action sees to its connections itself."""
+    def in_pass(self, action: Callable[[Turn], None]) -> None:
+        """Carry out `action` under the broker's lock in the next pass, after the outcomes and before anybody acquires."""
 
-    def when_durable(self, end: int, effect: Callable[[], None], owner: LinkPeer | None) -> None:
+    def when_durable(self, end: int, effect: Callable[[], None]) -> None:
         """Let `effect` happen when the log is durable up to `end` and every effect before it has happened; with 0, at the end of
         the pass."""
 
-    def behind_all(self, turn: Turn, effect: Callable[[], None], owner: LinkPeer | None) -> None:
+    def behind_all(self, turn: Turn, effect: Callable[[], None]) -> None:
         """Let `effect` happen behind every effect so far and all that `turn` has carried."""
 
-    def after_all(self, effect: Callable[[], None], owner: LinkPeer | None) -> None:
+    def after_all(self, effect: Callable[[], None]) -> None:
         """Let `effect` happen behind all that has been handed in."""
 
     def has_capacity(self, link: Outgoing, *, anyway: bool = False) -> None:
@@ -200,9 +199,6 @@ class LinkPeer(Protocol):
 
     def close(self, error: Error | None, *, for_good: bool = False) -> None:
         """Close the connection. `for_good`: nothing of it lives on."""
-
-    def broken(self) -> None:
-        """End the connection, because a mistake of the broker's may have left its client without an answer."""
 
     def when(self, ready: Callable[[], bool], action: Callable[[], None]) -> None:
         """Act now, or when a flow of the peer's, or the end of a link, has made it `ready`."""

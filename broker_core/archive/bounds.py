@@ -17,7 +17,8 @@ Range = tuple["int | str | None", "int | str | None"]
 
 #: Fields of a request, by the names of `Bounds`.
 FIELDS = {
-    **{name: name for name in ("passes", "after", "first", "last", "since", "until", "outcome")},
+    **{name: name for name in ("passes", "first", "last", "since", "until", "outcome")},
+    "after": "recordedAfter",
     "settled_since": "settledSince",
     "settled_until": "settledUntil",
 }
@@ -45,7 +46,8 @@ class Bounds(NamedTuple):
     @classmethod
     def of_fields(cls, queue_id: int, fields: Mapping[str, Any]) -> Bounds:
         """Read the fields of a request."""
-        return cls(queue_id, **{name: fields[field] for name, field in FIELDS.items()})
+        found = cls(queue_id, **{name: fields[field] for name, field in FIELDS.items()})
+        return found._replace(after=found.after or 0)
 
     def conditions(self) -> list[Condition]:
         """Name the columns that matter, and what is wanted of each."""

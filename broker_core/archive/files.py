@@ -16,6 +16,7 @@ from ..errors import ArchiveUnreachable
 from .bounds import Bounds
 from .scan import Share
 
+OWNER = "penstock.broker"  # in a table's configuration: the id of the broker that writes it
 _UNKNOWN_ROWS = 1 << 20  # of a file of which the log does not say it
 _TIMES = ("enqueuedTime", "settledTime")
 _MILLISECOND = 999  # microseconds that a log leaves off the end of a time, which may have been rounded down
@@ -34,7 +35,7 @@ class Table(NamedTuple):
     """A queue's table, as the broker knows it when a read is planned."""
 
     url: str
-    application: str  # by which the broker's commits are known in the table's log: no other table has it
+    broker: str  # the id of the broker that writes it, which stands in the table's configuration
     queue_id: int
     passes: int  # all of these are in it
     version: int  # from which on they are
@@ -56,15 +57,19 @@ def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
 
     try:
         found = deltalake.DeltaTable(table.url, version=number)
-        written = found.transaction_version(table.application)
+        owner = found.metadata().configuration.get(OWNER)
         actions = pa.table(found.get_add_actions(flatten=True))
         at = found.version()
     except (deltalake.exceptions.DeltaError, OSError, pa.ArrowException) as error:
         raise ArchiveUnreachable(f"the archive's table {table.url} cannot be read here: {error}") from error
-    if written is None or written < bounds.passes or at < (table.version if number is None else number):
+    if owner != table.broker:
         raise ArchiveUnreachable(
-            f"the table {table.url} as it is seen here is not the broker's, or an older copy of it: it has passes up to {written}"
-            f" of {table.application}, and {bounds.passes} are wanted. Mount the broker's folder, or give it another name"
+            f"the table {table.url} as it is seen here belongs to {owner or 'another program'}, and not to the broker"
+            f" {table.broker}: mount the broker's folder, or call this one by another name"
+        )
+    if number is None and at < table.version:
+        raise ArchiveUnreachable(
+            f"the table {table.url} as it is seen here has version {at}, the broker's {table.version}: it is an older copy"
         )
     return Version(at, sorted(_wanted(actions, bounds), key=lambda file: (file.first, file.path)))
 

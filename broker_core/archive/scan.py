@@ -6,6 +6,7 @@ A file of a table never changes, so a task may read it without a word to anybody
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
@@ -64,6 +65,11 @@ def is_local(url: str) -> bool:
 def local_path(url: str) -> str:
     """Return the folder that a URL names."""
     return unquote(urlsplit(url).path) if url.startswith("file://") else url
+
+
+def is_folder(url: str) -> bool:
+    """Say whether a table's URL names a folder that this process sees."""
+    return is_local(url) and os.path.isdir(local_path(url))
 
 
 def batches(

@@ -98,7 +98,7 @@ def _days(times: pa.Array) -> pa.Array:
 def needed(columns: Sequence[str]) -> list[str]:
     """Name the columns of the table's files that a read of `columns` needs, in the files' order: for `rows_of_read`."""
     wanted = {*assembly.needed(columns), "sequenceNumber"} - {"queue"}
-    return [name for name in STORED if name in wanted]
+    return [name for name in FILE_SCHEMA.names if name in wanted]
 
 
 def rows_of_read(columns: Sequence[str], found: pa.RecordBatch, queue: str) -> pa.RecordBatch:

@@ -15,6 +15,7 @@ requests               what a request may say: one table of fields
 actions                actions; by subject also in `leasing`, `moves`, `exchanges`
 receiver, outcomes     puts: messages, and outcomes of a lease's messages
 streams, browsing      gets: tickets; what a look shows
+recorded               messages in the archive's table
 malformed              messages that no reader can decode, set aside
 """
 

@@ -19,6 +19,7 @@ from .exchanges import exchange_actions
 from .leasing import advance
 from .moves import move_actions
 from .permissions import Permissions, visible
+from .recorded import RecordedMessages
 from .requests import ACTIONS, HEAD, key_of, numbers, parse, reader_of, strings
 
 # Answers of which a caller gets what it may know of.
@@ -30,7 +31,7 @@ MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 class Actions:
     """The actions of docs/protocols/flight.md on one broker; `url` is where it is reached."""
 
-    def __init__(self, service: BrokerService, permissions: Permissions) -> None:
+    def __init__(self, service: BrokerService, permissions: Permissions, recorded: RecordedMessages) -> None:
         self.url = ""
         self._service = service
         self._permissions = permissions
@@ -44,6 +45,8 @@ class Actions:
             **move_actions(service),
             **exchange_actions(service),
             "browse.plan": lambda f: {"parts": browsing.plan(self._service, f)},
+            "archive.plan": recorded.plan,
+            "archive.files": recorded.files,
             "stage.publish": self._publish,
             "stage.published": lambda f: {
                 "published": self._service.submit(c.IsPublished(key_of("stage.published", f))),

@@ -19,9 +19,19 @@ from ..service.broker import BrokerService
 from .requests import strings
 
 
-def plan(service: BrokerService, f: dict[str, Any]) -> list[list[int]]:
-    """`browse.plan`: ranges that together hold every message of the browse, of about as many messages each."""
-    blocks = service.count_blocks(f["queue"], selection(f), archived(f), f["first"], f["last"])
+def plan(
+    service: BrokerService,
+    f: dict[str, Any],
+    select: Callable[[Block], Any] | None = None,
+    packed: Callable[[PackedBlock], int] | None = None,
+) -> list[list[int]]:
+    """`browse.plan`: ranges that together hold every message of the browse, of about as many messages each.
+
+    `select` picks others than the browse asks for, and `packed` counts those of a packed block.
+    """
+    may = archived(f)
+    counts = packed or (lambda entry: BLOCK_ROWS if may(entry) else 0)
+    blocks = service.count_blocks(f["queue"], select or selection(f), counts, f["first"], f["last"])
     total = sum(count for _, _, count in blocks)
     wanted = max(-(-total // f["maxMessages"]) if f["maxMessages"] else 1, min(f["minPartitions"], total))
     if wanted > MAX_PARTS:

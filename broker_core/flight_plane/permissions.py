@@ -56,10 +56,13 @@ NEEDS: dict[str, Need] = {
     "lease.setAside": Need(Right.RECEIVE, "lease", "receive from"),
     "lease.delete": Need(Right.SETTLE, "lease", "settle for others on"),
     "browse.plan": Need(Right.BROWSE, "queue", "browse"),  # as the ticket
+    "archive.plan": Need(Right.BROWSE, "queue", "browse"),  # as the ticket `browse`
+    "archive.files": Need(Right.REPLAY, "queue", "replay"),
     # tickets and puts, by their `op`
     "batch": Need(Right.RECEIVE, "lease", "receive from"),
     "map": Need(Right.RECEIVE, "lease", "receive from"),
     "browse": Need(Right.BROWSE, "queue", "browse"),
+    "archive": Need(Right.REPLAY, "queue", "replay"),
     "enqueue": Need(Right.SEND, "queue", "send to"),
     "stage": Need(Right.SEND, "stages", "send to"),
     "settle": Need(Right.RECEIVE, "lease", "receive from"),
@@ -93,7 +96,7 @@ class Permissions:
         A queue that the caller may not use and one that is not there get the same answer, and so do leases and stages.
         """
         needs = [NEEDS[request]]
-        if request in ("browse", "browse.plan"):
+        if request in ("browse", "browse.plan", "archive.plan"):
             states = strings("states", fields["states"])
             needs = [REPLAY] if "archived" in states else []
             if not states or set(states) - {"archived"}:

@@ -45,6 +45,15 @@ _LOOK: Fields = {
     "outcome": _OPTIONAL_TEXT,
 }
 
+#: Rows of the archive's table: see `archive.bounds`.
+_BOUNDS: Fields = {
+    "passes": INT,
+    "recordedAfter": _OPTIONAL_INT,
+    **{name: _LOOK[name] for name in ("first", "last", "since", "until", "outcome")},
+    "settledSince": _OPTIONAL_INT,
+    "settledUntil": _OPTIONAL_INT,
+}
+
 ACTIONS: dict[str, Fields] = {
     "hello": {},
     "broker.status": {},
@@ -73,6 +82,8 @@ ACTIONS: dict[str, Fields] = {
     },
     "exchange.unbind": {"exchange": TEXT, "queue": TEXT, "key": _OPTIONAL_TEXT},
     "browse.plan": {**_LOOK, **_PLAN},
+    "archive.plan": {**_LOOK, **_PLAN},
+    "archive.files": {"queue": TEXT, "version": _OPTIONAL_INT, **_BOUNDS},
     "stage.publish": {
         "stages": (list, []),
         "write": _OPTIONAL_TEXT,
@@ -140,6 +151,18 @@ TICKETS: dict[str, Fields] = {
     "browse": {
         "op": TEXT,
         **_LOOK,
+        "selector": _OPTIONAL_TEXT,
+        "columns": (list, _REQUIRED),
+        "stored": _BOOL,
+        "recordedAfter": _OPTIONAL_INT,
+    },
+    "archive": {
+        "op": TEXT,
+        "queue": TEXT,
+        "path": TEXT,
+        "part": (int, 0),
+        "parts": (int, 1),
+        **_BOUNDS,
         "selector": _OPTIONAL_TEXT,
         "columns": (list, _REQUIRED),
         "stored": _BOOL,

@@ -18,6 +18,7 @@ from .listener import Limits, Listener
 from .outcomes import OutcomeReceiver
 from .permissions import Check, Permissions
 from .receiver import Receiver
+from .recorded import RecordedMessages
 from .requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, by_op
 from .streams import Streams
 
@@ -73,8 +74,9 @@ class _Handlers:
         self._service = service
         self._callers = Callers(access, encrypted=encrypted)
         self._permissions = Permissions(service)
-        self.actions = Actions(service, self._permissions)
-        self._streams = Streams(service, self._permissions)
+        recorded = RecordedMessages(service)
+        self.actions = Actions(service, self._permissions, recorded)
+        self._streams = Streams(service, self._permissions, recorded)
         self._dictionaries = arrow_ipc.Dictionaries()
         self._methods: dict[str, Callable[[Call, Caller], None]] = {
             SERVICE + "DoAction": self._do_action,

@@ -57,5 +57,8 @@ def mask_of(payload: pa.Buffer) -> int:
 
 
 def open_block(journal: Journal, entry: PackedBlock) -> Block:
-    """An archived block, read back from where it went."""
-    return Block.restored(packing.unpack(journal.payload(entry.position)))
+    """An archived block, read back from where it went. What has been recorded since is so in there, too."""
+    block = Block.restored(packing.unpack(journal.payload(entry.position)))
+    if entry.recorded and block.unrecorded:
+        block.recorded.set(block.unrecorded_rows(), entry.recorded, len(block.state))
+    return block

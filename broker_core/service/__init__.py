@@ -2,6 +2,7 @@
 
 broker              `BrokerService`: what every plane calls; start and stop, housekeeping
 turn                one hold of the lock: commands in, replies out, and when they may leave
+looks, missing      slices of blocks for a reader, counts for a plan; what the journal has no longer
 nodes               looks at queues and exchanges without the lock
 clock, ticker       wall time and uptime; the thread that lets time pass for the engine
 attributes          what the engine has to know of messages, read from their batches before the lock

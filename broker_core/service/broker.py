@@ -11,7 +11,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
@@ -19,9 +19,7 @@ from ..copy.stores import Store
 from ..engine import BrokerState, apply
 from ..engine import commands as c
 from ..engine.columns.attributes import Attributes
-from ..engine.columns.blocks import Block
-from ..engine.columns.rowset import BLOCK_BITS, RowSet, row_count
-from ..engine.columns.series import Rows
+from ..engine.columns.rowset import BLOCK_BITS
 from ..engine.columns.states import ARCHIVED
 from ..engine.commands import DeclareExchange, TimeOutTransactions
 from ..engine.decide.decision import need_queue
@@ -29,15 +27,11 @@ from ..engine.events import codec
 from ..engine.model import admission
 from ..engine.model.options import Rules
 from ..engine.model.policies import Policies
-from ..engine.model.queue import PackedBlock, Queue
-from ..engine.model.retention import with_payloads
+from ..engine.model.queue import Queue
 from ..engine.model.state import packed_columns
-from ..journal import Disk, Hold, Journal, LocalDisk
+from ..journal import Disk, Journal, LocalDisk
 from ..messages.encoding.lone import Payload
 from ..reading.recent import Recent
-from ..reading.slices import BlockSlice, slice_of
-from ..reading.stored import open_block
-from ..reading.unreadable import RETENTION, data_loss
 from ..settings.keys import Settings
 from . import allocator, copying
 from .attributes import attributes_of
@@ -45,6 +39,7 @@ from .blocked_producers import BlockedProducers, Waiting
 from .cleaning import Cleaner
 from .clock import RunningClock
 from .damage import Damage
+from .looks import Looks
 from .matching import Matcher
 from .nodes import Nodes
 from .policies import policies_of
@@ -67,7 +62,7 @@ RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's bu
 FREE_SPACE_FOR_US = 100_000  # microseconds that `room` believes the disk's last word on its free space
 
 
-class BrokerService:
+class BrokerService(Looks):
     """Open a data directory, recover, and serve commands until `close`."""
 
     def __init__(
@@ -87,6 +82,7 @@ class BrokerService:
         self._arrivals = Arrivals(self._lock)
         self._recent = Recent()
         self.damage = Damage()
+        self.archive: str | None = None  # folder or URL of the archive
         self._closing = threading.Event()
         disk = disk or LocalDisk(settings.data)
         try:
@@ -120,11 +116,6 @@ class BrokerService:
         self._housekeeper.start()
         self._cleaning = threading.Thread(target=self.cleaner.run, name="penstock-cleaner", daemon=True)
         self._cleaning.start()
-
-    @property
-    def broker_id(self) -> str:
-        """Name of the data directory, made when it was."""
-        return self.journal.broker_id
 
     def _recover(self, policies: Policies) -> BrokerState:
         snapshot = self.journal.snapshot
@@ -294,117 +285,7 @@ class BrokerService:
                 "the retention"
             )
 
-    # Reading
-    def slices(
-        self,
-        queue_name: str,
-        rows: RowSet,
-        select: Callable[[Queue, Block, Rows], Rows] | None = None,
-        *,
-        outcomes: bool = True,
-        fail_on_data_loss: bool = True,
-    ) -> Iterator[BlockSlice]:
-        """Yield a slice of each block with these messages, or of those among them that `select` picks.
-
-        Without `outcomes` the slices leave out what became of the messages. Like any answer, a slice leaves only when what it
-        shows is durable. Raises DataLoss if retention removed some; without `fail_on_data_loss` the others are yielded.
-        """
-        picks = ((number, lambda block, part=part: part) for number, part in rows.items())
-        for number, found, lost in self._slices(queue_name, picks, select, outcomes=outcomes):
-            if (found is None or lost) and fail_on_data_loss:
-                raise data_loss(queue_name, number, RETENTION)
-            if found is not None:
-                yield found
-
-    def browse(
-        self,
-        queue_name: str,
-        select: Callable[[Block], Any],
-        first: int,
-        last: int | None,
-        archived: Callable[[PackedBlock], bool] = lambda entry: True,
-    ) -> Iterator[BlockSlice]:
-        """Yield a slice of each block with sequence numbers from `first` to `last`, of the rows that `select` picks.
-
-        Packed blocks are included, but for those of which `archived` says no.
-        """
-        numbers, _, end = self._numbers(queue_name, first, last)
-        self.journal.wait(end)  # that there is nothing to show is an answer too
-        for _, found, _ in self._slices(queue_name, ((number, select) for number in numbers), archived=archived):
-            if found is not None:  # retention took the others while those before were read, or nothing is wanted of them
-                yield found
-
-    def _slices(
-        self,
-        queue_name: str,
-        picks: Iterable[tuple[int, Callable[[Block], Rows]]],
-        select: Callable[[Queue, Block, Rows], Rows] | None = None,
-        *,
-        outcomes: bool = True,
-        archived: Callable[[PackedBlock], bool] = lambda entry: True,
-    ) -> Iterator[tuple[int, BlockSlice | None, bool]]:
-        """Yield for each block its number, a slice of the picked rows, and whether retention removed some of these rows.
-
-        The slice is None if the block is gone or `archived` says no. A block in memory is copied under the lock.
-        """
-
-        def copied(queue: Queue, block: Block, pick: Callable[[Block], Rows]) -> tuple[BlockSlice, bool]:
-            picked = pick(block)
-            kept = with_payloads(block, picked, dropped)
-            rows = kept if select is None else select(queue, block, kept)
-            return slice_of(block, rows, queue, outcomes=outcomes, hold=hold), kept is not picked
-
-        hold: Hold | None = None
-        for number, pick in picks:
-            found: BlockSlice | None = None
-            lost = False
-            with self._lock:
-                queue = need_queue(self.state, queue_name)
-                block, entry = queue.blocks.get(number), queue.packed.get(number)
-                dropped, hold, end = self.state.dropped, self.journal.hold(), self.journal.end
-                if block is not None:
-                    found, lost = copied(queue, block, pick)
-            self.journal.wait(end)
-            if block is None and entry is not None and archived(entry):
-                found, lost = copied(queue, open_block(self.journal, entry), pick)
-            hold = None  # whoever uses the slice has it
-            yield number, found, lost
-
-    def _numbers(self, queue_name: str, first: int, last: int | None) -> tuple[list[int], int, int]:
-        """The blocks with messages from sequence number `first` to `last`; the last of these that there is; the log's end."""
-        with self._lock:
-            queue = need_queue(self.state, queue_name)
-            stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
-            numbers = sorted(n for n in {*queue.blocks, *queue.packed} if first >> BLOCK_BITS <= n <= stop >> BLOCK_BITS)
-            return numbers, stop, self.journal.end
-
-    def count_blocks(
-        self,
-        queue_name: str,
-        select: Callable[[Block], Any],
-        archived: Callable[[PackedBlock], bool],
-        first: int,
-        last: int | None,
-    ) -> list[tuple[int, int, int]]:
-        """Count what `browse` will find, block by block: first and last sequence number, and how many messages `select` picks.
-
-        Of a block that has left memory all, or none where `archived` says no: it is not opened."""
-        numbers, stop, end = self._numbers(queue_name, first, last)
-        found = []
-        for number in numbers:
-            begin, finish = max(first, number << BLOCK_BITS), min(stop, ((number + 1) << BLOCK_BITS) - 1)
-            with self._lock:
-                queue = need_queue(self.state, queue_name)
-                block, entry = queue.blocks.get(number), queue.packed.get(number)
-                count = row_count(select(block)) if block is not None else 0
-                end = self.journal.end
-            if block is None and entry is not None and archived(entry):
-                count = finish - begin + 1
-            if count > 0:
-                found.append((begin, finish, count))
-        self.journal.wait(end)
-        return found
-
+    # Reading: see `looks`
     def damaged(self, queue_name: str) -> list[str]:
         """Describe the messages of the queue that cannot be read, and have not ended."""
         found = self.damage.of(queue_name)

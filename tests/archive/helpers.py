@@ -9,12 +9,12 @@ import deltalake
 import pyarrow as pa
 
 from penstock.broker_core.archive import table
-from penstock.broker_core.archive.files import Table
+from penstock.broker_core.archive.files import OWNER, Table
 from penstock.broker_core.messages import assembly
 from penstock.broker_core.messages import columns as message
 
 DAY_US = 86_400_000_000
-APPLICATION = "penstock/test/7"
+BROKER = "a-broker"
 
 
 def archived(payload: dict[str, list[Any]], sequence: list[int], time: list[int], outcome: str | list[str] = "accepted") -> Any:
@@ -34,16 +34,24 @@ def archived(payload: dict[str, list[Any]], sequence: list[int], time: list[int]
     )
 
 
-def write(folder: Path, number: int, batch: pa.RecordBatch, *, queue_id: int = 7, row_group_rows: int = 1 << 17) -> Table:
+def write(
+    folder: Path, number: int, batch: pa.RecordBatch, *, queue_id: int = 7, broker: str = BROKER, row_group_rows: int = 1 << 17
+) -> Table:
     """Commit one pass; return the table as the broker knows it then."""
     rows = pa.Table.from_batches([table.rows(batch, queue_id=queue_id, number=number, lineage="l")])
-    properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(APPLICATION, number)])
+    if not deltalake.DeltaTable.is_deltatable(str(folder)):
+        deltalake.DeltaTable.create(
+            str(folder),
+            table.SCHEMA,
+            partition_by=[table.DAY],
+            configuration={OWNER: broker},
+            raise_if_key_not_exists=False,
+        )
     deltalake.write_deltalake(
         str(folder),
         rows,
         mode="append",
         partition_by=[table.DAY],
-        commit_properties=properties,
         writer_properties=deltalake.WriterProperties(max_row_group_size=row_group_rows),
     )
-    return Table(str(folder), APPLICATION, queue_id, number, deltalake.DeltaTable(folder).version())
+    return Table(str(folder), broker, queue_id, number, deltalake.DeltaTable(folder).version())

@@ -117,10 +117,10 @@ def test_a_compacted_table_gives_the_same_rows(recorded: Table, tmp_path: Path) 
 
 
 def test_another_table_at_that_place_is_refused(recorded: Table, tmp_path: Path) -> None:
-    with pytest.raises(ArchiveUnreachable, match="penstock/other/1"):
-        files.version(recorded._replace(application="penstock/other/1"), Bounds(7, 3))
-    with pytest.raises(ArchiveUnreachable, match="passes up to 3"):
-        files.version(recorded, Bounds(7, 4))
+    with pytest.raises(ArchiveUnreachable, match="not to the broker another"):
+        files.version(recorded._replace(broker="another"), Bounds(7, 3))
+    with pytest.raises(ArchiveUnreachable, match="older copy"):
+        files.version(recorded._replace(version=recorded.version + 9), Bounds(7, 3))
     with pytest.raises(ArchiveUnreachable, match="cannot be read here"):
         files.version(recorded._replace(url=str(tmp_path / "nowhere")), Bounds(7, 3))
     (file, *_) = files.version(recorded, Bounds(7, 3)).files

@@ -138,6 +138,10 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "stage.list": lambda p, q: p.call("stage.list"),
     "browse": lambda p, q: p.get(op="browse", queue=q, states=["available", "acquired"], columns=["body"]),
     "browse archived": lambda p, q: p.get(op="browse", queue=q, states=["archived"], columns=["body"]),
+    "archive": lambda p, q: p.get(op="archive", queue=q, path="../a.parquet", passes=1, columns=["body"]),
+    "archive.files": lambda p, q: p.call("archive.files", queue=q, passes=1),
+    "archive.plan": lambda p, q: p.call("archive.plan", queue=q),
+    "archive.plan archived": lambda p, q: p.call("archive.plan", queue=q, states=["archived"]),
     "browse.plan": lambda p, q: p.call("browse.plan", queue=q),
     "browse.plan archived": lambda p, q: p.call("browse.plan", queue=q, states=["archived"]),
     "lease.plan": lambda p, q: p.call("lease.plan", queue=q, lease=f"held {q}", run="r", epoch=1, after=0, batch=1),
@@ -170,9 +174,9 @@ EVERYBODY = {*NOBODY, "queue.stat"}  # who has any right on the queue
 ALLOWED = {
     Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},
     Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle", "settle", "lease.setAside"},
-    Right.BROWSE: {"browse", "browse.plan"},
+    Right.BROWSE: {"browse", "browse.plan", "archive.plan"},
     Right.SETTLE: {"lease.release", "lease.settleRow", "lease.delete"},
-    Right.REPLAY: {"browse archived", "browse.plan archived"},
+    Right.REPLAY: {"browse archived", "browse.plan archived", "archive.plan archived", "archive.files", "archive"},
     Right.ADMIN: {
         *("queue.declare", "queue.purge", "queue.delete", "queue.alter", "queue.pause", "queue.resume", "queue.redrive"),
         "queue.discard",

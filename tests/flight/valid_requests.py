@@ -13,6 +13,17 @@ BROWSED = {
     "until": 2**62,
     "outcome": None,
 }
+RECORDED = {
+    "passes": 3,
+    "recordedAfter": 1,
+    "first": 0,
+    "last": 9,
+    "since": 5,
+    "until": 9,
+    "settledSince": 5,
+    "settledUntil": 9,
+    "outcome": "accepted",
+}
 VALID: dict[str, dict[str, Any]] = {
     "hello": {},
     "broker.status": {},
@@ -38,6 +49,8 @@ VALID: dict[str, dict[str, Any]] = {
         "minPartitions": 2,
         "maxMessages": 1,
     },
+    "archive.plan": {**BROWSED, "minPartitions": 2, "maxMessages": 1},
+    "archive.files": {"queue": "Q", "version": 1, **RECORDED},
     "stage.publish": {
         "stages": [],
         "write": None,
@@ -127,6 +140,18 @@ VALID_TICKETS: dict[str, dict[str, Any]] = {
         "selector": None,
         "columns": ["body"],
         "stored": True,
+        "recordedAfter": 1,
+    },
+    "archive": {
+        "op": "archive",
+        "queue": "Q",
+        "path": "day=2020-01-01/part.parquet",
+        "part": 0,
+        "parts": 1,
+        **RECORDED,
+        "selector": None,
+        "columns": ["body"],
+        "stored": True,
     },
 }
 _TARGET = {"queue": "Q", "exchange": None, "routingKey": None}
@@ -140,6 +165,7 @@ OPTIONAL = {
     "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
     "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None,
     "outcome": None, "ranges": None,
+    "recordedAfter": None, "settledSince": None, "settledUntil": None, "version": None, "part": 0, "parts": 1,
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False,
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
     "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "routed": False,

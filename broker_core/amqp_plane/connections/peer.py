@@ -25,7 +25,6 @@ from ..links import attaching
 from ..links.conditions import deleted
 from ..links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
 from ..links.incoming import Incoming
-from ..loop.effects import attempt
 from ..nodes.addresses import forget_terms
 from ..transactions.registry import Transactions
 from . import opening
@@ -60,7 +59,6 @@ class Peer:
         self.sole: Any = None  # the policy of a container that wants to be here once only
         self.opened = False
         self.gone = False
-        self._broken = False  # a mistake of ours ends it
         self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
         self.links: dict[Link, Endpoint] = {}
         self.detached: dict[Link, Kept] = {}  # that live on: see the module of that name
@@ -208,19 +206,7 @@ class Peer:
                 self.plane.detached.expire(endpoint)
         else:
             self._connection_ended()
-        self.loop.after_all(lambda: self._say_close(error), self)
-
-    def broken(self) -> None:
-        """End the connection with `amqp:internal-error`: a mistake of ours may have left its client without an answer. A second
-        mistake, which the end itself may bring, cuts it off."""
-        if self.gone:
-            return
-        if self._broken:
-            self.wire.abort()
-            return
-        self._broken = True
-        text = "the broker made a mistake, which its log describes: connect again, and tell its operator"
-        attempt(partial(self.close, Error(condition=Condition.INTERNAL_ERROR, description=text)), self)
+        self.loop.after_all(lambda: self._say_close(error))
 
     def _say_close(self, error: Error | None) -> None:
         if self.connection.may_send:
@@ -234,7 +220,7 @@ class Peer:
         if event.error is not None:
             self.log(f"closed with {event.error.condition!r:.80}: {event.error.description!r:.300}")
         self._connection_ended()
-        self.loop.after_all(self._answer_close, self)
+        self.loop.after_all(self._answer_close)
 
     def _answer_close(self) -> None:
         if self.connection.state is ConnectionState.CLOSE_RCVD and not self.gone:
@@ -281,7 +267,7 @@ class Peer:
                 self.send_soon()
 
         self._session_ended(session)
-        self.loop.after_all(answer, self)
+        self.loop.after_all(answer)
 
     def _session_ended(self, session: Session) -> None:
         """Detach the links of a session; that does not close them."""
@@ -391,7 +377,7 @@ class Peer:
             self._end([link], None)
         else:
             self.plane.detached.leave(endpoint, DETACHED)
-        self.loop.after_all(answer, self)
+        self.loop.after_all(answer)
 
     def detach(self, endpoint: Endpoint, error: Error) -> None:
         """Detach a link, with the reason. Nothing happens when it has ended already."""
@@ -406,7 +392,7 @@ class Peer:
         self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
         endpoint.stolen = True
         self.plane.detached.leave(endpoint, DETACHED)
-        self.loop.after_all(lambda: self._say_detach(endpoint.link, error), self)
+        self.loop.after_all(lambda: self._say_detach(endpoint.link, error))
 
     def _on_stolen(self, event: events.Stolen) -> None:
         """Detach a link that another of the same connection has taken the name of; the peer knows it."""
@@ -421,10 +407,10 @@ class Peer:
             endpoint = self.links.get(link)
             if endpoint is not None:
                 self.forget(endpoint)
-                self.loop.in_pass(partial(attaching.end, endpoint=endpoint), self)
+                self.loop.in_pass(partial(attaching.end, endpoint=endpoint))
         for link in links:
             if error is not None:
-                self.loop.after_all(partial(self._say_detach, link, error), self)
+                self.loop.after_all(partial(self._say_detach, link, error))
 
     def _say_detach(self, link: Link, error: Error) -> None:
         if self.awaits_attach(link):
@@ -449,7 +435,7 @@ class Peer:
         """Take out a link; what is under way for it is carried out."""
         self.links.pop(endpoint.link, None)
         if self._waiting:
-            self.loop.after_all(self._look_at_waiting, self)
+            self.loop.after_all(self._look_at_waiting)
         self.plane.containers.detach(endpoint)
 
 

@@ -50,12 +50,12 @@ def attach(peer: LinkPeer, event: events.Attached) -> None:
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
         told = as_error(error)
-        peer.loop.after_all(lambda: peer.refuse(link, told), peer)
+        peer.loop.after_all(lambda: peer.refuse(link, told))
         return
     peer.host.containers.attach(endpoint)
     endpoint.kept = peer.host.detached.take(endpoint)
     peer.links[link] = endpoint
-    peer.loop.in_pass(lambda turn: _carry_out(peer, turn, endpoint, theirs), peer)
+    peer.loop.in_pass(lambda turn: _carry_out(peer, turn, endpoint, theirs))
 
 
 def _endpoint(peer: LinkPeer, link: Any, theirs: Attach) -> Endpoint:
@@ -106,10 +106,10 @@ def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -
         peer.forget(endpoint)
         endpoint.ended = True
         endpoint.terminus.close(turn, closed=False)
-        peer.loop.behind_all(turn, lambda: peer.refuse(link, told), peer)
+        peer.loop.behind_all(turn, lambda: peer.refuse(link, told))
         return
     endpoint.opened = True
-    peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs), peer)
+    peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs))
 
 
 def _is_same(turn: Turn, kept: Kept, endpoint: Endpoint) -> bool:

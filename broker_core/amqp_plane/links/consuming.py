@@ -164,7 +164,7 @@ class Consuming(Outgoing):
     def _settle(self, tags: list[bytes]) -> None:
         """Settle messages once they have left, not before, so that nothing is lost on our side."""
         rows = rows_of_tags(tags)
-        self.loop.in_pass(lambda turn: self.carry(turn, c.Settle(self.queue, self.holder, rows)), self.peer)
+        self.loop.in_pass(lambda turn: self.carry(turn, c.Settle(self.queue, self.holder, rows)))
 
     # --- giving back
 
@@ -206,7 +206,7 @@ class Consuming(Outgoing):
 
     def _release(self, tags: list[bytes], disposition: Disposition) -> None:
         rows = rows_of_tags(tags)
-        self.loop.in_pass(lambda turn: self.carry(turn, c.command_of(disposition, self.queue, self.holder, rows)), self.peer)
+        self.loop.in_pass(lambda turn: self.carry(turn, c.command_of(disposition, self.queue, self.holder, rows)))
 
     # --- what the receiver says
 
@@ -371,4 +371,4 @@ class Consuming(Outgoing):
             self.peer.log(f"{self}: {error}")
         except errors.ResourceLimit as error:
             limit = error
-            self.loop.when_durable(turn.end, lambda: self.fail(limit), self.peer)
+            self.loop.when_durable(turn.end, lambda: self.fail(limit))

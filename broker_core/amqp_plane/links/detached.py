@@ -70,18 +70,18 @@ class Detached:
         peer, loop = endpoint.peer, endpoint.loop
         peer.forget(endpoint)
         if not isinstance(endpoint, (Incoming, Consuming)) or not endpoint.keeps or endpoint.terminus.expiry.ends(moment):
-            loop.in_pass(partial(attaching.end, endpoint=endpoint), endpoint.peer)
+            loop.in_pass(partial(attaching.end, endpoint=endpoint))
             return
         if self._of_user[peer.user] >= self._limits.detached_links_per_user:
             peer.log(f"{endpoint} ends: {self._limits.detached_links_per_user} detached links a user are kept")
-            loop.in_pass(partial(attaching.end, endpoint=endpoint), endpoint.peer)
+            loop.in_pass(partial(attaching.end, endpoint=endpoint))
             return
         key = endpoint.key
         endpoint.detached = True
         self._links[key] = endpoint
         self._of_user[peer.user] += 1
         peer.detached[endpoint.link] = endpoint
-        loop.in_pass(partial(self._suspend, endpoint=endpoint), endpoint.peer)
+        loop.in_pass(partial(self._suspend, endpoint=endpoint))
         self._pass(endpoint, moment)
 
     def session_ended(self, peer: LinkPeer, session: Session) -> None:
@@ -132,7 +132,7 @@ class Detached:
     def look(self, endpoint: Kept) -> None:
         """End a detached link if nothing is left to resume, since some deliveries were settled."""
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
-            endpoint.loop.in_pass(partial(self._end_idle, endpoint=endpoint), endpoint.peer)
+            endpoint.loop.in_pass(partial(self._end_idle, endpoint=endpoint))
 
     def _end_idle(self, turn: Turn, endpoint: Kept) -> None:
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
@@ -153,7 +153,7 @@ class Detached:
 
     def expire(self, endpoint: Kept) -> None:
         """End a link in the next pass, since its time is over."""
-        endpoint.loop.in_pass(partial(self.end, endpoint=endpoint), endpoint.peer)
+        endpoint.loop.in_pass(partial(self.end, endpoint=endpoint))
 
     def links(self) -> list[Kept]:
         """List the detached links."""

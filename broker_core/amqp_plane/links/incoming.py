@@ -7,7 +7,6 @@ confirmations leave. So a sender's unconfirmed messages are bounded even if the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
@@ -16,7 +15,6 @@ from ...amqp.types import Symbol
 from ...errors import PenstockError, QueueFull, TransactionRolledBack
 from ...messages.encoding.arriving import address_of
 from ...messages.encoding.user_id import user_id_of
-from ..loop.effects import attempt
 from ..loop.exchanges import Unroutable
 from ..transactions.registry import provisional
 from .conditions import Refusal, as_error
@@ -169,7 +167,7 @@ class Incoming(LinkEnd):
     def _give_up(self, delivery: Delivery, error: Error) -> None:
         """Detach for a delivery whose refusal no outcome can tell, once everything before it is told."""
         error = _naming(error, delivery)
-        self.loop.after_all(lambda: self.peer.detach(self, error), self.peer)
+        self.loop.after_all(lambda: self.peer.detach(self, error))
 
     def _dispose(self, deliveries: list[Delivery], outcome: Accepted | Rejected | Released | Declared) -> None:
         session = self.link.session
@@ -395,23 +393,18 @@ def kept_out(nodes: Nodes, queue: str, found: Arrived, rows: Sequence[int]) -> l
 def confirm(
     parts: list[tuple[Sender, list[Delivery]]], refused: list[tuple[int, Exception]], error: PenstockError | None
 ) -> None:
-    """Tell each link which of its deliveries were accepted or refused; the numbers of `refused` count through all parts. A link
-    that cannot be told ends with its connection."""
+    """Tell each link which of its deliveries were accepted or refused; the numbers of `refused` count through all parts."""
     bad = dict(refused)
     start = 0
     for link, deliveries in parts:
-        attempt(partial(_tell, link, deliveries, start, bad, error), link.peer)
-        start += len(deliveries)
-
-
-def _tell(link: Sender, deliveries: list[Delivery], start: int, bad: dict[int, Exception], error: PenstockError | None) -> None:
-    """Tell a link what became of its deliveries, of which the first has the number `start`."""
-    if error is not None:
-        link.refused(deliveries, error)
-    elif not bad:
-        link.confirmed(deliveries)
-    else:
-        link.confirmed([delivery for number, delivery in enumerate(deliveries, start) if number not in bad])
-        for number, delivery in enumerate(deliveries, start):
-            if number in bad:
-                link.refused([delivery], bad[number])
+        stop = start + len(deliveries)
+        if error is not None:
+            link.refused(deliveries, error)
+        elif not bad:
+            link.confirmed(deliveries)
+        else:
+            link.confirmed([d for i, d in enumerate(deliveries, start) if i not in bad])
+            for index in range(start, stop):
+                if index in bad:
+                    link.refused([deliveries[index - start]], bad[index])
+        start = stop

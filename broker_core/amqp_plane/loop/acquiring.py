@@ -134,10 +134,9 @@ class Acquiring:
                     self._acquire(turn, link, interest, capacity)
                 except errors.StorageError:
                     raise
-                except Exception:  # a mistake of ours: it ends one connection, and everybody else is served
-                    log.exception("a mistake of the broker's, which ends one connection: %s could not acquire", link)
+                except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
+                    log.exception("%s could not acquire; its connection may hang until it times out", link)
                     interest.rests(link)
-                    self._passes.broken(link.peer)
             else:
                 interest.misses(link)
         return False
@@ -151,7 +150,7 @@ class Acquiring:
             raise
         except errors.PenstockError as error:
             interest.rests(link)
-            self._passes.when_durable(turn.end, partial(link.fail, error), link.peer)
+            self._passes.when_durable(turn.end, partial(link.fail, error))
             return
         if not rows and link.undecided is not None:
             interest.awaits(link)
@@ -163,11 +162,11 @@ class Acquiring:
         if not rows:
             interest.waits(link)
             if link.link.drain:
-                self._passes.when_durable(end, link.found_nothing, link.peer)
+                self._passes.when_durable(end, link.found_nothing)
             return
         acquisition = link.taken(rows)
         self.handled += rows.count
-        self._passes.when_durable(end, lambda: link.deliver(acquisition, slices), link.peer)
+        self._passes.when_durable(end, lambda: link.deliver(acquisition, slices))
         if rows.count >= capacity and link.capacity() <= 0:
             interest.rests(link)
         elif not link.looks_anyway and not turn.available(link.queue):

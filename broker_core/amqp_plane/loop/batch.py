@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..links.consuming import Consuming
     from ..ports import LinkPeer, Sender
     from ..transactions.retiring import Retirement
-    from .effects import Owner
     from .outcomes import Dispositions
 
     Action = Callable[[Turn], None]
@@ -47,7 +46,7 @@ class Batch:
         self._hold_up = hold_up
         self._messages: dict[Destination, Parts] = {}
         self._outcomes = Outcomes()
-        self._actions: list[tuple[Action, Owner | None]] = []
+        self._actions: list[Action] = []
         self._paused: dict[LinkPeer, None] = {}  # connections that are not read from
         self.size = 0
 
@@ -69,10 +68,9 @@ class Batch:
             self.size += len(deliveries)
         return asks
 
-    def add_action(self, action: Action, owner: Owner | None) -> None:
-        """Add something to be carried out under the lock, after the outcomes and before anybody acquires; `owner` ends if it
-        raises."""
-        self._actions.append((action, owner))
+    def add_action(self, action: Action) -> None:
+        """Add something to be carried out under the lock, after the outcomes and before anybody acquires."""
+        self._actions.append(action)
 
     # --- what is here
 
@@ -112,7 +110,7 @@ class Batch:
                 taken.append((destination, record, found))
         return taken
 
-    def take_rest(self, messages: Messages) -> tuple[Dispositions, list[tuple[Action, Owner | None]]]:
+    def take_rest(self, messages: Messages) -> tuple[Dispositions, list[Action]]:
         """Take outcomes and actions, for a pass that carries out these messages.
 
         Outcomes that stand back come along where more is carried out that was said on their session; all of them where there are

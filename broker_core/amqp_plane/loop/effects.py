@@ -1,8 +1,7 @@
 """Effects, which may be told when the disk has what they tell: a line of them, each behind a log position, in order.
 
 An effect writes what a peer is told (dispositions, transfers, the answer to an attach) into its protocol machine; the octets
-leave at the end of a pass. None overtakes another that stands in the line. Each belongs to a connection, which ends when one of
-its effects fails: its client may wait for what was not told.
+leave at the end of a pass. None overtakes another that stands in the line.
 """
 
 from __future__ import annotations
@@ -10,31 +9,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 Effect = Callable[[], None]
 
 log = logging.getLogger("penstock.amqp")
-
-
-class Owner(Protocol):
-    """A connection that effects belong to."""
-
-    def broken(self) -> None:
-        """End the connection, because a mistake of the broker's may have left its client without an answer."""
-
-
-def attempt(action: Effect, owner: Owner | None) -> bool:
-    """Do something for a connection. If that raises, log it and end the connection; everybody else is served. Returns whether it
-    was done. `owner`: None for an action that sees to its connections itself."""
-    try:
-        action()
-    except Exception:
-        log.exception("a mistake of the broker's, which ends one connection: %s", owner)
-        if owner is not None:
-            owner.broken()
-        return False
-    return True
 
 
 class Effects:
@@ -43,8 +21,8 @@ class Effects:
     __slots__ = ("_immediate", "_line")
 
     def __init__(self) -> None:
-        self._line: deque[tuple[int, Effect, Owner | None]] = deque()
-        self._immediate: list[tuple[Effect, Owner | None]] = []
+        self._line: deque[tuple[int, Effect]] = deque()
+        self._immediate: list[Effect] = []
 
     def __bool__(self) -> bool:
         """Say whether anything waits for the disk."""
@@ -60,27 +38,30 @@ class Effects:
         """Say whether there is no effect at all."""
         return not (self._line or self._immediate)
 
-    def when_durable(self, end: int, effect: Effect, owner: Owner | None) -> None:
+    def when_durable(self, end: int, effect: Effect) -> None:
         """Let `effect` happen when the log is durable up to `end` and every effect before it has happened.
 
         With an `end` of 0 it waits for nothing: the sender of a message that need not survive a crash is told at once.
         """
         if end:
-            self._line.append((end, effect, owner))
+            self._line.append((end, effect))
         else:
-            self._immediate.append((effect, owner))
+            self._immediate.append(effect)
 
-    def behind_all(self, end: int, effect: Effect, owner: Owner | None) -> None:
+    def behind_all(self, end: int, effect: Effect) -> None:
         """Let `effect` happen when the log is durable up to `end`, and behind every effect so far."""
-        self._line.append((max(end, self.end), effect, owner))
+        self._line.append((max(end, self.end), effect))
 
     def happen(self, durable: int) -> bool:
-        """Carry out the effects that wait for no more than `durable`. Returns whether there were any. One that raises
-        ends the connection that it belongs to."""
+        """Carry out the effects that wait for no more than `durable`. Returns whether there were any. One that raises is
+        logged."""
         line = self._line
         ready, self._immediate = self._immediate, []
         while line and line[0][0] <= durable:
-            ready.append(line.popleft()[1:])
-        for effect, owner in ready:
-            attempt(effect, owner)
+            ready.append(line.popleft()[1])
+        for effect in ready:
+            try:
+                effect()
+            except Exception:
+                log.exception("an effect failed; the connection it belongs to may hang until it times out")
         return bool(ready)

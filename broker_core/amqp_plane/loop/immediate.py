@@ -42,13 +42,12 @@ class Waiting(NamedTuple):
             raise
         except errors.PenstockError as error:  # the queue was deleted in this pass
             refusal = error
-            passes.when_durable(turn.end, lambda: confirm(self.parts, self.refused, refusal), None)
+            passes.when_durable(turn.end, lambda: confirm(self.parts, self.refused, refusal))
             return
         places = [row - first for row in rows.sequences().tolist()]
         gone = [sent[place if kept is None else kept[place]] for place in places]
         nobody = Unroutable(Condition.NOT_FOUND, f"nobody could take it at once from {self.queue!r:.80}")
-        refused = [*self.refused, *((index, nobody) for index in gone)]
-        passes.when_durable(end, lambda: confirm(self.parts, refused, None), None)
+        passes.when_durable(end, lambda: confirm(self.parts, [*self.refused, *((index, nobody) for index in gone)], None))
 
     def _sent(self) -> list[int]:
         """List the indexes, among all, of the deliveries that were enqueued, row by row."""

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from ..ports import Sender
     from ..transactions.registry import Open
     from .batch import Action, Messages, Parts
-    from .effects import Owner
     from .exchanges import Exchanged
     from .outcomes import Dispositions
 
@@ -117,22 +116,22 @@ class Passes:
         else:
             self._lingering.set()
 
-    def in_pass(self, action: Action, owner: Owner | None) -> None:
+    def in_pass(self, action: Action) -> None:
         """Carry out `action` under the lock in the next pass, after the outcomes and before anybody acquires."""
-        self._batch.add_action(action, owner)
+        self._batch.add_action(action)
         self.want()
 
-    def when_durable(self, end: int, effect: Effect, owner: Owner | None) -> None:
+    def when_durable(self, end: int, effect: Effect) -> None:
         """Let `effect` happen when the log is durable up to `end`, in order: see `Effects.when_durable`."""
-        self._effects.when_durable(end, effect, owner)
+        self._effects.when_durable(end, effect)
 
-    def behind_all(self, turn: Turn, effect: Effect, owner: Owner | None) -> None:
+    def behind_all(self, turn: Turn, effect: Effect) -> None:
         """Let `effect` happen behind every effect so far and all that `turn` has carried: it must not overtake anything."""
-        self._effects.behind_all(turn.end, effect, owner)
+        self._effects.behind_all(turn.end, effect)
 
-    def after_all(self, effect: Effect, owner: Owner | None) -> None:
+    def after_all(self, effect: Effect) -> None:
         """Let `effect` happen behind all that has been handed in."""
-        self.in_pass(lambda turn: self.behind_all(turn, effect, owner), owner)
+        self.in_pass(lambda turn: self.behind_all(turn, effect))
 
     def join(self, turn: Turn, link: Outgoing) -> None:
         """Let the link acquire, or browse, from here on: its holder is known."""
@@ -213,7 +212,7 @@ class Passes:
         batch.size = 0
         messages = batch.take_messages()
         outcomes: Dispositions = {}
-        actions: list[tuple[Action, Owner | None]] = []
+        actions: list[Action] = []
         if not batch.has_messages:  # else the rest may have been said behind what waits there
             batch.let_go_on()
             outcomes, actions = batch.take_rest(messages)
@@ -241,7 +240,7 @@ class Passes:
             self._has_run()
             self._writing.rest()
 
-    def _carry_out(self, messages: Messages, outcomes: Dispositions, actions: list[tuple[Action, Owner | None]]) -> None:
+    def _carry_out(self, messages: Messages, outcomes: Dispositions, actions: list[Action]) -> None:
         batch = self._batch
         with self._service.turn(hurry=False) as turn:
             self._in_turn = True
@@ -260,8 +259,8 @@ class Passes:
                         self._enqueue(turn, destination, parts, found)
                 for (link, disposition), deliveries in outcomes.items():
                     self._settle(turn, link, disposition, deliveries)
-                for action, owner in actions:
-                    self._act(turn, action, owner)
+                for action in actions:
+                    self._act(turn, action)
                 self._acquire(turn)
             finally:
                 self._in_turn = False
@@ -290,19 +289,14 @@ class Passes:
         if self._news:  # an acquisition made something AVAILABLE elsewhere
             self.want()
 
-    def _act(self, turn: Turn, action: Action, owner: Owner | None) -> None:
+    @staticmethod
+    def _act(turn: Turn, action: Action) -> None:
         try:
             action(turn)
         except errors.StorageError:
             raise
-        except Exception:  # a mistake of ours: it ends one connection, and everybody else is served
-            log.exception("a mistake of the broker's, which ends one connection: %s", owner)
-            self.broken(owner)
-
-    def broken(self, owner: Owner | None) -> None:
-        """End a connection of which something failed under the broker's lock, as soon as the lock is free."""
-        if owner is not None:
-            self._effects.when_durable(0, owner.broken, owner)
+        except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
+            log.exception("something of a pass failed; the connection it belongs to may hang until it times out")
 
     def _enqueue(self, turn: Turn, to: str | Immediate, parts: Parts, found: Arrived) -> None:
         count, error, end, refused = found.rows, None, turn.end, found.refused
@@ -321,7 +315,7 @@ class Passes:
                 raise
             except errors.PenstockError as refusal:
                 error, end = refusal, turn.end
-        self.when_durable(end, lambda: confirm(parts, refused, error), None)
+        self.when_durable(end, lambda: confirm(parts, refused, error))
 
     def _exchange(self, turn: Turn, parts: Parts, found: Exchanged) -> None:
         error, end, refused = None, turn.end, found.found.refused
@@ -332,7 +326,7 @@ class Passes:
                 raise
             except errors.PenstockError as refusal:
                 error, end = refusal, turn.end
-        self.when_durable(end, lambda: confirm(parts, refused, error), None)
+        self.when_durable(end, lambda: confirm(parts, refused, error))
 
     def _settle(self, turn: Turn, link: Consuming, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
         if isinstance(disposition, Retirement):
@@ -341,7 +335,7 @@ class Passes:
         try:
             _, end = turn.carry(c.command_of(disposition, link.queue, link.holder, rows_of(deliveries)))
         except errors.ResourceLimit as error:
-            self.when_durable(turn.end, partial(link.fail, error), link.peer)
+            self.when_durable(turn.end, partial(link.fail, error))
             return
         except errors.StorageError:
             raise
@@ -355,7 +349,7 @@ class Passes:
             return
         if all(delivery.remote_settled for delivery in deliveries):
             return  # the receiver waits for no answer, and its capacity was given back at once
-        self.when_durable(end, lambda: link.settled(disposition, deliveries), link.peer)
+        self.when_durable(end, lambda: link.settled(disposition, deliveries))
 
     # --- what leaves
 

@@ -97,7 +97,7 @@ class Acquisition:
             except PenstockError as error:
                 transaction.fail(error)
 
-        link.loop.in_pass(retire, link.peer)
+        link.loop.in_pass(retire)
 
     def without_strays(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Leave out deliveries whose outcome came outside of the transaction in which they were acquired. If there is one,

@@ -75,7 +75,7 @@ class Control(Incoming):
         if isinstance(body, Declare):
             if body.global_id is not None:
                 raise Refusal(Condition.NOT_IMPLEMENTED, "there are no distributed transactions here: leave the global-id out")
-            loop.in_pass(lambda turn: self._declare(turn, delivery), self.peer)
+            loop.in_pass(lambda turn: self._declare(turn, delivery))
             return
         assert isinstance(body, Discharge)
         transaction, fail = self.peer.transactions.find(body.txn_id), bool(body.fail)
@@ -87,7 +87,7 @@ class Control(Incoming):
         for link in transaction.takers:
             if link.acquisition.transaction is transaction:
                 link.acquisition.begin(None)
-        loop.in_pass(lambda turn: self._discharge(turn, delivery, transaction, fail), self.peer)
+        loop.in_pass(lambda turn: self._discharge(turn, delivery, transaction, fail))
 
     # --- in the pass
 
@@ -100,12 +100,12 @@ class Control(Incoming):
             raise
         except errors.PenstockError as error:
             refusal = error
-            self.loop.behind_all(turn, lambda: self._reject(delivery, refusal), self.peer)
+            self.loop.behind_all(turn, lambda: self._reject(delivery, refusal))
             return
         transaction = Open(number, self)
         self.peer.transactions.add(transaction)
         self._declared[transaction] = None
-        self.loop.when_durable(0, lambda: self._tell_declared(delivery, transaction), self.peer)
+        self.loop.when_durable(0, lambda: self._tell_declared(delivery, transaction))
 
     def _discharge(self, turn: Turn, delivery: Delivery, transaction: Open, fail: bool) -> None:
         if transaction.over:
@@ -117,7 +117,7 @@ class Control(Incoming):
         why, _ = turn.carry(c.Discharge(transaction.number, fail))
         if fail or why is not None:
             _undo(turn, transaction)
-        self.loop.behind_all(turn, lambda: self._discharged(delivery, transaction, not fail, why), self.peer)
+        self.loop.behind_all(turn, lambda: self._discharged(delivery, transaction, not fail, why))
 
     def end(self, turn: Turn) -> None:
         """Roll back what was declared on this link and is not discharged (4.1)."""

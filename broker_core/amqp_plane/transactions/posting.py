@@ -55,7 +55,7 @@ class Posting(NamedTuple):
             self.transaction.fail(refused[0][1] if error is None else error)  # at once: its discharge may stand behind this
         else:
             self.transaction.carried += sum(len(deliveries) for _, deliveries in parts)
-        loop.when_durable(end, lambda: confirm(parts, refused, error), None)
+        loop.when_durable(end, lambda: confirm(parts, refused, error))
 
     def _post(self, turn: Turn, service: BrokerService, found: Arrived) -> int:
         assert isinstance(self.route, str)

@@ -9,6 +9,7 @@ from ..columns.runs import Run
 from ..columns.states import Outcome, Verb
 from ..model import consumers
 from ..model.options import checked, rules
+from ..model.passes import NOT_WANTED
 from ..model.queue import PackedBlock
 from ..model.state import BrokerState
 from .transitions import archive, place, runs_of
@@ -65,6 +66,9 @@ def block_packed(state: BrokerState, event: e.BlockPacked, position: int) -> Non
         rows = block.unrecorded_rows()
         entry.unrecorded = RowSet.of([(block.number, rows)]).packed()
         entry.unrecorded_bytes = block.sizes.total(rows, len(rows))
+    recorded = block.recorded.get(slice(0, block.filled))
+    if not isinstance(recorded, int):
+        entry.recorded_before, entry.not_wanted = int(recorded.max()), int((recorded == NOT_WANTED).sum())
     queue.drop(block)
     state.finished.remove(event.queue, event.number)
 

@@ -81,6 +81,8 @@ class PackedBlock:
     unrecorded_bytes: int = 0  # of these, stored
     lowest_payload: int = 0  # log position of the oldest payload of its rows; 0 also where an older version did not note it
     recorded: int = 0  # number of the pass that has recorded what was not recorded when it was packed, plus one
+    recorded_before: int = 0  # the greatest number of a pass that had recorded some when it was packed, plus one
+    not_wanted: int = 0  # rows that no pass is to have
 
     def to_json(self) -> dict[str, Any]:
         """Return the form of snapshots."""

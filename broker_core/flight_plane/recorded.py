@@ -1,0 +1,217 @@
+"""Recorded messages: settled ones that are in the archive's table, for readers that leave it to the broker, or a part of it.
+
+A plan names the passes that the table has for certain; whoever reads the table by itself asks for the rest with that number as
+`recordedAfter`. What was recorded since comes from the journal as long as it is there; after that the broker reads the table.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .. import errors
+from ..archive import files, scan
+from ..archive.bounds import Bounds
+from ..archive.files import Table
+from ..archive.table import rows_of_read
+from ..client import timeouts
+from ..engine.columns.blocks import Block
+from ..engine.columns.rowset import BLOCK_ROWS, as_array
+from ..engine.columns.series import Rows
+from ..engine.model.passes import NOT_WANTED
+from ..engine.model.queue import PackedBlock
+from ..messages import assembly, delivery_key
+from ..messages.columns import arrow_schema
+from ..service.broker import BrokerService
+from ..service.missing import Missing
+from . import browsing
+
+ALL_PASSES = 2**62
+AT_ONCE = 2  # batches of rows that are decoded at one time for all readers together: the queues go on beside it
+
+#: Is told of messages that cannot be decoded, by sequence number; they are then left out.
+SetAside = Callable[[Mapping[int, str]], None]
+
+
+def beyond(select: Callable[[Block], Rows], after: int) -> Callable[[Block], Rows]:
+    """Leave out of what `select` picks the rows that are recorded in passes up to `after`."""
+
+    def selected(block: Block) -> Rows:
+        rows = select(block)
+        recorded = block.recorded.get(rows)
+        if isinstance(recorded, int):
+            return rows
+        kept = (recorded <= NOT_WANTED) | (recorded > after + 1)
+        return rows if kept.all() else as_array(rows)[kept]
+
+    return selected
+
+
+def may_be_beyond(archived: Callable[[PackedBlock], bool], after: int) -> Callable[[PackedBlock], int]:
+    """Count the rows of a packed block that are not recorded in passes up to `after`, at most; 0 where `archived` says no."""
+
+    def count(entry: PackedBlock) -> int:
+        if not archived(entry):
+            return 0
+        if max(entry.recorded, entry.recorded_before) > max(after + 1, NOT_WANTED):
+            return BLOCK_ROWS
+        return entry.unrecorded.count + entry.not_wanted
+
+    return count
+
+
+class RecordedMessages:
+    """The archive's tables, for the requests of docs/protocols/flight.md."""
+
+    def __init__(self, service: BrokerService) -> None:
+        self._service = service
+        self._turns = threading.Semaphore(AT_ONCE)
+
+    # Actions
+    def plan(self, f: dict[str, Any]) -> dict[str, Any]:
+        """`archive.plan`: as `browse.plan` for what is in no table, and the table. What is recorded after it was counted, and
+        before the table was looked up, is read twice by nobody: it is in a pass that the table is said to have."""
+        packed = may_be_beyond(browsing.archived(f), ALL_PASSES)
+        parts = browsing.plan(self._service, f, beyond(browsing.selection(f), ALL_PASSES), packed)
+        table = self._service.table(f["queue"])
+        if table is None:
+            return {"parts": parts, "table": None}
+        names = ("url", "broker", "queueId", "passes", "version")
+        return {"parts": parts, "table": dict(zip(names, table, strict=True))}
+
+    def files(self, f: dict[str, Any]) -> dict[str, Any]:
+        """`archive.files`: files of a version that may have what is asked for."""
+        table = self._service.table(f["queue"])
+        if table is None:
+            return {"version": None, "files": []}
+        found = files.version(table, Bounds.of_fields(table.queue_id, f), f["version"])
+        return {"version": found.number, "files": [list(each) for each in found.files]}
+
+    def _table(self, queue: str) -> Table:
+        found = self._service.table(queue)
+        if found is None:
+            raise errors.NotFound(f"queue {queue!r} has no table in the archive, yet: nothing of it is recorded")
+        return found
+
+    # Tickets
+    def share(self, f: dict[str, Any], columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Rows of a share of a file, as the ticket `archive` names it."""
+        table = self._table(f["queue"])
+        if not scan.is_below(f["path"]) or not 0 <= f["part"] < f["parts"]:
+            raise errors.InvalidRequest("archive: the fields 'path', 'part' and 'parts' name no share of a table's file")
+        share = scan.Share(f["path"], f["part"], f["parts"])
+        bounds = Bounds.of_fields(table.queue_id, f)
+        try:
+            file = scan.opened(table.url, share.path)
+        except errors.ArchiveUnreachable as error:
+            raise self._gone(table, f["queue"], share, error) from error
+        found = scan.batches(file, share, columns, bounds, f["selector"])
+        return self._told(found, columns, f["queue"], f["stored"])
+
+    def _gone(self, table: Table, queue: str, share: scan.Share, error: errors.ArchiveUnreachable) -> errors.PenstockError:
+        """The error for a file that cannot be opened: data loss, if the table is there without it."""
+        try:
+            files.version(table, Bounds(table.queue_id, table.passes))
+        except errors.ArchiveUnreachable:
+            return error
+        return errors.DataLoss(
+            f"the file {share.path} of the archive of {queue!r} is gone: retention (archive_retention_age_s) or a vacuum removed"
+            " it after the read was planned. Read again; with failOnDataLoss=false a query goes on without it"
+        )
+
+    def rows(
+        self, table: Table, f: dict[str, Any], columns: list[str], after: int = 0, missing: Missing | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows that a ticket `browse` asks for, of the passes above `after`: all of them, or those that are missing elsewhere."""
+        bounds = Bounds(table.queue_id, table.passes, after, f["first"], f["last"], f["since"], f["until"])
+        found = self._scan(table, bounds._replace(outcome=f["outcome"]), columns, f["selector"], missing)
+        return self._told(found, columns, f["queue"], f["stored"])
+
+    def of_batch(
+        self, queue: str, missing: Missing, columns: list[str], token: bytes, stored: bool, aside: SetAside, fail: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Messages of a settled batch of a lease that the journal has no longer, each as it was settled last. Raises DataLoss if
+        one is not in the table either; without `fail` the others come."""
+        table = self._service.table(queue)
+        wanted = missing.sequences()
+        last: dict[int, int] = {}
+        if table is not None:
+            bounds = Bounds(table.queue_id, table.passes, 0, missing.first, missing.last)
+            for batch in self._scan(table, bounds, ["sequenceNumber", "pass"], None, missing):
+                numbers, passes = (batch.column(name).to_pylist() for name in ("sequenceNumber", "pass"))
+                for number, pass_ in zip(numbers, passes, strict=True):
+                    last[number] = max(pass_, last.get(number, 0))
+        if len(last) < len(wanted) and fail:
+            lost = int(np.setdiff1d(wanted, np.array(list(last), np.int64))[0])
+            raise errors.DataLoss(
+                f"messages of {queue!r} around sequence number {lost} are gone: they are neither in the journal nor in the"
+                " archive; with failOnDataLoss=false a query goes on without them"
+            )
+        if table is None or not last:
+            return
+        for number in sorted(set(last.values())):  # nearly always one
+            some = Missing()
+            some.add(0, np.array(sorted(each for each, pass_ in last.items() if pass_ == number), np.int64))
+            bounds = Bounds(table.queue_id, number, number - 1, some.first, some.last)
+            for batch in self._scan(table, bounds, columns, None, some):
+                yield from self._told(iter([batch]), columns, queue, stored, token, aside)
+
+    # The way of the rows
+    def _scan(
+        self, table: Table, bounds: Bounds, columns: Sequence[str], selector: str | None, missing: Missing | None
+    ) -> Iterator[pa.RecordBatch]:
+        for each in files.version(table, bounds).files:
+            file = scan.opened(table.url, each.path)
+            for batch in self._in_turn(scan.batches(file, scan.Share(each.path), columns, bounds, selector)):
+                if missing is not None and batch.num_rows:
+                    numbers: npt.NDArray[np.int64] = batch.column("sequenceNumber").to_numpy()
+                    batch = batch.filter(pa.array(missing.mask(numbers)))
+                yield batch
+
+    def _in_turn(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while True:
+            with self._turns:
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def _told(
+        self,
+        found: Iterator[pa.RecordBatch],
+        columns: list[str],
+        queue: str,
+        stored: bool,
+        token: bytes = b"",
+        aside: SetAside | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a table as batches of the columns of a ticket; one without rows now and then while nothing is found."""
+        schema = arrow_schema(columns, stored=stored)
+        said = time.monotonic()
+        for batch in found:
+            if not batch.num_rows:
+                if time.monotonic() - said > timeouts.ALIVE_S:
+                    said = time.monotonic()
+                    yield pa.RecordBatch.from_pylist([], schema)
+                continue
+            rows = rows_of_read(columns, batch, queue)
+            numbers = rows.column("sequenceNumber")
+            if token and "delivery" in rows.schema.names:
+                index = rows.schema.get_field_index("delivery")
+                rows = rows.set_column(index, rows.schema.field(index), delivery_key.column(token, numbers.to_numpy()))
+            if stored:
+                rows = rows.select(columns)
+            else:
+                malformed: dict[int, str] = {}
+                rows = assembly.converted(columns, rows, queue, malformed)
+                if malformed and aside is not None:
+                    aside(malformed)
+                    rows = assembly.readable(rows, numbers, malformed)
+            said = time.monotonic()
+            yield rows

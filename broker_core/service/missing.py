@@ -1,0 +1,55 @@
+"""Messages that a read wants and the journal has no longer: those that are recorded are in the archive's table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, as_array
+from ..engine.columns.series import Rows
+
+
+class Missing:
+    """Sequence numbers of one queue: whole blocks, and rows of others."""
+
+    def __init__(self) -> None:
+        self._blocks: set[int] = set()
+        self._rows: list[npt.NDArray[np.int64]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks or self._rows)
+
+    def add(self, number: int, rows: Rows | None) -> None:
+        """Note rows of a block, or without these the whole of it."""
+        if rows is None:
+            self._blocks.add(number)
+        else:
+            self._rows.append(as_array(rows).astype(np.int64) + (number << BLOCK_BITS))
+
+    def add_blocks(self, numbers: Iterable[int]) -> None:
+        """Note whole blocks."""
+        self._blocks.update(numbers)
+
+    @property
+    def first(self) -> int:
+        """The lowest sequence number."""
+        return min([*(number << BLOCK_BITS for number in self._blocks), *(int(rows[0]) for rows in self._rows)])
+
+    @property
+    def last(self) -> int:
+        """The highest sequence number."""
+        ends = [(number << BLOCK_BITS) + BLOCK_ROWS - 1 for number in self._blocks]
+        return max([*ends, *(int(rows[-1]) for rows in self._rows)])
+
+    def mask(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Say which of these sequence numbers are among them."""
+        found = np.isin(sequences >> BLOCK_BITS, np.array(list(self._blocks), np.int64))
+        for rows in self._rows:
+            found |= np.isin(sequences, rows)
+        return found
+
+    def sequences(self) -> npt.NDArray[np.int64]:
+        """Return the sequence numbers of the rows, ascending; no whole blocks may have been noted."""
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *self._rows]))
