@@ -1,4 +1,4 @@
-"""How much of the journal is needed, segment by segment, and by whom: what the cleaner and an operator go by.
+"""Needed bytes of the journal, by segment and by queue: for the cleaner and for operators.
 
 It is counted a few blocks at a time, so that nobody waits; the queues go on meanwhile, and nothing is decided here.
 """
@@ -27,7 +27,7 @@ ROW_BYTES = 32  # what a message takes beside its own bytes, roughly, when many 
 
 
 class Copies(NamedTuple):
-    """What was copied into a segment."""
+    """Copies that were written into a segment."""
 
     bytes: int  # in the journal
     counted: int  # as `Needs` counts it
@@ -50,7 +50,7 @@ class Need:
 
 
 class Needs:
-    """What is needed of some segments. Arrays are parallel to `segments`, which are in order."""
+    """Needed bytes of some segments. Arrays are parallel to `segments`, which are in order."""
 
     def __init__(self, segments: Sequence[SegmentInfo], copies: Mapping[int, Copies] | None = None) -> None:
         """`copies`: by base of a segment, what the cleaner has copied into it, where that is known."""

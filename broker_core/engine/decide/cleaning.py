@@ -1,4 +1,4 @@
-"""What the cleaner copies and drops: decided on what is needed at that moment, since the queues go on while it works."""
+"""Decisions of the cleaner: copies and drops, by what is needed at that moment, since queues change while it works."""
 
 from __future__ import annotations
 
