@@ -8,6 +8,7 @@ parsers                               how they declare a group, a command, a log
 serve, send, receive                  the commands of these names
 queue, moves, exchange, lease, stage,
 status                                commands that ask the broker over Flight
+archive                               `penstock archive`; the archiver's process
 backup                                `penstock backup`, `restore` and `check`, which work on a data directory
 user                                  `penstock user` and `penstock permit`, which change the users file
 calls, amqp_calls, login              connections to a broker, by Flight and by AMQP; how they log in

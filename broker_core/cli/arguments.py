@@ -26,6 +26,7 @@ def parser() -> Parser:
     exchange_arguments.add_commands(commands)
     _lease(commands)
     _stage(commands)
+    _archive(commands)
     message_arguments.add_commands(commands)
     user_arguments.add_commands(commands)
     backup_arguments.add_commands(commands)
@@ -57,6 +58,7 @@ _METAVARS = {
     "log_level": "LEVEL",
     "copy": "WHEN",
     "copy_url": "URL",
+    "archive": "WHERE",
     **dict.fromkeys(("listeners", "queues", "exchanges", "bindings", "policies"), "JSON"),
     **dict.fromkeys(("flight_tls", "allow_anonymous", "amqp_check_user_id"), "BOOL"),
     "tls_cert_file": "FILE",
@@ -200,6 +202,13 @@ def _stage(commands: Commands[Parser]) -> None:
 
     text = "discard the messages that a write without a driver has staged; they were never in a queue"
     _name(client_command(stage, "discard", text, "stage"))
+
+
+def _archive(commands: Commands[Parser]) -> None:
+    text = "show where settled messages are recorded, what waits for it and since when, and what is wrong"
+    client_command(commands, "archive", text, "archive", run="status")
+    work = commands.add_parser("archiver", allow_abbrev=False)  # a broker starts it; no help names it
+    work.set_defaults(run=lazily("archive", "work"))
 
 
 def _name(command: argparse.ArgumentParser) -> None:

@@ -23,7 +23,13 @@ from .recorded import RecordedMessages
 from .requests import ACTIONS, HEAD, key_of, numbers, parse, reader_of, strings
 
 # Answers of which a caller gets what it may know of.
-LISTS = {"queue.list": "queues", "exchange.list": "exchanges", "lease.list": "leases", "stage.list": "stages"}
+LISTS = {
+    "queue.list": "queues",
+    "exchange.list": "exchanges",
+    "lease.list": "leases",
+    "stage.list": "stages",
+    "archive.status": "queues",
+}
 MAX_WAIT_MS = 100  # a long-poll: all sources of a Spark query are asked in one thread
 MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 
@@ -42,6 +48,7 @@ class Actions:
             "queue.delete": self._delete,
             "queue.list": lambda f: {"queues": self._service.submit(c.Stat())},
             "queue.stat": self._stat,
+            "archive.status": self._archive,
             **move_actions(service),
             **exchange_actions(service),
             "browse.plan": lambda f: {"parts": browsing.plan(self._service, f)},
@@ -93,7 +100,13 @@ class Actions:
         }
 
     def _stat(self, f: dict[str, Any]) -> dict[str, Any]:
-        return {**self._service.submit(c.Stat(f["queue"]))[0], "damaged": self._service.damaged(f["queue"])}
+        recorder, queue = self._service.recorder, f["queue"]
+        archive = {} if recorder is None else {"archive": recorder.of_queue(queue)}
+        return {**self._service.submit(c.Stat(queue))[0], **archive, "damaged": self._service.damaged(queue)}
+
+    def _archive(self, f: dict[str, Any]) -> dict[str, Any]:
+        recorder = self._service.recorder
+        return {"archive": "off", "queues": []} if recorder is None else recorder.status()
 
     def _declare(self, f: dict[str, Any]) -> dict[str, Any]:
         return {"queue": f["queue"], "created": self._service.submit(c.DeclareQueue(f["queue"], f["type"], f["options"]))}

@@ -29,6 +29,7 @@ NEEDS: dict[str, Need] = {
     "queue.delete": Need(Right.ADMIN, "queue", "delete"),
     "queue.list": Need(None, None, ""),  # shows what its user may know of
     "queue.stat": Need(None, "seen", "see"),
+    "archive.status": Need(None, None, ""),  # as queue.list
     "queue.alter": Need(Right.ADMIN, "queue", "alter"),
     "queue.pause": Need(Right.ADMIN, "queue", "pause"),
     "queue.resume": Need(Right.ADMIN, "queue", "resume"),

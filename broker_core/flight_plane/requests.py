@@ -61,6 +61,7 @@ ACTIONS: dict[str, Fields] = {
     "queue.delete": {"queue": TEXT, "force": _BOOL},
     "queue.list": {},
     "queue.stat": {"queue": TEXT},
+    "archive.status": {},
     "queue.alter": {"queue": TEXT, "options": (dict, {})},
     "queue.pause": {"queue": TEXT},
     "queue.resume": {"queue": TEXT},

@@ -9,6 +9,7 @@ holds              readers for whose sake dropped segments stay on the disk for 
 snapshots          the whole state at one position
 replay, tail       the log in order; the last segment, where a crash shows
 payloads           bytes of a record, mapped and checked when they are first read
+view               payloads of a journal that another process writes
 disk               all I/O: `Disk`, and the local directory
 
 What is durable and what is verified is known here alone. Whatever is raised after an append fails the journal, and the broker

@@ -418,6 +418,15 @@ class LocalDisk:
         self._descriptors.close_all()
 
 
+class OthersDirectory(LocalDisk):
+    """A directory that another process holds, to read from: without the lock."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._root = Path(path).absolute()
+        self._descriptors = _Descriptors(self._root)
+        self._lock = -1
+
+
 def _make_directory(path: Path) -> None:
     """Create it with mode 0700, and sync the directory above it: a power cut must not take the whole journal."""
     if path.is_dir():

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import errors
 from ..amqp_plane import AmqpPlane
+from ..archiver.recorder import OFF
 from ..flight_plane import FlightPlane
 from ..flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
 from ..security import Access, ServerTls
@@ -42,7 +43,7 @@ def serve(
     open_files.make_room(amqp_connections + settings.flight_max_connections)
     access = Access.of(settings)
     tls = ServerTls(settings) if settings.tls_cert_file is not None else None
-    service = BrokerService(settings, on_failure=fail)
+    service = BrokerService(settings, on_failure=fail, archive=settings.archive != OFF)
     planes: list[FlightPlane | AmqpPlane] = []
     try:
         reloads(partial(reloading.reload, service))

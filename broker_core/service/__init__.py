@@ -14,6 +14,8 @@ declared, policies  what the settings declare, carried out at the start; what fi
 reloading           settings that were read again
 copying             the copy elsewhere; what an operator hears of the broker itself
 damage              messages whose payload is damaged
+recovery            the state at a start
+recordings          what the archiver asks of its broker
 allocator           gives free memory back to the system
 
 A reply leaves when the journal is durable up to where the log stood when it was decided; that holds for refusals too. What

@@ -15,18 +15,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
+from ..archiver.recorder import Recorder
 from ..copy.stores import Store
-from ..engine import BrokerState, apply
 from ..engine import commands as c
 from ..engine.columns.attributes import Attributes
 from ..engine.columns.rowset import BLOCK_BITS
 from ..engine.columns.states import ARCHIVED
 from ..engine.commands import DeclareExchange, TimeOutTransactions
 from ..engine.decide.decision import need_queue
-from ..engine.events import codec
 from ..engine.model import admission
 from ..engine.model.options import Rules
-from ..engine.model.policies import Policies
 from ..engine.model.queue import Queue
 from ..engine.model.state import packed_columns
 from ..journal import Disk, Journal, LocalDisk
@@ -43,6 +41,8 @@ from .looks import Looks
 from .matching import Matcher
 from .nodes import Nodes
 from .policies import policies_of
+from .recordings import Recordings
+from .recovery import recovered
 from .ticker import Ticker
 from .turn import Arrivals, Turn
 
@@ -73,7 +73,9 @@ class BrokerService(Looks):
         clock: Callable[[], c.Now] | None = None,
         on_failure: Callable[[Exception], None] | None = None,
         store: Store | None = None,
+        archive: bool = False,
     ) -> None:
+        """`archive`: record what is settled, as the settings say."""
         policies = policies_of(settings)
         allocator.keep_heaps_short()
         self.settings = settings
@@ -95,7 +97,7 @@ class BrokerService(Looks):
             )
             if self.journal.repaired is not None:
                 log.warning("the journal's tail was repaired: %s", self.journal.repaired)
-            self.state = self._recover(policies)
+            self.state = recovered(self.journal, policies, records=archive)
             self.copier = copying.begin(settings, self.journal, disk, store)
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory
@@ -116,27 +118,11 @@ class BrokerService(Looks):
         self._housekeeper.start()
         self._cleaning = threading.Thread(target=self.cleaner.run, name="penstock-cleaner", daemon=True)
         self._cleaning.start()
+        self.recorder: Recorder | None = None
+        if archive:
+            self.recorder = Recorder(Recordings(self, self._lock, clock), settings)
+            self.recorder.start()
 
-    def _recover(self, policies: Policies) -> BrokerState:
-        snapshot = self.journal.snapshot
-        state = BrokerState(policies)
-        if snapshot is not None:
-            state = BrokerState.restore(snapshot.meta, snapshot.arrays, policies)
-        position = 0 if snapshot is None else snapshot.position
-        for replayed, record in enumerate(self.journal.replay(position), 1):
-            event = codec.decode(record.meta)
-            try:
-                apply(state, event, record.position)
-            except Exception as error:
-                raise errors.StorageError(
-                    f"the journal's event {event.kind!r} at position {record.position} cannot be applied "
-                    f"({type(error).__name__}: {error}), so the broker does not start; nothing was changed. It is a fault of "
-                    "Penstock's, or the directory was changed by hand: keep a copy of it, start the version that wrote it, "
-                    "and report this"
-                ) from error
-            if replayed % 1_000_000 == 0:
-                log.info("recovery: %d events replayed", replayed)
-        return state
 
     # Commands
     def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:
@@ -341,6 +327,8 @@ class BrokerService(Looks):
     def close(self) -> None:
         """Snapshot, flush, and give the data directory back."""
         self._closing.set()
+        if self.recorder is not None:
+            self.recorder.close()
         self._ticker.close()
         self._housekeeper.join()
         self._cleaning.join()

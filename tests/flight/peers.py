@@ -124,6 +124,7 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.declare": lambda p, q: p.call("queue.declare", queue=q),
     "queue.stat": lambda p, q: p.call("queue.stat", queue=q),
     "queue.list": lambda p, q: p.call("queue.list"),
+    "archive.status": lambda p, q: p.call("archive.status"),
     "exchange.declare": lambda p, q: p.call("exchange.declare", exchange=f"{q}.x"),
     "exchange.bind": lambda p, q: p.call("exchange.bind", exchange=f"{q}.x", queue=q),
     "exchange.unbind": lambda p, q: p.call("exchange.unbind", exchange=f"{q}.x", queue=q),
@@ -165,8 +166,16 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.purge": lambda p, q: p.call("queue.purge", queue=q),
     "queue.delete": lambda p, q: p.call("queue.delete", queue=q, force=True),
 }
-# which need no right
-NOBODY = {"hello", "broker.status", "queue.list", "exchange.list", "lease.list", "stage.list", "stage.published"}
+NOBODY = {
+    "hello",
+    "broker.status",
+    "queue.list",
+    "archive.status",
+    "exchange.list",
+    "lease.list",
+    "stage.list",
+    "stage.published",
+}  # which need no right
 # Which name a lease or a stage and no queue: each user has names of its own.
 BY_NAME = {"lease.renew", "lease.release", "lease.settleRow", "lease.delete", "lease.setAside", "batch", "map", "settle"}
 BY_NAME |= {"stage.publish", "stage.discard"}

@@ -53,7 +53,7 @@ ALL = ["available", "acquired", "archived"]
 
 
 def test_a_browse_shows_what_it_is_asked_for_and_takes_nothing(client: Client, mixed: str) -> None:
-    before = client.call("queue.stat", queue=mixed)
+    before = {**client.call("queue.stat", queue=mixed), "archive": None}  # whose lag grows
     times = [row["enqueuedTime"] for row in browse(client, mixed, "enqueuedTime", states=ALL)]
     micros = [round(time.timestamp() * 1e6) for time in times]
     assert micros == sorted(micros)
@@ -82,7 +82,7 @@ def test_a_browse_shows_what_it_is_asked_for_and_takes_nothing(client: Client, m
     ]
     for filters, found in expected:
         assert sequences(client, mixed, **filters) == found, filters
-    assert client.call("queue.stat", queue=mixed) == before
+    assert {**client.call("queue.stat", queue=mixed), "archive": None} == before
 
 
 def test_a_stream_has_exactly_the_schema_of_its_columns(client: Client, mixed: str) -> None:

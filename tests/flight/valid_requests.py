@@ -27,6 +27,7 @@ RECORDED = {
 VALID: dict[str, dict[str, Any]] = {
     "hello": {},
     "broker.status": {},
+    "archive.status": {},
     "queue.declare": {"queue": "Q", "type": "fifo", "options": {}},
     "queue.delete": {"queue": "Q", "force": True},
     "queue.list": {},

@@ -16,7 +16,8 @@ from penstock.broker_core.flight_plane.permissions import NEEDS
 from penstock.broker_core.security.rights import Right
 from penstock.broker_core.server.open_files import OTHERS
 from penstock.broker_core.server.process import Broker
-from penstock.broker_core.settings.keys import DEFAULT_AMQP_PORT, DEFAULT_FLIGHT_PORT, GIB, Settings
+from penstock.broker_core.settings.keys import DEFAULT_AMQP_PORT, DEFAULT_FLIGHT_PORT, Settings
+from penstock.broker_core.settings.kinds import GIB
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

@@ -193,6 +193,11 @@ class RowSet:
         for block in sorted(self._parts):
             yield block, _expand(self._parts[block])
 
+    @property
+    def blocks(self) -> list[int]:
+        """Numbers of the blocks that have some of the rows, ascending."""
+        return sorted(self._parts)
+
     def rows(self, block: int) -> Rows | None:
         """Return the rows of a block; None where there are none."""
         part = self._parts.get(block)

@@ -1,0 +1,208 @@
+"""Tables: one commit for each pass, and what keeps a table small: compaction, retention, vacuum.
+
+A table belongs to the broker whose id stands in its configuration. Commits of others between ours are no harm, as long as they
+leave the columns as they are: rows that somebody has added are read as ours are, without a number of a queue's or a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from urllib.parse import unquote
+
+import deltalake
+import pyarrow as pa
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from ..archive import table
+from . import compaction
+from .compaction import Member, Replaced
+from .parquet import File
+from .stores import Store, is_local, local_path
+
+OWNER = "penstock.broker"  # of a table's configuration: the id of the broker that writes it
+QUEUE = "penstock.queue"  # of a table's configuration: the name of its queue
+RETRIES = 100  # of a commit between which others commit
+
+
+class Refused(Exception):
+    """The table is not as this broker made it, or not its own: somebody has to look."""
+
+
+class Unreachable(Exception):
+    """The folder or store cannot be written now."""
+
+
+def application(broker_id: str, lineage: str, queue_id: int) -> str:
+    """Name the application whose transactions are the passes of a queue."""
+    return f"penstock/{broker_id}/{lineage}/{queue_id}"
+
+
+class QueueTable:
+    """The table of one queue's name; without the name one that is there. Raises Refused and Unreachable."""
+
+    def __init__(self, store: Store, broker_id: str, queue: str | None) -> None:
+        self._store = store
+        self.url = store.url
+        try:
+            self._table = deltalake.DeltaTable(self.url)
+        except TableNotFoundError as error:
+            if queue is None:
+                raise Unreachable(f"there is no table {self.url}") from error
+            self._table = self._create(broker_id, queue)
+        except (DeltaError, OSError, ValueError) as error:
+            raise Unreachable(f"the table {self.url} cannot be opened: {_short(error)}") from error
+        self._check(broker_id, queue)
+
+    def _create(self, broker_id: str, queue: str) -> deltalake.DeltaTable:
+        try:
+            found = deltalake.DeltaTable.create(
+                self.url,
+                table.SCHEMA,
+                mode="ignore",
+                partition_by=[table.DAY],
+                name=queue,
+                description=f"Settled messages of the queue {queue!r} of the Penstock broker {broker_id}",
+                configuration={OWNER: broker_id, QUEUE: queue},
+                raise_if_key_not_exists=False,
+            )
+            self._table = found
+            self._sync_log()
+            return deltalake.DeltaTable(self.url)
+        except (DeltaError, OSError, ValueError) as error:
+            raise Unreachable(f"the table {self.url} cannot be made: {_short(error)}") from error
+
+    def _check(self, broker_id: str, queue: str | None) -> None:
+        metadata = self._table.metadata()
+        owner, its_queue = metadata.configuration.get(OWNER), metadata.configuration.get(QUEUE)
+        if owner != broker_id:
+            whose = "another program" if owner is None else f"the broker {owner}"
+            raise Refused(
+                f"the table {self.url} belongs to {whose}, not to this one ({broker_id}): give each broker a folder of its own "
+                "(setting archive), or move that table away"
+            )
+        if queue is not None and its_queue != queue:
+            raise Refused(f"the table {self.url} is that of the queue {its_queue!r}, not of {queue!r}: move it away")
+        if list(metadata.partition_columns) != [table.DAY]:
+            raise Refused(
+                f"the table {self.url} is partitioned by {metadata.partition_columns}, not by [{table.DAY!r}]{_WAY_OUT}"
+            )
+        there = {field.name: field for field in self._table.schema().fields}
+        ours = deltalake.Schema.from_arrow(table.SCHEMA).fields
+        for field in ours:
+            found = there.pop(field.name, None)
+            if found is None:
+                raise Refused(f"the table {self.url} has no column {field.name!r} any more{_WAY_OUT}")
+            if found.type != field.type:
+                raise Refused(f"the column {field.name!r} of the table {self.url} is {found.type}, not {field.type}{_WAY_OUT}")
+        for name, other in there.items():
+            if not other.nullable:
+                raise Refused(
+                    f"the table {self.url} has a column {name!r} that must have a value, which this broker has not{_WAY_OUT}"
+                )
+
+    def version_with(self, application_id: str, number: int) -> int | None:
+        """Return the table's version if it has the pass of this number, else None."""
+        known = self._table.transaction_version(application_id)
+        return self._table.version() if known is not None and known >= number else None
+
+    def add(self, application_id: str, number: int, files: Sequence[File]) -> int:
+        """Add the files of a pass in one commit, and return the version that has them. None of them may be there yet."""
+        actions: list[AddAction | RemoveAction] = [_added(file, is_new=True) for file in files]
+        properties = CommitProperties(
+            custom_metadata={"penstock.pass": str(number)},
+            max_commit_retries=RETRIES,
+            app_transactions=[Transaction(application_id, number)],
+        )
+        try:
+            self._commit(actions, properties)
+        except (DeltaError, OSError, ValueError) as error:
+            raise Unreachable(f"nothing could be committed to the table {self.url}: {_short(error)}") from error
+        return self._table.version()
+
+    def _sync_log(self) -> None:
+        """Have the last commits on the disk."""
+        if is_local(self.url):
+            log = Path(local_path(self.url)) / "_delta_log"
+            for version in range(max(0, self._table.version() - 1), self._table.version() + 1):
+                name = f"{version:020d}.json"
+                if (log / name).exists():
+                    self._store.sync(f"_delta_log/{name}")
+
+    def _members(self) -> list[Member]:
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        days = [str(day) for day in actions[f"partition.{table.DAY}"].to_pylist()]
+        paths = [unquote(path) for path in actions["path"].to_pylist()]
+        return sorted(map(Member, paths, actions["size_bytes"].to_pylist(), days))
+
+    def small_files(self, file_bytes: int) -> int:
+        """Count the small files that could be put together."""
+        return sum(map(len, compaction.small(self._members(), file_bytes)))
+
+    def compact(self, file_bytes: int) -> int:
+        """Put small files together, a commit for each new one; return how many are gone."""
+        gone = 0
+        for group in compaction.small(self._members(), file_bytes):
+            try:
+                replaced = compaction.put_together(self._store, group, file_bytes)
+                if replaced is not None:
+                    self._replace(replaced)
+                    gone += len(replaced.old) - len(replaced.new)
+            except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
+                raise Unreachable(f"files of the table {self.url} could not be put together: {_short(error)}") from error
+        return gone
+
+    def _replace(self, replaced: Replaced) -> None:
+        now = int(datetime.now(timezone.utc).timestamp() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(each.path, False, now, each.bytes, {table.DAY: each.day}) for each in replaced.old
+        ]
+        actions += [_added(file, is_new=False) for file in replaced.new]
+        self._commit(actions, CommitProperties(custom_metadata={"penstock": "compaction"}, max_commit_retries=RETRIES))
+
+    def _commit(self, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
+        self._table.create_write_transaction(
+            actions, mode="append", schema=self._table.schema(), partition_by=[table.DAY], commit_properties=properties
+        )
+        self._table.update_incremental()
+        self._sync_log()
+
+    def expire(self, age_s: float, now: datetime) -> int:
+        """Take the days out of the table whose messages all came longer ago than `age_s` seconds; return how many files are gone
+        from its newest version. Vacuum removes them."""
+        keep_from = (now.astimezone(timezone.utc) - timedelta(seconds=age_s)).date()
+        days = pa.table(self._table.get_add_actions(flatten=True))[f"partition.{table.DAY}"].to_pylist()
+        old = [day for day in days if day is not None and str(day) < keep_from.isoformat()]
+        if not old:
+            return 0
+        try:
+            self._table.delete(f"{table.DAY} < '{keep_from.isoformat()}'")
+            self._table.update_incremental()
+            self._sync_log()
+        except (DeltaError, OSError, ValueError) as error:
+            raise Unreachable(f"old days of the table {self.url} could not be removed: {_short(error)}") from error
+        return len(old)
+
+    def vacuum(self, age_s: float) -> int:
+        """Remove files that no version of the last `age_s` seconds has, and those of attempts that died; return how many."""
+        try:
+            hours = max(0, int(age_s // 3600))
+            gone = self._table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
+            self._table.update_incremental()
+        except (DeltaError, OSError, ValueError) as error:
+            raise Unreachable(f"the table {self.url} could not be cleaned up: {_short(error)}") from error
+        return len(gone)
+
+
+_WAY_OUT = ": somebody has changed it, so nothing is added; restore it (Delta's RESTORE), or move it away and a new one is made"
+
+
+def _added(file: File, *, is_new: bool) -> AddAction:
+    return AddAction(file.path, file.bytes, {table.DAY: file.day}, file.modified_ms, is_new, file.statistics)
+
+
+def _short(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else text[:300] + "…"

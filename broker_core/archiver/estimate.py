@@ -1,0 +1,71 @@
+"""Estimate of when the disk of an archive is full: its free space against the rate at which the archive has grown."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..settings.keys import Settings
+from .stores import is_local, local_path
+
+log = logging.getLogger("penstock")
+
+KNOWN_AFTER_S = 600.0  # for which the archive has to have grown before its rate says something
+LOOK_S = 60.0  # between two looks at the disk
+DAY_S = 86400.0
+
+
+class Growth:
+    """The growth of one archive. Of an object store nothing is known, and nothing is said."""
+
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        monotonic: Callable[[], float] = time.monotonic,
+        free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+    ) -> None:
+        self._folder = Path(local_path(url)) if is_local(url) else None
+        self._keeps_s, self._mark = settings.archive_retention_age_s, settings.free_space_mark_bytes
+        self._monotonic, self._free_bytes = monotonic, free_bytes
+        self._began = self._looked = monotonic()
+        self._bytes = 0
+        self._full_in_s: float | None = None
+        self._said = False
+
+    def grew(self, count: int) -> None:
+        """Note bytes of files that were added."""
+        self._bytes += count
+
+    def full_in_s(self) -> float | None:
+        """Seconds until the disk is full, if that is before the first messages are old enough to go; None: it is not, as far as
+        can be known."""
+        return self._full_in_s
+
+    def look(self) -> None:
+        """Look at the disk, at most once a minute; log once where it will be full before anything is old enough to go."""
+        up = self._monotonic()
+        if self._folder is None or up < self._looked + LOOK_S:
+            return
+        self._looked = up
+        passed = up - self._began
+        if passed < KNOWN_AFTER_S or not self._bytes:
+            return
+        try:
+            free = self._free_bytes(self._folder) - self._mark
+        except OSError:
+            return  # who writes there says so
+        left_s = max(0, free) * passed / self._bytes
+        self._full_in_s = left_s if self._keeps_s is None or left_s < self._keeps_s else None
+        if self._keeps_s is not None and self._full_in_s is not None and not self._said:
+            log.warning(
+                "the disk of the archive %s is full in about %.1f days at this rate, before its messages are %.1f days old: "
+                "shorten archive_retention_age_s, or give it a larger disk",
+                self._folder,
+                left_s / DAY_S,
+                self._keeps_s / DAY_S,
+            )
+        self._said = self._full_in_s is not None and self._keeps_s is not None

@@ -1,0 +1,167 @@
+"""Parquet files of a pass: compressed, sorted by sequence number, a file for each day, with statistics for the table's log."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..archive import table
+from .stores import Store
+
+GROUP_ROWS = 1 << 17  # of a row group: a task of Spark reads some, and statistics tell which
+GROUP_BYTES = 64 << 20
+COMPRESSION = "zstd"
+LEVEL = 1  # half the time of Parquet's usual level, and files a few hundredths larger
+#: Columns whose least and greatest values the table's log gets, by file.
+STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass")
+
+
+@dataclass
+class File:
+    """A file that is written and stored, and that no commit names yet."""
+
+    path: str  # below the table's folder
+    day: str  # value of the partition column
+    rows: int
+    bytes: int
+    statistics: str  # as the table's log has them
+    modified_ms: int = field(default=0)
+
+
+def write(store: Store, name: str, batches: Iterable[pa.RecordBatch], file_bytes: int) -> list[File]:
+    """Write rows of the table's schema to files named after `name`, of about `file_bytes`, and return when they are stored.
+
+    Where it fails, files that are written so far are removed, if that can be done; if not, vacuum does it.
+    """
+    written: list[File] = []
+    paths: list[str] = []
+    writer: _Writer | None = None
+    try:
+        for day, group in _groups(batches):
+            if writer is not None and (writer.day != day or writer.bytes >= file_bytes):
+                written.append(writer.finish())
+                writer = None
+            if writer is None:
+                path = f"{table.DAY}={day}/{name}-{uuid.uuid4().hex}.parquet"
+                paths.append(path)
+                writer = _Writer(store, path, day)
+            writer.add(group)
+        if writer is not None:
+            written.append(writer.finish())
+            writer = None
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        for path in paths:
+            with contextlib.suppress(Exception):
+                store.remove(path)
+        raise
+    return written
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+    """Row groups, each of one day."""
+    waiting: list[pa.RecordBatch] = []
+    day, rows, size = "", 0, 0
+    for batch in batches:
+        for its_day, part in _by_day(batch):
+            part_bytes = part.nbytes
+            if waiting and (its_day != day or rows + part.num_rows > GROUP_ROWS or size + part_bytes > GROUP_BYTES):
+                yield day, pa.Table.from_batches(waiting)
+                waiting, rows, size = [], 0, 0
+            waiting.append(part)
+            day, rows, size = its_day, rows + part.num_rows, size + part_bytes
+    if waiting:
+        yield day, pa.Table.from_batches(waiting)
+
+
+def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    days = batch.column(batch.schema.get_field_index(table.DAY))
+    rest = batch.select(table.FILE_SCHEMA.names)
+    ends = days.run_end_encode() if hasattr(days, "run_end_encode") else _ends(days)
+    start = 0
+    for end, day in zip(ends.run_ends.to_pylist(), ends.values.to_pylist(), strict=True):
+        yield _text(day), rest.slice(start, end - start)
+        start = end
+
+
+def _ends(days: pa.Array) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.run_end_encode(days)
+
+
+def _text(day: date) -> str:
+    return day.isoformat()
+
+
+class _Writer:
+    """A file that is being written."""
+
+    def __init__(self, store: Store, path: str, day: str) -> None:
+        self._store, self._path, self.day = store, path, day
+        self._file = store.create(path)
+        self._metadata: list[Any] = []
+        try:
+            self._writer = pq.ParquetWriter(
+                self._file,
+                table.FILE_SCHEMA,
+                compression=COMPRESSION,
+                compression_level=LEVEL,
+                metadata_collector=self._metadata,
+            )
+        except BaseException:
+            self.abandon()
+            raise
+        self.bytes = 0
+
+    def add(self, group: pa.Table) -> None:
+        self._writer.write_table(group, row_group_size=max(1, group.num_rows))
+        self.bytes = self._file.tell()
+
+    def finish(self) -> File:
+        self._writer.close()
+        size = self._file.tell()
+        self._file.close()
+        self._store.sync(self._path)
+        metadata: Any = self._metadata[0]
+        return File(self._path, self.day, metadata.num_rows, size, _statistics(metadata), _now_ms())
+
+    def abandon(self) -> None:
+        with contextlib.suppress(Exception):
+            self._file.close()
+
+
+def _now_ms() -> int:
+    return int(datetime.now(timezone.utc).timestamp() * 1000)
+
+
+def _statistics(metadata: Any) -> str:
+    """Statistics of a file in the form of Delta's log: times are cut to milliseconds."""
+    places = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name in STATISTICS:
+        found = [metadata.row_group(number).column(places[name]).statistics for number in range(metadata.num_row_groups)]
+        nulls[name] = sum(each.null_count for each in found)
+        known = [each for each in found if each.has_min_max]
+        if known and len(known) == len(found):
+            least[name] = _said(min(each.min for each in known))
+            most[name] = _said(max(each.max for each in known))
+    return json.dumps({"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls})
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
+        return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return value

@@ -1,0 +1,353 @@
+"""The thread of the broker that has settled messages recorded: what goes when, by one pass after another.
+
+A queue is due when its oldest settled message that is in no pass has waited for `archive_after_s`, when those make a file of
+`archive_file_bytes`, or when the queue was deleted. Queues take turns. A queue whose table cannot be written waits, longer each
+time, and holds up no other; nothing of it is lost meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from .. import errors
+from ..archive.table import folder_name
+from ..engine.columns.limits import NEVER
+from ..engine.commands import BeginPass, Command, EndPass, ListBacklogs
+from ..engine.model.passes import Backlog, Pass
+from ..settings.keys import Settings
+from .child import Child, Gone
+from .estimate import Growth
+from .rows import Content
+from .stores import is_local, local_path
+
+log = logging.getLogger("penstock")
+
+R = TypeVar("R")
+
+LOOK_S = 1.0  # between two looks at what is due
+PASS_ROWS = 64 << 16  # of one pass: 64 blocks, whose columns its process holds
+FIRST_WAIT_S = 1.0  # after a failed attempt; each further one is twice as long
+LONGEST_WAIT_S = 60.0
+BEHIND = 3  # times `archive_after_s` that the oldest message has waited when the archive is behind
+BEHIND_S = 30.0  # and so long beyond that, for the pass itself
+KEEP_S = 3600.0  # between two looks at what is old in a table
+FIRST_KEEP_S = 300.0  # from the start to the first: not while everything else begins
+VACUUM_S = 24 * KEEP_S  # between two looks for files that nobody needs
+OFF = "off"
+
+
+class Host(Protocol):
+    """Broker of a recorder."""
+
+    broker_id: str
+
+    def submit(self, command: Command[R]) -> R:
+        """Carry out a command; return its reply once that is durable."""
+
+    def content(self, backlog: Backlog, current: Pass) -> Content | None:
+        """Return what a pass consists of; None where its queue is gone."""
+
+    def segments(self) -> list[tuple[str, int, int]]:
+        """Return the journal's segments: file name, LSN of the first byte, LSN after the last written one."""
+
+    def tables(self) -> list[str]:
+        """Return the names of the queues that have tables."""
+
+    def now(self) -> int:
+        """Return the time, microseconds since 1970, as settlements have it."""
+
+
+class Asked(Protocol):
+    """The archiver's process, or what stands for it."""
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process; None while there is none."""
+
+    def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
+        """Return the answer to a request. Raises Gone."""
+
+    def close(self) -> None:
+        """End the process."""
+
+
+@dataclass
+class Trouble:
+    """Reason why a queue's table cannot be written."""
+
+    text: str
+    refused: bool  # True: it does not pass by itself
+    wait_s: float
+    until: float  # of the monotonic clock: not tried again before
+
+
+class Recorder:
+    """The recorder of one broker, from `start` to `close`."""
+
+    def __init__(
+        self, host: Host, settings: Settings, monotonic: Callable[[], float] = time.monotonic, child: Asked | None = None
+    ) -> None:
+        self._host, self._settings, self._monotonic = host, settings, monotonic
+        self.url = url_of(settings)
+        self._child: Asked = Child(greeting(host, settings)) if child is None else child
+        self._growth = Growth(self.url, settings)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
+        self._last = 0  # id of the queue that had the last turn
+        self._backlogs: list[Backlog] = []
+        self._troubles: dict[int, Trouble] = {}  # by queue's id
+        self._started = monotonic()
+        self._kept: dict[str, float] = {}  # table's URL → when it was last looked after
+        self._vacuumed: dict[str, float] = {}
+        self._behind = False
+        self.passes = 0
+        self.recorded = 0  # messages, since the start
+
+    def start(self) -> None:
+        """Start the thread; the process starts when the first pass is due."""
+        kept = self._settings.archive_retention_age_s
+        how_long = "for ever" if kept is None else f"for {kept / 86400:g} days"
+        log.info("settled messages are recorded in %s, and kept there %s (archive_retention_age_s)", self.url, how_long)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and the process. A pass that has begun goes on at the next start."""
+        self._closing.set()
+        self._child.close()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # What is known
+    def status(self) -> dict[str, Any]:
+        """Describe the archive: where it is, what waits, since when, and what is wrong."""
+        backlogs, now = self._host.submit(ListBacklogs()), self._host.now()
+        return {
+            "archive": self.url,
+            "retention": self._settings.archive_retention_age_s,
+            "process": self._child.pid,
+            "unrecorded": sum(each.rows for each in backlogs),
+            "unrecordedBytes": sum(each.bytes for each in backlogs),
+            "lag": max((_lag(each, now) for each in backlogs), default=0.0),
+            "behind": self._behind,
+            "passes": self.passes,
+            "recorded": self.recorded,
+            "diskFullIn": self._growth.full_in_s(),
+            "queues": [self._described(each, now) for each in backlogs],
+        }
+
+    def of_queue(self, queue: str) -> dict[str, Any]:
+        """Describe what of one queue waits."""
+        now = self._host.now()
+        mine = [each for each in self._host.submit(ListBacklogs()) if each.queue == queue]
+        troubles = [self._troubles[each.queue_id].text for each in mine if each.queue_id in self._troubles]
+        return {
+            "table": table_url(self.url, queue),
+            "lag": max((_lag(each, now) for each in mine), default=0.0),
+            "error": troubles[0] if troubles else None,
+        }
+
+    def _described(self, backlog: Backlog, now: int) -> dict[str, Any]:
+        trouble = self._troubles.get(backlog.queue_id)
+        return {
+            "queue": backlog.queue,
+            "id": backlog.queue_id,
+            "deleted": backlog.departed,
+            "unrecorded": backlog.rows,
+            "unrecordedBytes": backlog.bytes,
+            "lag": _lag(backlog, now),
+            "error": None if trouble is None else trouble.text,
+        }
+
+    # What is done
+    def _run(self) -> None:
+        while not self._closing.wait(LOOK_S):
+            try:
+                while self.turn() and not self._closing.is_set():
+                    pass
+            except errors.ResourceLimit as error:
+                log.warning("the archive waits for room on the disk: %s", error)
+            except errors.StorageError as error:
+                log.error("the archive: %s", error)  # on_failure stops the broker
+                return
+            except Exception:
+                log.exception("the recorder failed; it tries again in %g s", LOOK_S)
+
+    def turn(self) -> bool:
+        """Let the next queue that is due have a pass, or look after the tables; False where nothing is to be done."""
+        self._backlogs = self._host.submit(ListBacklogs())
+        self._say_whether_behind()
+        now, up = self._host.now(), self._monotonic()
+        due = [each for each in self._backlogs if self._is_due(each, now, up)]
+        if not due:
+            return self._keep_a_table(up)
+        backlog = min(due, key=lambda each: (each.queue_id <= self._last, each.queue_id))
+        self._last = backlog.queue_id
+        return self._record(backlog)
+
+    def _is_due(self, backlog: Backlog, now: int, up: float) -> bool:
+        trouble = self._troubles.get(backlog.queue_id)
+        if trouble is not None and up < trouble.until:
+            return False
+        if backlog.current is not None:
+            return True
+        if not backlog.waiting_rows:
+            return False
+        waited_s = (now - backlog.waiting_since) / 1e6
+        enough = backlog.waiting_bytes >= self._settings.archive_file_bytes or backlog.waiting_rows >= PASS_ROWS
+        return waited_s >= self._settings.archive_after_s or enough or backlog.departed
+
+    def _record(self, backlog: Backlog) -> bool:
+        """Carry one pass through. False where the process is gone, or the table cannot be written."""
+        current = self._host.submit(BeginPass(backlog.queue_id, PASS_ROWS, self._settings.archive_file_bytes))
+        content = None if current is None else self._host.content(backlog, current)
+        if current is None or content is None:
+            return True
+        if not current.rows:
+            self._host.submit(EndPass(backlog.queue_id, current.number, -1))
+            return True
+        url = table_url(self.url, backlog.queue)
+        request, attachments = _request(content, url, self._host.segments())
+        try:
+            answer = self._child.ask(request, attachments)
+        except Gone as error:
+            if not self._closing.is_set():
+                self._note_trouble(backlog, str(error), refused=False)
+            return False
+        if "error" in answer:
+            self._note_trouble(backlog, answer["error"], refused=answer["refused"])
+            return False
+        self._host.submit(EndPass(backlog.queue_id, current.number, answer["version"]))
+        self._note_success(backlog, answer)
+        if answer["small"] >= self._settings.archive_compact_files:
+            self._kept[url] = -math.inf
+        return True
+
+    def _note_success(self, backlog: Backlog, answer: dict[str, Any]) -> None:
+        self.passes += 1
+        self.recorded += answer["rows"]
+        self._growth.grew(answer["bytes"])
+        if answer["gone"]:
+            log.warning(
+                "%d messages of queue %r are not recorded: they were settled without an archive, and retention has removed them",
+                answer["gone"],
+                backlog.queue,
+            )
+        if self._troubles.pop(backlog.queue_id, None) is not None:
+            log.info("the archive of queue %r is written again", backlog.queue)
+
+    def _note_trouble(self, backlog: Backlog, text: str, *, refused: bool) -> None:
+        before = self._troubles.get(backlog.queue_id)
+        wait_s = FIRST_WAIT_S if before is None else min(2 * before.wait_s, LONGEST_WAIT_S)
+        self._troubles[backlog.queue_id] = Trouble(text, refused, wait_s, self._monotonic() + wait_s)
+        if before is not None and before.refused == refused:
+            return
+        if refused:
+            log.warning("the archive of queue %r is refused; its messages stay in the journal: %s", backlog.queue, text)
+        else:
+            log.warning(
+                "the archive of queue %r cannot be written now; its messages stay in the journal: %s", backlog.queue, text
+            )
+
+    def _say_whether_behind(self) -> None:
+        """Log once when the archive falls behind, and once when it has caught up."""
+        now, limit = self._host.now(), BEHIND * self._settings.archive_after_s + BEHIND_S
+        lag = max((_lag(each, now) for each in self._backlogs), default=0.0)
+        if not self._behind and lag > limit:
+            self._behind = True
+            rows, size = sum(each.rows for each in self._backlogs), sum(each.bytes for each in self._backlogs)
+            log.warning("the archive is %d s behind: %d settled messages, %d MiB, wait in the journal", lag, rows, size >> 20)
+        elif self._behind and lag <= max(limit / 2, self._settings.archive_after_s):
+            self._behind = False
+            log.info("the archive has caught up")
+        self._growth.look()
+
+    def _keep_a_table(self, up: float) -> bool:
+        """Look after one table for which it is time: put small files together, remove what is old."""
+        begin = self._started + FIRST_KEEP_S - KEEP_S
+        url, queue = next((each for each in self._tables() if up >= self._kept.get(each[0], begin) + KEEP_S), (None, None))
+        if url is None:
+            return False
+        self._kept[url] = up
+        vacuum = up >= self._vacuumed.get(url, -math.inf) + VACUUM_S
+        request = {
+            "op": "keep",
+            "queue": queue,
+            "url": url,
+            "compactFiles": self._settings.archive_compact_files,
+            "retentionS": self._settings.archive_retention_age_s,
+            "vacuumS": self._settings.archive_vacuum_after_s if vacuum else None,
+        }
+        try:
+            answer = self._child.ask(request)
+        except Gone as error:
+            if not self._closing.is_set():
+                log.warning("the table %s was not looked after: %s", url, error)
+            return False
+        if "error" in answer:
+            log.warning("the table %s was not looked after: %s", url, answer["error"])
+        else:
+            if vacuum:
+                self._vacuumed[url] = up
+            if any(answer.values()):
+                log.info(
+                    "the table %s: %d files put together, %d too old, %d removed from the disk",
+                    url,
+                    answer["compacted"],
+                    answer["expired"],
+                    answer["vacuumed"],
+                )
+        return True
+
+    def _tables(self) -> Iterator[tuple[str, str | None]]:
+        """Iterate over tables: URL and queue. In a folder also those of queues that are gone, whose names stand in the tables."""
+        known = {table_url(self.url, queue): queue for queue in self._host.tables()}
+        yield from known.items()
+        if is_local(self.url):
+            with contextlib.suppress(OSError), os.scandir(local_path(self.url)) as entries:
+                for entry in entries:
+                    if (url := f"{self.url.rstrip('/')}/{entry.name}") not in known and os.path.isdir(f"{entry.path}/_delta_log"):
+                        yield url, None
+
+
+def greeting(host: Host, settings: Settings) -> dict[str, Any]:
+    """Return what the archiver's process has to know before all requests."""
+    return {"data": str(settings.data.absolute()), "broker": host.broker_id, "fileBytes": settings.archive_file_bytes}
+
+
+def url_of(settings: Settings) -> str:
+    """Return the archive's folder or URL: a relative path counts from the data directory."""
+    return settings.archive if "://" in settings.archive else str(settings.data.absolute() / settings.archive)
+
+
+def table_url(url: str, queue: str) -> str:
+    """Return the folder or URL of a queue's table."""
+    return f"{url.rstrip('/')}/{folder_name(queue)}"
+
+
+def _lag(backlog: Backlog, now: int) -> float:
+    """Seconds that the oldest message has waited."""
+    return 0.0 if backlog.since == NEVER else max(0.0, (now - backlog.since) / 1e6)
+
+
+def _request(content: Content, url: str, segments: Sequence[tuple[str, int, int]]) -> tuple[dict[str, Any], list[bytes]]:
+    return {
+        "op": "pass",
+        "queue": content.queue,
+        "id": content.queue_id,
+        "number": content.number,
+        "lineage": content.lineage,
+        "url": url,
+        "origins": list(content.origins),
+        "rows": content.rows.to_json(),
+        "blocks": list(content.blocks),
+        "packed": content.packed,
+        "segments": list(segments),
+    }, list(content.blocks.values())

@@ -1,0 +1,77 @@
+"""Rows of a pass as rows of the table, in the order of their sequence numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from ..archive import table
+from ..engine.columns.blocks import Block
+from ..engine.columns.packing import unpack
+from ..engine.columns.rowset import RowSet, as_array
+from ..engine.model.queue import Queue
+from ..errors import DataLoss
+from ..journal import Journal
+from ..journal.view import JournalView
+from ..reading.batches import record_batches
+from ..reading.slices import BlockSlice, slice_of
+
+
+class Content(NamedTuple):
+    """Content of a pass, for the process that writes it."""
+
+    queue: str  # name
+    queue_id: int
+    number: int
+    lineage: str
+    origins: Sequence[str]  # queues that its dead letters come from
+    rows: RowSet
+    blocks: dict[int, bytes]  # packed columns of blocks in memory
+    packed: dict[int, int]  # log positions of those that have left it
+
+
+class Rows:
+    """The rows of a pass; `gone` counts those whose payloads are no longer in the journal, once all are read."""
+
+    def __init__(self, content: Content, journal: JournalView) -> None:
+        self._content, self._journal = content, journal
+        self.gone = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the table's schema. A message whose payload is damaged is there with nulls and an `error`."""
+        content = self._content
+        queue = Queue(content.queue, "fifo", {})
+        queue.origins = list(content.origins)
+        # Of a journal, who reads asks for payloads only.
+        journal = cast(Journal, self._journal)
+        for batch in record_batches(journal, self._slices(queue), table.STORED, content.queue, stored=True):
+            yield table.rows(batch, queue_id=content.queue_id, number=content.number, lineage=content.lineage)
+
+    def _slices(self, queue: Queue) -> Iterator[BlockSlice]:
+        for number, part in self._content.rows.items():
+            rows = as_array(part)
+            block = self._block(number)
+            if block is None:
+                self.gone += len(rows)
+                continue
+            run = np.searchsorted(block.runs.row.array(), rows, side="right") - 1
+            there = self._journal.holds(block.runs.position.array()[run] << 3)
+            self.gone += len(rows) - int(there.sum())
+            if there.any():
+                kept: Any = part if there.all() else rows[there]
+                yield slice_of(block, kept, queue)
+
+    def _block(self, number: int) -> Block | None:
+        columns = self._content.blocks.get(number)
+        if columns is None:
+            position = self._content.packed.get(number)
+            if position is None:
+                return None
+            try:
+                columns = self._journal.payload(position)
+            except DataLoss:
+                return None
+        return Block.restored(unpack(columns))

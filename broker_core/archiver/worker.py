@@ -1,0 +1,128 @@
+"""The archiver's process: passes in on stdin, their fate out on stdout, one after another. `penstock archiver` runs it.
+
+It ends with its parent, however that ends: when stdin does, at once, whatever it is doing. What it leaves behind then is a file
+that no commit names, or a commit whose answer nobody got; the next one finds either.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import IO, Any
+
+from ..engine.columns.rowset import RowSet
+from ..errors import PenstockError
+from ..journal.view import JournalView
+from . import frames, parquet
+from .commits import QueueTable, Refused, Unreachable, application
+from .frames import Frame
+from .rows import Content, Rows
+from .stores import store_of
+
+log = logging.getLogger("penstock.archiver")
+
+Step = Callable[[str], None]
+
+
+def run() -> int:
+    """Serve the process that started this one until it closes stdin."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT])  # a broker blocks them in itself
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    requests: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, requests), name="requests", daemon=True).start()
+    worker = Worker(requests.get().header)
+    while True:
+        request = requests.get()
+        frames.send(answers, worker.answer(request))
+
+
+def _read(file: IO[bytes], requests: queue.SimpleQueue[Frame]) -> None:
+    while True:
+        request = frames.receive(file)
+        if request is None:
+            os._exit(0)  # the parent is gone: nobody waits for an answer
+        requests.put(request)
+
+
+class Worker:
+    """State of the process between two requests. `step` is told before each step that a crash may follow."""
+
+    def __init__(self, hello: dict[str, Any], step: Step = lambda name: None) -> None:
+        self._broker_id: str = hello["broker"]
+        self._file_bytes: int = hello["fileBytes"]
+        self._journal = JournalView(hello["data"], self._broker_id)
+        self._step = step
+
+    def answer(self, request: Frame) -> dict[str, Any]:
+        """Carry out a request; an answer with an `error` says whether it is `refused`: then somebody has to look."""
+        try:
+            return _REQUESTS[request.header["op"]](self, request)
+        except Refused as error:
+            return {"error": str(error), "refused": True}
+        except (Unreachable, PenstockError, OSError) as error:
+            return {"error": str(error), "refused": False}
+        except Exception as error:
+            log.exception("a request of the broker's failed: %s", request.header["op"])
+            return {"error": f"{type(error).__name__}: {error}", "refused": False}
+
+    def _pass(self, request: Frame) -> dict[str, Any]:
+        header = request.header
+        content = Content(
+            header["queue"],
+            header["id"],
+            header["number"],
+            header["lineage"],
+            header["origins"],
+            RowSet.from_json(header["rows"]),
+            dict(zip(header["blocks"], request.attachments, strict=True)),
+            {int(number): position for number, position in header["packed"].items()},
+        )
+        store = store_of(header["url"])
+        self._step("open")
+        found = QueueTable(store, self._broker_id, content.queue)
+        mine = application(self._broker_id, content.lineage, content.queue_id)
+        version = found.version_with(mine, content.number)
+        if version is not None:
+            return {"version": version, "rows": 0, "bytes": 0, "gone": 0, "small": 0, "again": True}
+        self._journal.follow((name, base, end) for name, base, end in header["segments"])
+        rows = Rows(content, self._journal)
+        self._step("write")
+        try:
+            files = parquet.write(store, f"pass-{content.queue_id}-{content.number}", rows.batches(), self._file_bytes)
+        except OSError as error:
+            raise Unreachable(f"no file can be written to {header['url']}: {error}") from error
+        self._step("commit")
+        version = found.add(mine, content.number, files)
+        self._step("answer")
+        return {
+            "version": version,
+            "rows": sum(file.rows for file in files),
+            "bytes": sum(file.bytes for file in files),
+            "gone": rows.gone,
+            "small": found.small_files(self._file_bytes),
+            "again": False,
+        }
+
+    def _keep(self, request: Frame) -> dict[str, Any]:
+        """Keep a table small: put small files together, remove old days and what no version needs any more."""
+        header = request.header
+        found = QueueTable(store_of(header["url"]), self._broker_id, header["queue"])
+        answer = {"compacted": 0, "expired": 0, "vacuumed": 0}
+        if header["retentionS"] is not None:
+            answer["expired"] = found.expire(header["retentionS"], datetime.now(timezone.utc))
+        if found.small_files(self._file_bytes) >= header["compactFiles"]:
+            answer["compacted"] = found.compact(self._file_bytes)
+        if header["vacuumS"] is not None:
+            answer["vacuumed"] = found.vacuum(header["vacuumS"])
+        return answer
+
+
+_REQUESTS: dict[str, Callable[[Worker, Frame], dict[str, Any]]] = {"pass": Worker._pass, "keep": Worker._keep}

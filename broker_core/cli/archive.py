@@ -1,0 +1,40 @@
+"""`penstock archive`, and the process that a broker starts for its archive."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from . import calls, show
+
+_WAITING = {
+    "queue": "queue",
+    "id": "id",
+    "deleted": "deleted",
+    "unrecorded": "messages",
+    "unrecordedBytes": "bytes",
+    "lag": "lag, s",
+    "error": "error",
+}
+
+
+def status(given: argparse.Namespace) -> int:
+    """Run `penstock archive`."""
+    with calls.broker(given) as broker:
+        answer = broker.call("archive.status")
+    if given.json:
+        show.print_json(answer)
+        return 0
+    queues = answer.pop("queues")
+    show.print_facts(answer)
+    show.print_table(queues, _WAITING, empty="every settled message is recorded")
+    return 0
+
+
+def work(given: argparse.Namespace) -> int:
+    """Run `penstock archiver`, the process that writes tables: its broker starts it."""
+    logging.basicConfig(stream=sys.stderr, level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    from ..archiver.worker import run
+
+    return run()

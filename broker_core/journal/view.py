@@ -1,0 +1,50 @@
+"""A journal that another process of this host writes, to read payloads from: mapped and checked as that process does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .disk import OthersDirectory
+from .payloads import Payloads
+from .segments import Segment, SegmentChain, read_header
+
+
+class JournalView:
+    """Payloads of a journal's segments, as far as its writer has said that they are written. By one thread."""
+
+    def __init__(self, path: Path | str, broker_id: str) -> None:
+        self._disk, self._broker_id = OthersDirectory(path), broker_id
+        self._segments: dict[str, Segment] = {}
+        self.follow(())
+
+    def follow(self, segments: Iterable[tuple[str, int, int]]) -> None:
+        """Look at these segments from now on: file name, LSN of the first byte, LSN after the last written one, in order."""
+        known, self._segments = self._segments, {}
+        for name, _, end in segments:
+            segment = known.get(name) or read_header(self._disk, name, self._broker_id)
+            segment.end = end
+            self._segments[name] = segment
+        chain = list(self._segments.values())
+        self._bases = np.array([segment.base for segment in chain], np.int64)
+        self._ends = np.array([segment.end for segment in chain], np.int64)
+        self._payloads = Payloads(self._disk, SegmentChain(self._disk, chain))
+
+    def payload(self, position: int) -> pa.Buffer:
+        """Return the payload of the record at `position`, verified. Raises as `Journal.payload`."""
+        return self._payloads.get(position)
+
+    def holds(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Say which of these LSNs lie in the segments."""
+        if not len(self._bases):
+            return np.zeros(len(positions), np.bool_)
+        at = np.searchsorted(self._bases, positions, side="right") - 1
+        return np.asarray((at >= 0) & (positions < self._ends[np.maximum(at, 0)]))
+
+    def close(self) -> None:
+        """Give the files back."""
+        self._disk.close()

@@ -1,0 +1,68 @@
+"""Answers to what the archiver asks of its broker: settled messages, and where they lie."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from ..archiver.rows import Content
+from ..engine.columns.packing import pack
+from ..engine.commands import Command, Now
+from ..engine.model.passes import Backlog, Pass
+
+if TYPE_CHECKING:
+    from .broker import BrokerService
+
+R = TypeVar("R")
+
+
+class Recordings:
+    """The host of a recorder: see `archiver.recorder.Host`. For any thread that does not hold the lock."""
+
+    def __init__(self, service: BrokerService, lock: threading.Lock, clock: Callable[[], Now]) -> None:
+        self._service, self._lock, self._clock = service, lock, clock
+        self.broker_id = service.broker_id
+
+    def submit(self, command: Command[R]) -> R:
+        """Carry out a command; return its reply once that is durable."""
+        return self._service.submit(command)
+
+    def content(self, backlog: Backlog, current: Pass) -> Content | None:
+        """Return what a pass consists of; None where its queue is gone. The columns of a block are copied under the lock."""
+        columns, packed = {}, {}
+        for number in current.rows.blocks:
+            with self._lock:
+                queue = self._service.state.by_id.get(backlog.queue_id)
+                if queue is None:
+                    return None
+                block, entry = queue.blocks.get(number), queue.packed.get(number)
+                if block is not None:
+                    columns[number] = block.persisted()
+                elif entry is not None:
+                    packed[number] = entry.position
+                origins = list(queue.origins)
+        return Content(
+            backlog.queue,
+            backlog.queue_id,
+            current.number,
+            self._service.broker_id,
+            origins if current.rows else [],
+            current.rows,
+            {number: pack(each) for number, each in columns.items()},
+            packed,
+        )
+
+    def segments(self) -> list[tuple[str, int, int]]:
+        """Return the journal's segments: file name, LSN of the first byte, LSN after the last written one."""
+        return [(Path(each.path).name, each.base, each.end) for each in self._service.journal.segments()]
+
+    def tables(self) -> list[str]:
+        """Return the names of the queues that have tables."""
+        with self._lock:
+            return [queue.name for queue in self._service.state.by_id.values() if queue.passes.version >= 0]
+
+    def now(self) -> int:
+        """Return the time, microseconds since 1970, as settlements have it."""
+        return max(self._clock().wall, self._service.state.time)

@@ -1,0 +1,161 @@
+"""Kinds of settings: how a value is written, and which values are allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import declarations, listeners
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+_SIZES = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
+_TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Form of a key's value: how it is written, and which values it may have."""
+
+    allowed: str
+    parse: Callable[[object], Any]
+
+
+def _number_with_unit(value: object, units: Mapping[str, float]) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*", value.lower())
+    if match is None or match[2] not in units:
+        raise ValueError
+    number = float(match[1]) if "." in match[1] else int(match[1])
+    return number * units[match[2]]
+
+
+def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
+    """Kind of a number of bytes, with or without a unit, from `least` to `most`; None too where it may be `unset`."""
+
+    def parse(value: object) -> int | None:
+        if value is None and unset:
+            return None
+        number = _number_with_unit(value, _SIZES)
+        if number != int(number) or number < least or (most is not None and number > most):
+            raise ValueError
+        return int(number)
+
+    return Kind(
+        f"a size in bytes, at least {least:,}{'' if most is None else f' and at most {most:,}'}, as a number or a text such as"
+        f' "64 MiB"{_or_unset(unset)}',
+        parse,
+    )
+
+
+def count(least: int, most: int) -> Kind:
+    """Kind of a whole number from `least` to `most`."""
+
+    def parse(value: object) -> int:
+        number = listeners.parse_number(value)
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    return Kind(f"a whole number from {least:,} to {most:,}", parse)
+
+
+def seconds(least: float, *, unset: bool = False) -> Kind:
+    """Kind of a duration, with or without a unit, of at least `least` seconds; None too where it may be `unset`."""
+
+    def parse(value: object) -> float | None:
+        if value is None and unset:
+            return None
+        number = float(_number_with_unit(value, _TIMES))
+        if not least <= number < float("inf"):
+            raise ValueError
+        return number
+
+    return Kind(
+        f'a time in seconds, at least {least:g}, as a number or a text such as "5 s", "12 h", "7 d"{_or_unset(unset)}', parse
+    )
+
+
+def seconds_or_off(least: float) -> Kind:
+    """Kind of a duration as of `seconds`, or "off": None."""
+    plain = seconds(least)
+    return Kind(f'{plain.allowed}, or "off"', lambda value: None if value in (None, "off") else plain.parse(value))
+
+
+def choice(*names: str) -> Kind:
+    """Kind of one word out of `names`."""
+
+    def parse(value: object) -> str:
+        if value not in names:
+            raise ValueError
+        return str(value)
+
+    return Kind("one of " + ", ".join(names), parse)
+
+
+def _or_unset(unset: bool) -> str:
+    return ", or left out" if unset else ""
+
+
+def _parse_port_or_off(value: object) -> int | None:
+    return None if value is None or value == "off" else listeners.parse_port(value)
+
+
+def _parse_switch(value: object) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _parse_path(value: object) -> Path:
+    if not isinstance(value, (str, Path)) or not str(value):
+        raise ValueError
+    return Path(value)
+
+
+def _parse_file(value: object) -> Path | None:
+    return None if value is None else _parse_path(value)
+
+
+def _parse_archive(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError
+    return value
+
+
+def _parse_text(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError
+    return value
+
+
+def _parse_absent(value: object) -> None:
+    if value is not None:
+        raise ValueError
+
+
+PORT = Kind("a port number, or 0 for a free one", listeners.parse_port)
+PORT_OR_OFF = Kind('a port number, 0 for a free one, or "off"', _parse_port_or_off)
+HOST = Kind("a host name or address to listen on", listeners.parse_host)
+PATH = Kind("a folder", _parse_path)
+FILE = Kind("a file, or left out", _parse_file)
+ARCHIVE = Kind('a folder, a URL such as s3://bucket/folder, gs://… or abfss://…, or "off"', _parse_archive)
+STORE = Kind("a URL such as s3://bucket/folder, gs://…, az://…, or the path of a folder, or left out", _parse_text)
+SWITCH = Kind("true or false", _parse_switch)
+LISTENERS = Kind(listeners.ALLOWED, listeners.parse)
+QUEUES, EXCHANGES, BINDINGS, POLICIES = (
+    Kind(declarations.allowed(what), declarations.parser(what)) for what in declarations.KINDS
+)
+NOT_YET = Kind("left out: this version has no such plane yet", _parse_absent)

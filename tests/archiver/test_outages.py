@@ -1,0 +1,228 @@
+"""D4: a table that cannot be written, or is not ours, holds up no other; nothing is lost, and the broker says what is wrong."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from penstock.broker_core.archive.table import SCHEMA
+from penstock.broker_core.archiver import stores
+from penstock.broker_core.archiver.estimate import DAY_S, Growth
+from penstock.broker_core.archiver.stores import Folder
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.settings.keys import Settings
+
+from ..flight.helpers import numbered
+from .helpers import Rig, numbers, sequences
+
+
+def settled(rig: Rig, count: int, queue: str = "q") -> None:
+    rig.send(queue, numbered(count))
+    rig.settle(queue, count)
+
+
+def error_of(rig: Rig, queue: str = "q") -> str:
+    text = rig.recorder.of_queue(queue)["error"]
+    return "" if text is None else str(text)
+
+
+def test_a_folder_that_is_not_there_for_a_while_is_waited_for(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """D4: said once, and once when it is over; everything is caught up, in one pass that had begun and one after it."""
+    caplog.set_level("INFO")
+    (rig.data / "archive").write_text("a file in its place")
+    settled(rig, 10)
+    for _ in range(3):
+        rig.record()
+        rig.up += 100
+    settled(rig, 10)
+    assert "archive" in error_of(rig)
+    assert rig.recorder.status()["queues"][0]["error"] == error_of(rig)
+    assert (rig.recorder.status()["unrecorded"], rig.recorder.status()["behind"]) == (20, True)
+    (rig.data / "archive").unlink()
+    rig.record()
+    assert rig.table()["pass"].to_pylist() == [1] * 10 + [2] * 10
+    assert error_of(rig) == ""
+    said = [record.message for record in caplog.records]
+    assert sum("cannot be written now" in text for text in said) == 1
+    assert sum("is written again" in text for text in said) == 1
+    assert sum("the archive is" in text and "behind" in text for text in said) == 1
+
+
+def test_the_next_attempt_waits_longer_each_time(rig: Rig) -> None:
+    """D4: a minute at most."""
+    (rig.data / "archive").write_text("a file in its place")
+    settled(rig, 1)
+    waits = []
+    for _ in range(9):
+        rig.record(1)
+        (trouble,) = rig.recorder._troubles.values()
+        waits.append(trouble.wait_s)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_queue_whose_table_cannot_be_written_holds_up_no_other(rig: Rig) -> None:
+    """D4."""
+    rig.service.submit(c.DeclareQueue("r"))
+    (rig.data / "archive").mkdir()
+    (rig.data / "archive" / "q").write_text("a file in its place")
+    settled(rig, 3)
+    settled(rig, 3, "r")
+    for _ in range(4):
+        rig.record()
+    assert sequences(rig.table("r")) == [0, 1, 2]
+    assert error_of(rig)
+    assert not error_of(rig, "r")
+
+
+def test_a_table_of_another_broker_is_refused(make_rig: Callable[..., Rig], tmp_path: Path) -> None:
+    """D4: two brokers with one folder: who came first has the table, the other says whose it is."""
+    shared = str(tmp_path / "shared")
+    one, other = make_rig("one", archive=shared), make_rig("other", archive=shared)
+    for rig in (one, other):
+        rig.service.submit(c.DeclareQueue("q"))
+        settled(rig, 5)
+        rig.record()
+    assert one.service.broker_id in error_of(other)
+    assert "give each broker a folder of its own" in error_of(other)
+    assert other.unrecorded() == 5
+    other.service.submit(c.DeclareQueue("mine"))
+    settled(other, 2, "mine")
+    other.record()
+    found = deltalake.DeltaTable(f"{shared}/q").to_pyarrow_table()
+    assert set(found["lineage"].to_pylist()) == {one.service.broker_id}
+    assert deltalake.DeltaTable(f"{shared}/mine").to_pyarrow_table().num_rows == 2
+
+
+def test_a_table_that_no_broker_has_made_is_refused(rig: Rig) -> None:
+    """D4: until somebody has moved it away."""
+    path = rig.data / "archive" / "q"
+    deltalake.write_deltalake(path, pa.table({"a": [1]}))
+    settled(rig, 2)
+    rig.record()
+    assert "belongs to another program" in error_of(rig)
+    shutil.rmtree(path)
+    rig.record()
+    assert sequences(rig.table()) == [0, 1]
+
+
+def foreign(rig: Rig, **commit: Any) -> None:
+    """Somebody else adds a row, between two passes of ours."""
+    row = rig.table().slice(0, 1)
+    changed = row.set_column(row.schema.get_field_index("sequenceNumber"), "sequenceNumber", pa.array([1 << 40]))
+    deltalake.write_deltalake(rig.data / "archive" / "q", changed.cast(SCHEMA), mode="append", **commit)
+
+
+def test_commits_of_others_between_ours_are_no_harm(rig: Rig) -> None:
+    """D4: also when they come while a pass is written."""
+    settled(rig, 5)
+    rig.record()
+    foreign(rig)
+    settled(rig, 5)
+    rig.step = lambda name: foreign(rig) if name == "commit" else None
+    rig.record()
+    assert [each for each in sequences(rig.table()) if each < 1 << 40] == numbers(range(10))
+    assert len(sequences(rig.table())) == 12
+    assert rig.unrecorded() == 0
+
+
+def test_columns_that_somebody_has_added_are_no_harm_and_others_are(rig: Rig) -> None:
+    """D4: nothing is added to a table that somebody else has changed, until it is restored."""
+    settled(rig, 2)
+    rig.record()
+    path = rig.data / "archive" / "q"
+    deltalake.DeltaTable(path).alter.add_columns([deltalake.Field("note", deltalake.schema.PrimitiveType("string"))])
+    settled(rig, 2)
+    rig.record()
+    assert sequences(rig.table()) == numbers(range(4))
+    table = deltalake.DeltaTable(path)
+    other = pa.schema([field for field in SCHEMA if field.name != "outcome"])
+    configuration = dict(table.metadata().configuration)
+    deltalake.DeltaTable.create(path, other, "overwrite", ["day"], configuration=configuration, raise_if_key_not_exists=False)
+    settled(rig, 2)
+    rig.record()
+    assert "has no column 'outcome' any more: somebody has changed it" in error_of(rig)
+    assert rig.unrecorded() == 2
+    deltalake.DeltaTable(path).restore(table.version())
+    rig.record()
+    assert sequences(rig.table()) == numbers(range(6))
+
+
+def test_a_full_disk_is_waited_for_and_nothing_half_written_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D4."""
+    create = Folder.create
+
+    class Full:
+        def __init__(self, file: Any) -> None:
+            self._file = file
+            self.closed = False
+
+        def write(self, data: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
+
+    monkeypatch.setattr(Folder, "create", lambda self, path: Full(create(self, path)))
+    settled(rig, 5)
+    rig.record()
+    assert "No space left on device" in error_of(rig)
+    assert not list((rig.data / "archive").rglob("*.parquet"))
+    monkeypatch.setattr(Folder, "create", create)
+    rig.record()
+    assert sequences(rig.table()) == numbers(range(5))
+
+
+def test_what_the_journal_may_forget_is_on_the_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """D4: a power cut takes every file that was not synced; when a pass has ended none of its table is among them."""
+    synced: set[str] = set()
+    sync = stores._sync
+
+    def noted(path: Path) -> None:
+        sync(path)
+        synced.add(str(path))
+
+    monkeypatch.setattr(stores, "_sync", noted)
+    rig.options["archive_compact_files"] = 3
+    rig.reopen()
+    for _ in range(5):
+        settled(rig, 10)
+        rig.record(1)
+    rig.record()
+    root, after = rig.data / "archive", tmp_path / "after"
+    needed = {
+        str(root / "q" / "_delta_log" / f"{number:020d}.json") for number in range(deltalake.DeltaTable(root / "q").version())
+    }
+    assert {path for path in needed if path not in synced} == set()
+    for path in root.rglob("*"):
+        if path.is_file() and str(path) in synced:
+            target = after / path.relative_to(root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+    assert sorted(deltalake.DeltaTable(after / "q").to_pyarrow_table()["sequenceNumber"].to_pylist()) == numbers(range(50))
+
+
+def test_a_disk_that_ends_before_messages_are_old_enough_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """D4: by the rate at which the archive grows, once; not before ten minutes are known."""
+    up, free = [0.0], [100 << 30]
+    settings = Settings(data=tmp_path, archive_retention_age_s=30 * DAY_S)
+    growth = Growth(str(tmp_path), settings, lambda: up[0], lambda path: free[0])
+    growth.grew(1 << 30)
+    up[0] = 300.0
+    growth.look()
+    assert growth.full_in_s() is None
+    up[0] = DAY_S
+    growth.look()
+    assert growth.full_in_s() is None, "100 days are more than 30"
+    for _ in range(2):
+        up[0] += 61
+        free[0] = 10 << 30
+        growth.look()
+    assert growth.full_in_s() == pytest.approx(9.75 * DAY_S, rel=0.01)
+    assert caplog.text.count("is full in about 9.") == 1

@@ -1,0 +1,134 @@
+"""D4: a broker and its archiver as they run: two processes, of which either is killed at any instant."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from penstock import Broker
+from penstock.broker_core.client.flight import Client
+
+from ..flight.helpers import numbered, send
+from .helpers import numbers, sequences, table
+
+LIMIT_S = 60.0
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def status(broker: Broker) -> dict[str, Any]:
+    with Client(broker.url) as client:
+        return client.call("archive.status")
+
+
+def recorded(broker: Broker) -> bool:
+    return bool(status(broker)["unrecorded"] == 0)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+
+
+def test_a_broker_records_what_is_settled_and_stops_its_process(tmp_path: Path) -> None:
+    """D4: it says at the start where and for how long; the process comes with the first pass and goes with the broker."""
+    with Broker(tmp_path / "data", archive_after_s=0.1) as broker:
+        assert f"recorded in {tmp_path / 'data' / 'archive'}, and kept there for 30 days" in broker.log()
+        assert status(broker)["process"] is None
+        broker.declare("q")
+        with Client(broker.url) as client:
+            send(client, "q", numbered(1000))
+            client.call("queue.purge", queue="q")
+            until(lambda: recorded(broker), "recorded")
+            assert client.call("queue.stat", queue="q")["archive"]["error"] is None
+        pid = status(broker)["process"]
+        assert alive(pid)
+    until(lambda: not alive(pid), "the process ends with a clean stop")
+    assert sequences(table(tmp_path / "data" / "archive")) == numbers(range(1000))
+
+
+def test_the_process_ends_with_its_broker_and_another_one_comes(tmp_path: Path) -> None:
+    """D4: kill -9 of the process alone, then of the broker alone."""
+    broker = Broker(tmp_path / "data", archive_after_s=0.1).start()
+    try:
+        broker.declare("q")
+        pids = []
+        for _ in range(2):
+            with Client(broker.url) as client:
+                send(client, "q", numbered(10))
+                client.call("queue.purge", queue="q")
+            until(lambda: recorded(broker), "recorded")
+            pids.append(status(broker)["process"])
+            os.kill(pids[-1], signal.SIGKILL)
+        with Client(broker.url) as client:
+            send(client, "q", numbered(10))
+            client.call("queue.purge", queue="q")
+        until(lambda: recorded(broker), "recorded")
+        pids.append(status(broker)["process"])
+        assert len(set(pids)) == 3
+    finally:
+        broker.kill()
+    until(lambda: not alive(pids[-1]), "the process ends with its broker")
+    assert sequences(table(tmp_path / "data" / "archive")) == numbers(range(30))
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_kills_at_random_instants_leave_every_message_in_the_table_once(tmp_path: Path, seed: int) -> None:
+    """D4: of the broker, of its process, of both."""
+    random = Random(seed)
+    broker = Broker(tmp_path / "data", archive_after_s=0.1, fsync="never", segment_bytes=1 << 20).start()
+    sent = 0
+    try:
+        broker.declare("q")
+        for _ in range(8):
+            with Client(broker.url) as client:
+                count = random.choice([100, 5000, 70_000])
+                send(client, "q", numbered(count, 24, sent))
+                sent += count
+                client.call("queue.purge", queue="q")
+            time.sleep(random.choice([0.0, 0.3, 1.2]) * random.random())
+            victim = random.choice(["broker", "process", "both"])
+            pid = status(broker)["process"]
+            if victim != "broker" and pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if victim != "process":
+                broker.kill()
+                broker.start()
+        with Client(broker.url) as client:
+            assert client.call("queue.stat", queue="q")["archived"] == sent
+        until(lambda: recorded(broker), "everything is recorded")
+    finally:
+        broker.kill()
+    found = table(tmp_path / "data" / "archive")
+    assert Counter(Counter(sequences(found)).values()) == {1: sent}
+    assert found["body"].to_pylist() == numbered(sent, 24)
+
+
+def test_without_an_archive_there_is_no_table_and_no_process(tmp_path: Path) -> None:
+    """D4: `archive = "off"`."""
+    with Broker(tmp_path / "data", archive="off", archive_after_s=0.1) as broker:
+        broker.declare("q")
+        with Client(broker.url) as client:
+            send(client, "q", numbered(10))
+            client.call("queue.purge", queue="q")
+            assert client.call("archive.status") == {"archive": "off", "queues": []}
+            client.call("queue.delete", queue="q")
+    assert not (tmp_path / "data" / "archive").exists()
