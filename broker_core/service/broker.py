@@ -120,7 +120,9 @@ class BrokerService(Looks):
         self._cleaning.start()
         self.recorder: Recorder | None = None
         if archive:
-            self.recorder = Recorder(Recordings(self, self._lock, clock), settings)
+            self.recorder = Recorder(
+                Recordings(self.state, self.journal, self._lock, clock, lambda command: self.submit(command)), settings
+            )
             self.recorder.start()
 
 

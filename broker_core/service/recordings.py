@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 from ..archiver.rows import Content
+from ..engine import BrokerState
 from ..engine.columns.packing import pack
 from ..engine.commands import Command, Now
 from ..engine.model.passes import Backlog, Pass
-
-if TYPE_CHECKING:
-    from .broker import BrokerService
+from ..journal import Journal
 
 R = TypeVar("R")
 
@@ -21,20 +20,28 @@ R = TypeVar("R")
 class Recordings:
     """The host of a recorder: see `archiver.recorder.Host`. For any thread that does not hold the lock."""
 
-    def __init__(self, service: BrokerService, lock: threading.Lock, clock: Callable[[], Now]) -> None:
-        self._service, self._lock, self._clock = service, lock, clock
-        self.broker_id = service.broker_id
+    def __init__(
+        self,
+        state: BrokerState,
+        journal: Journal,
+        lock: threading.Lock,
+        clock: Callable[[], Now],
+        submit: Callable[[Command[Any]], Any],
+    ) -> None:
+        self._state, self._journal, self._lock, self._clock, self._submit = state, journal, lock, clock, submit
+        self.broker_id = journal.broker_id
 
     def submit(self, command: Command[R]) -> R:
         """Carry out a command; return its reply once that is durable."""
-        return self._service.submit(command)
+        reply: R = self._submit(command)
+        return reply
 
     def content(self, backlog: Backlog, current: Pass) -> Content | None:
         """Return what a pass consists of; None where its queue is gone. The columns of a block are copied under the lock."""
         columns, packed = {}, {}
         for number in current.rows.blocks:
             with self._lock:
-                queue = self._service.state.by_id.get(backlog.queue_id)
+                queue = self._state.by_id.get(backlog.queue_id)
                 if queue is None:
                     return None
                 block, entry = queue.blocks.get(number), queue.packed.get(number)
@@ -47,7 +54,7 @@ class Recordings:
             backlog.queue,
             backlog.queue_id,
             current.number,
-            self._service.broker_id,
+            self.broker_id,
             origins if current.rows else [],
             current.rows,
             {number: pack(each) for number, each in columns.items()},
@@ -56,13 +63,13 @@ class Recordings:
 
     def segments(self) -> list[tuple[str, int, int]]:
         """Return the journal's segments: file name, LSN of the first byte, LSN after the last written one."""
-        return [(Path(each.path).name, each.base, each.end) for each in self._service.journal.segments()]
+        return [(Path(each.path).name, each.base, each.end) for each in self._journal.segments()]
 
     def tables(self) -> list[str]:
         """Return the names of the queues that have tables."""
         with self._lock:
-            return [queue.name for queue in self._service.state.by_id.values() if queue.passes.version >= 0]
+            return [queue.name for queue in self._state.by_id.values() if queue.passes.version >= 0]
 
     def now(self) -> int:
         """Return the time, microseconds since 1970, as settlements have it."""
-        return max(self._clock().wall, self._service.state.time)
+        return max(self._clock().wall, self._state.time)

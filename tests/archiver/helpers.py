@@ -68,7 +68,8 @@ class Rig:
         settings = Settings(data=self.data, fsync="never", **self.options)
         self.service = BrokerService(settings)
         self.service.state.records = True
-        host = Recordings(self.service, self.service._lock, self.service._clock)
+        service = self.service
+        host = Recordings(service.state, service.journal, service._lock, service._clock, service.submit)
         self.child = InProcess(greeting(host, settings), lambda name: self.step(name))
         self.recorder = Recorder(host, settings, lambda: self.up, self.child)
 
