@@ -38,7 +38,7 @@ class Recordings:
 
     def content(self, backlog: Backlog, current: Pass) -> Content | None:
         """Return what a pass consists of; None where its queue is gone. The columns of a block are copied under the lock."""
-        columns, packed = {}, {}
+        columns, packed, hold = {}, {}, self._journal.hold()
         for number in current.rows.blocks:
             with self._lock:
                 queue = self._state.by_id.get(backlog.queue_id)
@@ -59,6 +59,7 @@ class Recordings:
             current.rows,
             {number: pack(each) for number, each in columns.items()},
             packed,
+            hold,
         )
 
     def segments(self) -> list[tuple[str, int, int]]:
