@@ -125,7 +125,6 @@ class BrokerService(Looks):
             )
             self.recorder.start()
 
-
     # Commands
     def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:
         """Carry out commands with nothing between them; answer with the last one's reply when all is durable."""
