@@ -115,7 +115,7 @@ class Receiver:
             sizes = sizes.astype(np.min_scalar_type(largest))
         payload = stored.store(batch)
         nbytes = payload.nbytes
-        self._service.admit(nbytes)
+        self._service.reserve_space(nbytes)
         said, end = self._store(queue, batch, sizes, payload)
         self._batches += 1
         self._messages += batch.num_rows

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..engine import BrokerState
-from ..engine.model.admission import blocks
+from ..engine.model.admission import must_wait
 
 log = logging.getLogger("penstock")
 
@@ -41,7 +41,7 @@ class BlockedProducers:
     def _try(self, name: str) -> None:
         queue, still = self._state.queues.get(name), []
         for waiting in self._waiting.pop(name):
-            if queue is not None and blocks(queue, waiting.messages, waiting.size):
+            if queue is not None and must_wait(queue, waiting.messages, waiting.size):
                 still.append(waiting)
                 continue
             try:

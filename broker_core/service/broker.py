@@ -59,7 +59,7 @@ HOUSEKEEPING_S = 1.0  # packing, snapshots
 SELDOM_TURNS = 10  # of housekeeping between two looks at memory
 PACKED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
 RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's buffer: a disk that slow is as good as full
-FREE_SPACE_FOR_US = 100_000  # microseconds that `room` believes the disk's last word on its free space
+FREE_SPACE_FOR_US = 100_000  # microseconds that `has_space` believes the disk's last word on its free space
 
 
 class BrokerService(Looks):
@@ -107,7 +107,7 @@ class BrokerService(Looks):
         self.cleaner = Cleaner(self, self._lock, self.wall_ms, self._closing)
         self._blocked = BlockedProducers(self.state)
         self._ticker = Ticker(self.state, clock, lambda: self.submit(c.Tick()))
-        self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
+        self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `has_space` believes it
         copying.start(self.journal, self.copier)
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
         lost = self.submit(c.Recovered(secrets.token_hex(16)))
@@ -208,15 +208,16 @@ class BrokerService(Looks):
         with self._lock:
             self._arrivals.remove(callback)
 
-    # Room for payloads
-    def admit(self, nbytes: int) -> None:
-        """Refuse payloads while the disk is nearly full; wait while the journal's buffer is. Called without the lock."""
+    # Space for payloads
+    def reserve_space(self, nbytes: int) -> None:
+        """Reserve space for payloads of `nbytes` in the journal's buffer. Waits while it is full. Raises ResourceLimit while the
+        disk is nearly full. Called without the lock."""
         self._check_space(self.journal.free_bytes() - nbytes)
         self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
 
-    def room(self, nbytes: int) -> bool:
-        """May payloads of `nbytes` be enqueued now? False while the journal's buffer of what is not yet durable has no room for
-        them: ask again when the journal's listener was called. ResourceLimit while the disk is nearly full. Never waits.
+    def has_space(self, nbytes: int) -> bool:
+        """Say whether payloads of `nbytes` may be enqueued now. False while the journal's buffer is too full for them: ask again
+        when the journal's listener was called. Raises ResourceLimit while the disk is nearly full. Never waits.
 
         The disk is asked at most every 100 ms; what the journal has not put there yet is reckoned off.
         """
@@ -229,14 +230,14 @@ class BrokerService(Looks):
         self._check_space(free - max(0, self.journal.end - durable) - nbytes)
         return self.journal.has_capacity(nbytes)
 
-    def credit(self, queue_name: str, usual: int = 0) -> int | None:
-        """Return how many more messages the queue has room for: 0 if it is gone, None for any number.
+    def capacity_of(self, queue_name: str, usual: int = 0) -> int | None:
+        """Return how many more messages the queue has capacity for: 0 if it is gone, None for any number.
 
         `usual`: bytes of a message where the queue has none to judge by. Without the lock: see `rules`."""
         queue = self.state.queues.get(queue_name)
-        return 0 if queue is None else admission.room(queue, usual)
+        return 0 if queue is None else admission.capacity_left(queue, usual)
 
-    def call_when_there_is_room(self, queue_name: str, callback: Callable[[], None], messages: int = 1, size: int = 1) -> None:
+    def call_when_capacity(self, queue_name: str, callback: Callable[[], None], messages: int = 1, size: int = 1) -> None:
         """Let `callback` be called, once, when the queue has room for so many messages of so many bytes together, or need not
         have any more: under the broker's lock, by whichever thread has the turn, perhaps before this returns. It must not block,
         nor call the service."""
@@ -260,7 +261,7 @@ class BrokerService(Looks):
                 queue = self.state.queues.get(command.queue)
                 if queue is None or not admission.may_wait(queue, command.count, size) or time.monotonic() >= deadline:
                     raise
-            self.call_when_there_is_room(command.queue, changed.set, command.count, size)
+            self.call_when_capacity(command.queue, changed.set, command.count, size)
             changed.wait(max(0.0, deadline - time.monotonic()))
 
     def _check_space(self, left: int) -> None:

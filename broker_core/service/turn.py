@@ -222,7 +222,7 @@ class Turn:
         link = None if queue is None else queue.subscriptions.get(holder)
         if queue is None or link is None:
             return True
-        return all(queue.place_of(link, level) >= queue.next_sequence for level in range(queue.rules.levels))
+        return all(queue.position_of(link, level) >= queue.next_sequence for level in range(queue.rules.levels))
 
     def slices(self, queue_name: str, rows: RowSet) -> list[BlockSlice]:
         """Return a slice of each block with these messages, as they are now, without outcomes.

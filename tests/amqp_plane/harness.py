@@ -110,7 +110,7 @@ class Stage:
     def crowd(self, queue: str) -> None:
         """Let so much wait for the (slow) disk that nothing more may."""
         self.lines.append("!  the journal's buffer is full")
-        while self.service.room(1):
+        while self.service.has_space(1):
             self.service.submit_nowait(enqueue(queue, b"x" * (4 << 20)))
 
     def quick_disk(self) -> None:
@@ -125,7 +125,7 @@ class Stage:
 
         def noticed() -> bool:
             try:
-                return self.service.room(1) and nbytes is None
+                return self.service.has_space(1) and nbytes is None
             except ResourceLimit:
                 return nbytes is not None
 

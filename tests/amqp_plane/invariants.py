@@ -18,7 +18,7 @@ from penstock.broker_core.amqp_plane.links.waiting_list import WaitingList
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.states import State
-from penstock.broker_core.engine.model.admission import room
+from penstock.broker_core.engine.model.admission import capacity_left
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import conserved
 
@@ -78,7 +78,7 @@ def starving_senders(stage: Stage, now: c.Now) -> Iterator[str]:
     blocking = stage.plane.sender_credit
     for name, waiting in blocking._waiting.items():
         queue = stage.service.state.queues.get(name)
-        free = room(queue) if queue is not None else None
+        free = capacity_left(queue) if queue is not None else None
         promised = blocking._totals.get(name, 0)
         for who in waiting if free else ():
             if isinstance(who, WaitingList):

@@ -54,7 +54,7 @@ def _main(data: str, messages: str, form: str) -> None:
     batches, end = _batches(form), 0
     for _ in range(int(messages) // BATCH):
         for batch in batches:
-            service.admit(batch.nbytes)
+            service.reserve_space(batch.nbytes)
             sizes: Any = stored_sizes(batch)
             _, end = service.submit_nowait(c.Enqueue(QUEUE, batch.num_rows, sizes, store(batch), True))
     service.journal.wait(end)

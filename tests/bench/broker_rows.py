@@ -71,7 +71,7 @@ def enqueue_local(bench: Bench) -> Iterator[Line]:
             end = 0
             for _ in range(batches):
                 command = enqueue_command(batch)
-                service.admit(nbytes(command))
+                service.reserve_space(nbytes(command))
                 _, end = service.submit_nowait(command)
             service.journal.wait(end)
         return messages / watch.seconds

@@ -54,7 +54,7 @@ def enqueue(service: BrokerService, messages: int, size: int, rows: int, queue: 
     command, end = enqueue_command(batch_of(rows, size), queue), 0
     for done in range(0, messages, rows):
         if rows > 1:
-            service.admit(nbytes(command))
+            service.reserve_space(nbytes(command))
         elif done % CREDIT == 0:
             service.journal.wait(end)
         _, end = service.submit_nowait(command)

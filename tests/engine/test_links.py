@@ -62,7 +62,7 @@ def test_what_a_link_excluded_is_passed_over_without_being_looked_at_again() -> 
     engine.run(c.Release("q", 1, RowSet.range(0, 1000), exclude=True))
     link = engine.state.queues["q"].subscriptions[1]
     assert took(engine, 1, 10) == []
-    assert (link.places, link.epochs) == ([3000], [engine.state.queues["q"].returns[0].epoch])
+    assert (link.positions, link.epochs) == ([3000], [engine.state.queues["q"].returns[0].epoch])
     engine.run(c.Enqueue("q", 2, 1))
     assert took(engine, 1, 10) == [3000, 3001]
     assert took(engine, 3, 3) == [0, 1, 2]  # nobody else is held up
@@ -289,9 +289,9 @@ def test_what_another_link_has_not_passed_is_left_to_it(levels: int) -> None:
     queue = engine.state.queues["q"]
     queue.subscriptions[first].selector = "TRUE"
     assert not engine.run(c.Acquire("q", first, 9, matching=Nothing())).rows
-    places = queue.subscriptions[other].places.copy()
+    places = queue.subscriptions[other].positions.copy()
     assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows
-    assert queue.subscriptions[other].places[0] == places[0], "it is offered them again"
+    assert queue.subscriptions[other].positions[0] == places[0], "it is offered them again"
     queue.subscriptions[first].selector = None
     assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == [1]
     engine.run(c.Release("q", first, RowSet.single(1)), c.Release("q", third, RowSet.single(0)))

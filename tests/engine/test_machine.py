@@ -92,7 +92,7 @@ class QueueMachine(RuleBasedStateMachine):
     def enqueue(self, count: int) -> None:
         after = self.engine.run(c.Enqueue("q", count, 10))
         self.model.enqueue(count)
-        assert after == c.Placed(len(self.model.state))
+        assert after == c.Appended(len(self.model.state))
 
     @rule(counts=st.lists(COUNTS, min_size=1, max_size=3))
     def publish(self, counts: list[int]) -> None:
@@ -317,7 +317,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def links_as_they_are(self) -> dict[int, Any]:
         links = self.engine.state.queues["q"].subscriptions
-        return {holder: (link.places, link.epochs, link.excluded.count, dict(link.held)) for holder, link in links.items()}
+        return {holder: (link.positions, link.epochs, link.excluded.count, dict(link.held)) for holder, link in links.items()}
 
     def some_of(self, rows: Any, data: st.DataObject) -> RowSet:
         """A subset with holes, as dispositions leave them."""

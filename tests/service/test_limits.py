@@ -88,7 +88,7 @@ def test_who_has_waited_too_long_is_told_and_nothing_was_stored() -> None:
         service.submit(enqueue("q", b"x" * 30))
         with pytest.raises(QueueFull, match="limit of 40 bytes"):
             service.submit_patiently(whole(enqueue("q", b"y" * 20)), timeout_s=0.01)
-        assert service.credit("q") == 1
+        assert service.capacity_of("q") == 1
         assert stat(service, "q")["available"] == 1
 
 
@@ -96,16 +96,16 @@ def test_credit_is_what_there_is_room_for() -> None:
     """C9"""
     with running(LyingDisk()) as service:
         declare(service, maxMessages=10, maxBytes=1000)
-        assert service.credit("q") == 1  # how large they are, the first one shows
-        assert service.credit("q", usual=50) == 10
-        assert service.credit("q", usual=300) == 4
+        assert service.capacity_of("q") == 1  # how large they are, the first one shows
+        assert service.capacity_of("q", usual=50) == 10
+        assert service.capacity_of("q", usual=300) == 4
         service.submit(enqueue("q", *[b"x" * 200] * 3))
-        assert service.credit("q") == 2
+        assert service.capacity_of("q") == 2
         service.submit(enqueue("q", *[b"x" * 200] * 3))  # credit that was out: stored all the same
-        assert service.credit("q") == 0
-        assert service.credit("gone") == 0
+        assert service.capacity_of("q") == 0
+        assert service.capacity_of("gone") == 0
         service.submit(c.DeclareQueue("open"))
-        assert service.credit("open") is None
+        assert service.capacity_of("open") is None
 
 
 def test_a_duplicate_is_found_when_it_is_sent_and_when_it_is_published_and_after_a_restart() -> None:

@@ -210,7 +210,7 @@ def test_a_browser_with_a_selector_sees_what_matches_and_takes_nothing(service: 
         with service.turn() as turn:
             view = service.matching.view("q", RED)
             seen, _ = turn.carry(c.Browse("q", place, 2, matching=view))
-        return seen.rows.sequences().tolist(), seen.place, seen.unevaluated
+        return seen.rows.sequences().tolist(), seen.next, seen.unevaluated
 
     assert look(0) == ([], 0, 0)
     assert service.matching.look_further("q", RED, 0)

@@ -56,8 +56,8 @@ def test_only_what_its_queue_and_header_call_not_durable_waits_for_nothing() -> 
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("own", options={"durability": "header"}))
         with service.turn() as turn:
-            assert turn.carry(replace(enqueue("own", b"x"), durable=False)) == (c.Placed(1), 0)
-            assert turn.carry(replace(enqueue("own", b"x"), durable=True)) == (c.Placed(2), turn.end)
+            assert turn.carry(replace(enqueue("own", b"x"), durable=False)) == (c.Appended(1), 0)
+            assert turn.carry(replace(enqueue("own", b"x"), durable=True)) == (c.Appended(2), turn.end)
             (rows, *_), end = turn.carry(c.Browse("own", 0, 9))
             assert (rows.count, end) == (2, turn.end)
 
@@ -160,16 +160,16 @@ def test_there_is_no_room_while_the_buffer_is_full_and_nobody_waits_for_it() -> 
     service = open_service(held.disk)
     buffer = 64 * MIB
     service.submit(c.DeclareQueue("q"))
-    assert service.room(buffer)
-    assert service.room(2 * buffer)  # when it is empty: else it would never go
+    assert service.has_space(buffer)
+    assert service.has_space(2 * buffer)  # when it is empty: else it would never go
     held.hold()
     service.submit_nowait(enqueue("q", b"x" * MIB))
     assert held.waiting.wait(30)
-    assert service.room(buffer - 2 * MIB)
-    assert not service.room(buffer)
+    assert service.has_space(buffer - 2 * MIB)
+    assert not service.has_space(buffer)
     held.let_go()
     service.journal.wait(service.journal.end, 30)
-    assert service.room(buffer)
+    assert service.has_space(buffer)
     abandon(service)
 
 
@@ -180,7 +180,7 @@ def test_a_failed_journal_has_no_room() -> None:
     with pytest.raises(StorageError):
         service.submit(c.DeclareQueue("q"))
     with pytest.raises(StorageError):
-        service.room(1)
+        service.has_space(1)
     abandon(service)
 
 
@@ -191,18 +191,18 @@ def test_below_the_mark_of_free_space_payloads_are_refused_and_the_disk_is_asked
         free = disk.free_bytes
         disk.free_bytes = lambda: asked.append(1) or free()  # type: ignore[method-assign,func-returns-value]
         disk.room = 4 * MIB
-        assert all(service.room(MIB) for _ in range(100))
+        assert all(service.has_space(MIB) for _ in range(100))
         assert len(asked) == 1
         with pytest.raises(ResourceLimit, match="nothing was stored"):
-            service.room(3 * MIB + 1)
+            service.has_space(3 * MIB + 1)
         # What we append ourselves is reckoned off without asking.
         service.submit(enqueue("q", b"x" * (2 * MIB)))
         with pytest.raises(ResourceLimit):
-            service.room(MIB)
+            service.has_space(MIB)
         assert len(asked) == 1
         disk.room = 8 * MIB
         clock.advance(FREE_SPACE_FOR_US / 1e6)
-        assert service.room(MIB)
+        assert service.has_space(MIB)
         assert len(asked) == 2
 
 

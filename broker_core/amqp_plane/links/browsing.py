@@ -37,7 +37,7 @@ class Browsing(Outgoing):
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         """Find the next messages to show; every browser sees all messages that wait."""
         seen, end = turn.carry(c.Browse(self.queue, self._position, messages, max_bytes, self._look()))
-        self._position, self.undecided = seen.place, seen.unevaluated
+        self._position, self.undecided = seen.next, seen.unevaluated
         return seen.rows, end
 
     def give_back(self) -> None:

@@ -51,17 +51,17 @@ class SenderCredit:
 
     def blocks(self, queue: str) -> bool:
         """Say whether the queue lets its senders wait when it is full."""
-        return self._service.credit(queue) is not None
+        return self._service.capacity_of(queue) is not None
 
     def is_full(self, queue: str) -> bool:
         """Say whether there is no room for messages that come without credit of the queue's own, and cannot wait."""
-        return self._service.credit(queue) == 0
+        return self._service.capacity_of(queue) == 0
 
     def allowed(self, link: Sending, wanted: int, unconfirmed: int, has: int | None = None) -> int:
         """Work out the credit that a link may have, of what it should have: `wanted`. It is to be granted at once, if it is more
         than it `has`. None: the messages that it wants to send are here, so it needs no more room than it uses."""
         queue = link.queue
-        room = self._service.credit(queue, link.usual_bytes) if queue else None
+        room = self._service.capacity_of(queue, link.usual_bytes) if queue else None
         if room is None:
             self.forget(link)
             return wanted
@@ -78,7 +78,7 @@ class SenderCredit:
             self._waiting.setdefault(queue, {})[link] = None
             if not room and queue not in self._asked:
                 self._asked.add(queue)
-                self._service.call_when_there_is_room(queue, lambda: self._call(partial(self._has_room, queue)))
+                self._service.call_when_capacity(queue, lambda: self._call(partial(self._has_room, queue)))
         else:
             self._wait_no_more(link)
         return credit
@@ -118,7 +118,7 @@ class SenderCredit:
 
     def _look_at(self, queue: str) -> None:
         """Serve those that wait, one after the other; the one that was served last stands at the end."""
-        room = self._service.credit(queue)
+        room = self._service.capacity_of(queue)
         for link in list(self._waiting.get(queue, ()))[:room]:
             self._wait_no_more(link)  # who has less than it wants is put at the tail
             link.renew()

@@ -154,10 +154,10 @@ class Batch:
         return fits
 
     def _fits(self, size: int) -> bool:
-        if self._service.room(size):
+        if self._service.has_space(size):
             return True
         self._hold_up()  # before the second look: the news that there is capacity again must not fall between the two
-        return self._service.room(size)
+        return self._service.has_space(size)
 
 
 def _add(outcomes: Dispositions, more: Dispositions) -> None:

@@ -30,7 +30,7 @@ class Waiting(NamedTuple):
     parts: list[tuple[Sender, list[Delivery]]]
     found: Arrived
     refused: list[tuple[int, Exception]]
-    placed: c.Placed
+    placed: c.Appended
 
     def withdraw(self, turn: Turn, passes: Passes) -> None:
         """Withdraw what is left when everybody has acquired; the senders hear what became of all."""

@@ -8,7 +8,7 @@ from ..columns.runs import Run
 from ..model.bindings import Binding
 from ..model.exchange import Exchange
 from ..model.state import BrokerState
-from .transitions import place, runs_of
+from .transitions import append, runs_of
 
 
 def exchange_declared(state: BrokerState, event: e.ExchangeDeclared, position: int) -> None:
@@ -39,4 +39,4 @@ def routed(state: BrokerState, event: e.Routed, position: int) -> None:
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
     attributes = Attributes.of_journal(event.attributes)
     for name in event.queues:
-        place(state, state.queues[name], event.sizes, runs, event.time, attributes)
+        append(state, state.queues[name], event.sizes, runs, event.time, attributes)

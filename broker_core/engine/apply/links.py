@@ -60,7 +60,7 @@ def subscribed(state: BrokerState, event: e.Subscribed, position: int) -> None:
 def looked(state: BrokerState, event: e.Looked, position: int) -> None:
     """Set how far a subscription has searched at each level."""
     subscription = state.queues[event.queue].subscriptions[event.holder]
-    subscription.places, subscription.epochs = event.places, event.epochs
+    subscription.positions, subscription.epochs = event.positions, event.epochs
 
 
 def excluded(state: BrokerState, event: e.Excluded, position: int) -> None:

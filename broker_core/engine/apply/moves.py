@@ -22,7 +22,7 @@ def moved(state: BrokerState, event: e.Moved, position: int) -> None:
     cargo = None if event.target is None else load(queue, rows)
     if event.target is None:
         for number, part in rows.items():
-            queue.set_aside(queue.blocks[number], part, event.reason)
+            queue.keep_dead_letter(queue.blocks[number], part, event.reason)
     archive(state, queue, rows, verb, event.outcome, event.time, event.error)
     if event.holder:
         let_go(state, queue, event.holder, event.rows)

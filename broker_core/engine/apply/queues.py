@@ -12,7 +12,7 @@ from ..model.options import checked, rules
 from ..model.passes import NOT_WANTED
 from ..model.queue import PackedBlock
 from ..model.state import BrokerState
-from .transitions import archive, place, runs_of
+from .transitions import append, archive, runs_of
 
 
 def queue_declared(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
@@ -45,7 +45,7 @@ def queue_paused(state: BrokerState, event: e.QueuePaused, position: int) -> Non
 def enqueued(state: BrokerState, event: e.Enqueued, position: int) -> None:
     """Append messages to a queue."""
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
-    place(state, state.queues[event.queue], event.sizes, runs, event.time, Attributes.of_journal(event.attributes))
+    append(state, state.queues[event.queue], event.sizes, runs, event.time, Attributes.of_journal(event.attributes))
 
 
 def purged(state: BrokerState, event: e.Purged, position: int) -> None:

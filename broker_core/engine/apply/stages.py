@@ -9,7 +9,7 @@ from ..model.lease import Stage
 from ..model.reads import series_of
 from ..model.state import DISCARDED, BrokerState, StagedPart
 from ..model.transaction import is_transactional
-from .transitions import place, runs_of
+from .transitions import append, runs_of
 
 
 def staged(state: BrokerState, event: e.Staged, position: int) -> None:
@@ -38,7 +38,7 @@ def published(state: BrokerState, event: e.Published, position: int) -> None:
             if part.exchange is not None and part.queue not in state.queues:
                 continue
             runs = [Run(part.count, part.position, 0)] if part.kept is None else runs_of(part.kept, part.position)
-            place(state, state.queues[part.queue], part.sizes, runs, event.time, part.attributes)
+            append(state, state.queues[part.queue], part.sizes, runs, event.time, part.attributes)
         for waiting in stage.outcomes:
             batch = state.leases[waiting.lease].batches[waiting.batch]
             if batch.stage is Stage.READ:  # else it is done, and this a repetition

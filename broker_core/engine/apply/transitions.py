@@ -71,7 +71,7 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> Non
         archive(state, queue, stale(queue, rows), Verb.REPLACE, Outcome.REPLACED, state.time)
 
 
-def place(
+def append(
     state: BrokerState, queue: Queue, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES
 ) -> None:
     """Append messages to a queue, without duplicates of earlier ones."""

@@ -18,7 +18,7 @@ from .series import Ints, narrowed
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of names: each distinct name once, and by row its place among them plus one; 0 is no name."""
+    """A column of names: each distinct name once, and by row its index among them plus one; 0 is no name."""
 
     names: list[str]
     codes: Ints

@@ -1,4 +1,4 @@
-"""A block: 64 Ki places of one queue, as columns. What changes is in memory; payloads are reached through runs."""
+"""A block: 64 Ki messages of one queue, as columns. What changes is in memory; payloads are reached through runs."""
 
 from __future__ import annotations
 

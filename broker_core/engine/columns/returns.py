@@ -8,31 +8,31 @@ RETURN_LOG_ENTRIES = 4096  # beyond this the two oldest entries become one: a li
 
 
 class ReturnLog:
-    """Epoch → lowest place returned, as a suffix minimum: what came back since an epoch is one bisection away.
+    """Epoch → lowest sequence number returned, as a suffix minimum: what came back since an epoch is one bisection away.
 
-    Both lists rise: an entry is dropped as soon as a later one names a place that is not higher. So a return costs the same
+    Both lists rise: an entry is dropped as soon as a later one names one that is not higher. So a return costs the same
     with one subscription and with a thousand: each looks here at its own next turn.
     """
 
-    __slots__ = ("_epochs", "_places", "epoch")
+    __slots__ = ("_epochs", "_sequences", "epoch")
 
     def __init__(self) -> None:
         self.epoch = 0
         self._epochs: list[int] = []
-        self._places: list[int] = []
+        self._sequences: list[int] = []
 
-    def add(self, place: int) -> None:
-        """Note that a message at this place came back."""
+    def add(self, sequence: int) -> None:
+        """Note that a message with this sequence number came back."""
         self.epoch += 1
-        while self._places and self._places[-1] >= place:
-            self._places.pop()
+        while self._sequences and self._sequences[-1] >= sequence:
+            self._sequences.pop()
             self._epochs.pop()
         self._epochs.append(self.epoch)
-        self._places.append(place)
-        if len(self._places) > RETURN_LOG_ENTRIES:
-            del self._epochs[0], self._places[1]  # the lower place at the later epoch
+        self._sequences.append(sequence)
+        if len(self._sequences) > RETURN_LOG_ENTRIES:
+            del self._epochs[0], self._sequences[1]  # the lower one at the later epoch
 
     def lowest_since(self, epoch: int) -> int | None:
-        """The lowest place returned after `epoch`."""
+        """The lowest sequence number returned after `epoch`."""
         at = bisect_right(self._epochs, epoch)
-        return self._places[at] if at < len(self._places) else None
+        return self._sequences[at] if at < len(self._sequences) else None

@@ -57,16 +57,16 @@ class Browsed(NamedTuple):
     """Messages found, and the sequence number to go on from; `unevaluated` as of `Taken`."""
 
     rows: RowSet
-    place: int
+    next: int
     unevaluated: int | None = None
 
 
 @dataclass(frozen=True)
 class Browse(Command[Browsed]):
-    """Messages that are AVAILABLE from `place` on, which stay so. Reply: the rows, and the sequence number to go on from."""
+    """Messages that are AVAILABLE from sequence number `first` on. They stay so. Reply: the rows, and where to go on."""
 
     queue: str
-    place: int
+    first: int
     messages: int
     max_bytes: int | None = None
     matching: Matching | None = None

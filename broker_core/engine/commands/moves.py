@@ -14,7 +14,7 @@ class Shifted(NamedTuple):
 
     messages: int  # so many were moved, copied or redriven
     next: int | None  # the sequence number to go on from; None: there are no more
-    stayed: int = 0  # so many cannot go: there is no room; of dead letters also, the queue is gone, or has a newer value
+    stayed: int = 0  # so many cannot go: the target is full; for dead letters also: their queue is gone, or has a newer value
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class DiscardMessages(Command[int]):
 @dataclass(frozen=True)
 class Redrive(Command[Shifted]):
     """Dead letters from `first` to `last` go back to where they came from: those that are AVAILABLE in this queue to the tail of
-    the queue that each was sent to, those of this queue that its dead-letter queue could not take to their places.
+    the queue that each was sent to, those of this queue that its dead-letter queue could not take to their sequence numbers.
     Reply: `Shifted`. One command looks at no more than MAX_MOVED of each kind."""
 
     queue: str

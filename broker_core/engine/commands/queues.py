@@ -20,7 +20,7 @@ class DeclareQueue(Command[bool]):
     queue: str
     type: str = "fifo"
     options: dict[str, Any] = field(default_factory=dict)
-    maker: Maker | None = None  # None: it is somebody's wish that there be such a queue, and he may ask for it again
+    maker: Maker | None = None  # None: a user asked for this queue by name, and may ask for it again
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class ResumeQueue(Command[bool]):
     queue: str
 
 
-class Placed(NamedTuple):
+class Appended(NamedTuple):
     """Results of enqueueing: the messages that were stored, and those that were not."""
 
     next: int  # the sequence number that the next message will get
     refused: Sequence[int] = ()  # which of them the queue's limits keep out
     duplicates: int = 0  # how many had come before: they are in the queue, or were
-    kept: Sequence[int] | None = None  # which of them have places, in order, the last ones before `next`; None: all
+    kept: Sequence[int] | None = None  # which of them were stored, in order, at the sequence numbers before `next`; None: all
 
 
 class Stores(Command[R]):
@@ -71,8 +71,8 @@ class Stores(Command[R]):
 
 
 @dataclass(frozen=True)
-class Enqueue(Stores[Placed]):
-    """One block of messages; its payload is stored with the event. Reply: `Placed`."""
+class Enqueue(Stores[Appended]):
+    """One block of messages; its payload is stored with the event. Reply: `Appended`."""
 
     queue: str
     count: int
@@ -95,7 +95,7 @@ class Purge(Command[int]):
 
 @dataclass(frozen=True)
 class Withdraw(Command[RowSet]):
-    """Take back those of the rows that nobody has acquired: *immediate* messages in the turn in which they came. Reply: which."""
+    """Take back *immediate* messages that nobody has acquired in the turn that enqueued them. Reply: which."""
 
     queue: str
     rows: RowSet

@@ -22,7 +22,7 @@ class BeginTransaction(Command[int]):
 
 @dataclass(frozen=True)
 class Post(Command[None]):
-    """Messages that are in the queue if the transaction commits. As `Enqueue`, but they have no places before."""
+    """Messages that are in the queue if the transaction commits. As `Enqueue`, but they have no sequence numbers before."""
 
     transaction: int
     queue: str

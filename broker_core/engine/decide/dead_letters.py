@@ -58,7 +58,7 @@ def settle(
     return [e.Settled(queue.name, holder, rows, int(outcome), now.wall, error, lease)]
 
 
-def set_aside(
+def end_malformed(
     state: BrokerState,
     queue: Queue,
     rows: RowSet,

@@ -67,18 +67,18 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
     if queue.grouping is not None:
         filters.append(FreeGroup(queue.grouping, command.holder))
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
-    # All of one level, so that they leave in the order of their places.
+    # All of one level, so that they leave in the order of their sequence numbers.
     rows, unevaluated = RowSet(), None
-    places, epochs = subscription.places.copy(), subscription.epochs.copy()
+    positions, epochs = subscription.positions.copy(), subscription.epochs.copy()
     for level in reversed(range(queue.rules.levels)):
-        rows, unknown, unevaluated = find(queue, queue.place_of(subscription, level), search, level)
+        rows, unknown, unevaluated = find(queue, queue.position_of(subscription, level), search, level)
         if rows and command.behind:
-            rows = rows.between(0, _place_of_first(queue, command.behind, level) - 1)
+            rows = rows.between(0, _lowest_position_of(queue, command.behind, level) - 1)
             if not rows:
                 break  # it is offered them again
         # Nothing found: then nothing before the next arrival is for this link, until the return log says so. What it may not
         # have is not looked at again and again. Where its selector is not evaluated yet, it goes on later, from there.
-        places[level] = rows.last + 1 if rows else queue.next_sequence if unknown is None else unknown
+        positions[level] = rows.last + 1 if rows else queue.next_sequence if unknown is None else unknown
         epochs[level] = queue.returns[level].epoch
         if rows or unknown is not None:
             break
@@ -87,15 +87,15 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
         decision.add(e.Acquired(queue.name, command.holder, rows))
         if queue.rules.lock_timeout:
             decision.add(e.Locked(queue.name, rows, state.uptime(now.up) + queue.rules.lock_timeout))
-    if places != subscription.places or epochs != subscription.epochs:
-        decision.add(e.Looked(queue.name, command.holder, places, epochs))
+    if positions != subscription.positions or epochs != subscription.epochs:
+        decision.add(e.Looked(queue.name, command.holder, positions, epochs))
     return decision
 
 
-def _place_of_first(queue: Queue, holders: tuple[int, ...], level: int) -> int:
+def _lowest_position_of(queue: Queue, holders: tuple[int, ...], level: int) -> int:
     """Return the lowest position that one of these links has reached at this level."""
     there = [queue.subscriptions[holder] for holder in holders if holder in queue.subscriptions]
-    return min((queue.place_of(subscription, level) for subscription in there), default=queue.next_sequence)
+    return min((queue.position_of(subscription, level) for subscription in there), default=queue.next_sequence)
 
 
 def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Browsed]:
@@ -103,9 +103,9 @@ def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Brow
     queue = need_queue(state, command.queue)
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
-    rows, _, unevaluated = find(queue, max(0, command.place), search, level=None)
-    # Nothing found: the place stays, and what comes back after it is still seen.
-    return Decision([], c.Browsed(rows, rows.last + 1 if rows else command.place, unevaluated))
+    rows, _, unevaluated = find(queue, max(0, command.first), search, level=None)
+    # Nothing found: the position stays, and what comes back after it is still seen.
+    return Decision([], c.Browsed(rows, rows.last + 1 if rows else command.first, unevaluated))
 
 
 def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | None = None) -> Decision[None]:

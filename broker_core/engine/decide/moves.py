@@ -193,11 +193,11 @@ def _newest(queue: Queue, origin: Queue, rows: RowSet) -> RowSet:
     keys, came_from = column(queue, rows, "key"), column(queue, rows, "came_from")
     if origin.rules.key is None or keys is None or came_from is None:
         return rows
-    sequences, places = rows.sequences(), came_from.astype(np.int64)
+    sequences, origins = rows.sequences(), came_from.astype(np.int64)
     latest = origin.newest()
     kept = np.ones(len(sequences), np.bool_)
     for code in np.unique(keys[keys > 0]).tolist():
         of_key = keys == code
         known = origin.keys.get(queue.keys.name(code) or "")
-        kept[of_key & (places < max(places[of_key].max(), latest[known] if known else 0))] = False
+        kept[of_key & (origins < max(origins[of_key].max(), latest[known] if known else 0))] = False
     return RowSet.of_sequences(sequences[kept])

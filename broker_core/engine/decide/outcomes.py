@@ -18,7 +18,7 @@ from ..model.state import BrokerState
 from . import dead_letters
 from .decision import Decision, check_rows, need_queue
 from .stages import check_not_ended, too_many_stages
-from .unsettled_batches import speakable
+from .unsettled_batches import need_batch_for_outcomes
 
 
 def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> Decision[None]:
@@ -27,7 +27,7 @@ def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> 
     check_not_ended(state, command.stage)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
         raise too_many_stages()
-    batch = speakable(state, command.lease, command.batch, command.epoch)
+    batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch)
     known = state.stages.get(command.stage)
     waiting = sum(len(each.outcomes) for each in known.outcomes) if known is not None else 0
     for each in command.outcomes:
@@ -48,7 +48,7 @@ def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> 
 
 def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[int]:
     """Note messages of a batch that its reader cannot decode. Reply: how many are new. NotFound, Fenced, DataLoss."""
-    batch = speakable(state, command.lease, command.batch, command.epoch)
+    batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch)
     if batch.stage is not Stage.READ:  # it is read again after its end: what became of its messages stays
         return Decision([], 0)
     known = {each.error for each in batch.outcomes if each.outcome == MALFORMED}
@@ -84,7 +84,7 @@ def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, com
             continue
         others.append(rows)
         if each.outcome == MALFORMED:
-            events += dead_letters.set_aside(state, queue, rows, now, coming, holder=batch.holder, error=each.error)
+            events += dead_letters.end_malformed(state, queue, rows, now, coming, holder=batch.holder, error=each.error)
             continue
         disposition = each.disposition
         if disposition.outcome is not None:

@@ -113,21 +113,21 @@ def _set_paused(state: BrokerState, name: str, paused: bool) -> Decision[bool]:
     return Decision([(e.QueuePaused(queue.name, paused), None)], True)
 
 
-def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Placed]:
+def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Appended]:
     """Append messages that the queue's limits admit, without duplicates. Raises NotFound, QueueFull with `whole`."""
     queue = need_queue(state, command.queue)
     if command.count <= 0:
-        return Decision([], c.Placed(queue.next_sequence))
+        return Decision([], c.Appended(queue.next_sequence))
     first, count, sizes, attributes = queue.next_sequence, command.count, command.sizes, command.attributes
     waits = command.durable or queue.rules.durability == "all"
     kept = None
-    placed = c.Placed(first + count)
+    placed = c.Appended(first + count)
     if not queue.rules.open:
         found = admit(queue, count, sizes, attributes, now.wall // 1000, whole=command.whole)
         kept = found.kept
         if kept is not None:
             sizes, attributes, count = sizes if isinstance(sizes, int) else sizes[kept], attributes.take(kept), len(kept)
-            placed = c.Placed(first + count, tuple(found.refused.tolist()), found.duplicates, tuple(kept.tolist()))
+            placed = c.Appended(first + count, tuple(found.refused.tolist()), found.duplicates, tuple(kept.tolist()))
         if not count:
             return Decision([], placed)
     event = e.Enqueued(queue.name, first, count, sizes, now.wall, attributes.journaled(), kept)

@@ -37,7 +37,7 @@ def route_messages(state: BrokerState, command: c.Route, now: c.Now) -> Decision
         found = route(exchanges, queues, command.exchange, command.count, command.keys, command.examined, command.container)
         sending = _Sending(state, command, now)
         for part in found.parts:
-            sending.place(part)
+            sending.add(part)
     except Stale:
         return Decision([], c.Sent(stale=True))
     reply = c.Sent(found.refused, sending.refused(found.parts), sending.error, found.dropped)
@@ -78,7 +78,7 @@ class _Sending:
     _refused: list[tuple[str, Rows]] = field(default_factory=list)  # by queue, of its part
     _waits: bool = False
 
-    def place(self, part: Part) -> None:
+    def add(self, part: Part) -> None:
         """Enqueue messages in queues."""
         rows = None if isinstance(part.rows, slice) and part.rows == slice(0, self.command.count) else as_array(part.rows)
         count = row_count(part.rows)
@@ -94,13 +94,13 @@ class _Sending:
                 self._waits |= self.command.durable or queue.rules.durability == "all"
             else:
                 attributes = self.command.attributes[about]
-                self._place_in_one(queue, count, sizes, rows, attributes if rows is None else attributes.take(rows))
+                self._add_to_one(queue, count, sizes, rows, attributes if rows is None else attributes.take(rows))
         for about, names in alike.items():
             attributes = self.command.attributes[about]
             said = (attributes if rows is None or not attributes else attributes.take(rows)).journaled()
             self._events.append(e.Routed(names, count, sizes, self.now.wall, said, rows))
 
-    def _place_in_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, attributes: Attributes) -> None:
+    def _add_to_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, attributes: Attributes) -> None:
         """Let the queue decide for itself."""
         try:
             decision = self._alone(queue, count, sizes, attributes)
@@ -125,7 +125,9 @@ class _Sending:
     def _at_once(self) -> bool:
         return self.command.stage is None and self.command.transaction is None
 
-    def _alone(self, queue: Queue, count: int, sizes: int | Ints, attributes: Attributes) -> Decision[c.Placed] | Decision[None]:
+    def _alone(
+        self, queue: Queue, count: int, sizes: int | Ints, attributes: Attributes
+    ) -> Decision[c.Appended] | Decision[None]:
         """Decide as if the messages were sent to this queue alone."""
         if self.command.transaction is not None:
             posted = c.Post(self.command.transaction, queue.name, count, sizes, None, attributes)

@@ -7,7 +7,7 @@ from ..model.lease import Batch, Stage
 from ..model.state import BrokerState
 
 
-def speakable(state: BrokerState, name: str, number: int, epoch: int) -> Batch:
+def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: int) -> Batch:
     """Return the batch if its messages may get outcomes now; raise NotFound, Fenced or DataLoss. A settled batch may too: a write
     that Spark repeats sends the same outcomes again."""
     lease = state.leases.get(name)
@@ -31,4 +31,4 @@ def check_outcomes(state: BrokerState, stages: list[str]) -> None:
     """Raise NotFound, Fenced or DataLoss, before a publish, if outcomes in the stages are no longer allowed."""
     for name in stages:
         for waiting in state.stages[name].outcomes:
-            speakable(state, waiting.lease, waiting.batch, waiting.epoch)
+            need_batch_for_outcomes(state, waiting.lease, waiting.batch, waiting.epoch)

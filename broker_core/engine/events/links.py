@@ -73,13 +73,13 @@ class Subscribed(Event):
 
 @dataclass(frozen=True)
 class Looked(Event):
-    """A subscription went as far as `places`, and has seen the return logs up to `epochs`: one each a level."""
+    """A subscription searched as far as `positions`, and has seen the return logs up to `epochs`: one each a level."""
 
     kind = "looked"
     journaled = False
     queue: str
     holder: int
-    places: list[int]
+    positions: list[int]
     epochs: list[int]
 
 

@@ -29,14 +29,14 @@ class Staged(Event):
 
 @dataclass(frozen=True)
 class Published(Event):
-    """All messages of the stages, in this order, take their places in their queues: all at once or never. Of a write, the stages
+    """All messages of the stages, in this order, are appended to their queues: all at once or never. Of a write, the stages
     are those of `attempts`, and all others of it go."""
 
     kind = "published"
     stages: list[str]
     key: PublishKey | None
     time: int
-    makes_room: bool | None = None  # they count as staged no more when they take their places; None: an old journal's still do
+    makes_room: bool | None = None  # they count as staged no more when they are appended; None: an old journal's still do
     write: str | None = None
     attempts: Ints | None = None
     sent: list[list[Any]] | None = None  # leases and numbers of the batches that were read for this

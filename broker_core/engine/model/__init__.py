@@ -2,7 +2,7 @@
 
 state                                   the broker's whole state and its snapshot
 queue, options, policies, names         a queue; what may be declared of it; policies by pattern; what names may be
-admission, capacity, duplicates         which arriving messages get a place, and how many
+admission, capacity, duplicates         which arriving messages are stored, and how many
 last_values, retention                  older values that a newer one replaces; payloads that are still there
 consumers, search, groups, exclusions   who may consume, and which messages: exclusive consumers, groups, refusals
 lease, reads, batch_outcomes            leases and their batches; what is known of reads; outcomes of single messages

@@ -1,6 +1,6 @@
 """Admission of messages that arrive: not of those that came before, and not more than the queue's limits allow.
 
-What room a *ring* makes, and which older value a newer one replaces, follows when they are there: see `apply.transitions.place`.
+What a *ring* drops for them, and which older values they replace, is decided once they are there: see `apply.transitions.append`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def admit_stage(queue: Queue, count: int, sizes: int | Ints, attributes: Attribu
         raise full(queue, count)
 
 
-def room(queue: Queue, usual: int = 0) -> int | None:
+def capacity_left(queue: Queue, usual: int = 0) -> int | None:
     """Count how many more messages a queue whose overflow is *block* has capacity for; None: as many as come.
 
-    Of bytes, as many as there is room for messages of the mean size; one, while there is any room at all. An empty queue has no
-    mean: `usual` bytes are taken for one, and where that is not known either, one message shows it.
+    A limit of bytes is divided by the mean size of the queue's messages, and rounded up. For an empty queue, `usual` bytes are
+    taken as the mean; if that is 0, the answer is 1.
     """
     rules = queue.rules
     if rules.overflow != "block" or not (rules.max_messages or rules.max_bytes):
@@ -88,7 +88,7 @@ def may_wait(queue: Queue, messages: int, size: int) -> bool:
     return rules.overflow == "block" and fits
 
 
-def blocks(queue: Queue, messages: int, size: int) -> bool:
+def must_wait(queue: Queue, messages: int, size: int) -> bool:
     """Say whether so many messages, of so many bytes together, have to wait now."""
     rules = queue.rules
     full = rules.max_messages and queue.live + queue.staged + messages > rules.max_messages

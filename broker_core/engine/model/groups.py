@@ -24,7 +24,7 @@ _RANGE_BITS = 12  # messages without a group are dealt out in ranges of so many 
 
 
 class Groups:
-    """Of one queue, by code: who holds the group, how many of its rows, and from which place on somebody may wait for it."""
+    """The groups of one queue, by code: the holder of each, how many rows it holds, and the first that others may wait for."""
 
     __slots__ = ("_closed", "_first", "_held", "_owner", "_sticky", "names")
 
@@ -67,7 +67,7 @@ class Groups:
             np.minimum.at(self._first, codes[held], as_array(rows)[held] + block.base)
 
     def let_go(self, block: Block, rows: Rows) -> int | None:
-        """Their holder has these rows no longer. The place from which on somebody else may find what became free, if anything."""
+        """Count rows off their holder. Returns the sequence number of the first message that others may take now, or None."""
         codes = block.group.get(rows)
         if isinstance(codes, int):
             return None
@@ -97,10 +97,10 @@ class Groups:
     def _release(self, codes: Ints) -> int | None:
         if not len(codes):
             return None
-        place = int(self._first[codes].min())
+        first = int(self._first[codes].min())
         self._owner[codes], self._first[codes], self._closed[codes] = 0, NEVER, False
         self.forget(codes)
-        return place
+        return first
 
     def forget(self, codes: Ints) -> None:
         """Give the codes away of those that no row has, and nobody."""

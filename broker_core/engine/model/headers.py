@@ -72,27 +72,27 @@ def matching(bindings: Iterable[tuple[int, Arguments]], found: Mapping[Term, Int
     `found` says which messages have a header, and which have it with a value: ascending indices by term.
     """
     numbered = list(bindings)
-    wanted: dict[Term, list[int]] = {}  # → places in `numbered`
+    wanted: dict[Term, list[int]] = {}  # → indexes in `numbered`
     need = np.zeros(len(numbered), np.int32)
-    for place, (_, arguments) in enumerate(numbered):
+    for index, (_, arguments) in enumerate(numbered):
         looked_for = terms(arguments)
-        need[place] = 1 if str(arguments.get(X_MATCH, "")).startswith("any") else len(looked_for)
+        need[index] = 1 if str(arguments.get(X_MATCH, "")).startswith("any") else len(looked_for)
         for term in looked_for:
-            wanted.setdefault(term, []).append(place)
-    present = [(found[term], np.array(places)) for term, places in wanted.items() if term in found]
+            wanted.setdefault(term, []).append(index)
+    present = [(found[term], np.array(indexes)) for term, indexes in wanted.items() if term in found]
     parts: dict[int, list[Ints]] = {}
     step = max(1, CELLS // max(1, len(numbered)))
     for first in range(0, count, step):
         hits = _hits(present, first, min(count, first + step), len(numbered)) >= need
-        for place in np.flatnonzero(hits.any(axis=0)).tolist():
-            parts.setdefault(numbered[place][0], []).append(np.flatnonzero(hits[:, place]) + first)
+        for index in np.flatnonzero(hits.any(axis=0)).tolist():
+            parts.setdefault(numbered[index][0], []).append(np.flatnonzero(hits[:, index]) + first)
     return {number: np.concatenate(several) for number, several in parts.items()}
 
 
 def _hits(present: list[tuple[Ints, Ints]], first: int, stop: int, bindings: int) -> Ints:
     """By message from `first` to `stop` and binding, how many of its terms the message has."""
     counts = np.zeros((stop - first, bindings), np.int32)
-    for rows, places in present:
+    for rows, indexes in present:
         begin, end = np.searchsorted(rows, (first, stop))
-        counts[np.ix_(rows[begin:end] - first, places)] += 1
+        counts[np.ix_(rows[begin:end] - first, indexes)] += 1
     return counts

@@ -1,4 +1,4 @@
-"""Consequences of newly placed messages: which older values a newer one replaces, and which go from a ring that is too full.
+"""Consequences of new messages: which older values a newer one replaces, and which go from a ring that is too full.
 
 It follows from the queue's state alone, live as at recovery, whatever brought the messages: a send, a publish, a route, a move.
 """
@@ -15,8 +15,8 @@ from .queue import Queue
 
 
 def superseded(queue: Queue, first: int) -> RowSet:
-    """Of a last-value queue, what has a newer value among the messages from place `first` on. What somebody holds of it is
-    replaced when it comes back: see `stale`."""
+    """Return the messages of a last-value queue that have a newer value among those from sequence number `first` on. A held one
+    is replaced when it comes back: see `stale`."""
     codes, sequences = _keyed(queue, RowSet.range(first, queue.next_sequence))
     if not len(codes):
         return RowSet()
@@ -54,7 +54,7 @@ def surplus(queue: Queue) -> RowSet:
 
 
 def _keyed(queue: Queue, rows: RowSet) -> tuple[Ints, Ints]:
-    """Codes and places of those of the rows that have a key."""
+    """Codes and sequence numbers of those of the rows that have a key."""
     codes, sequences = [], []
     for number, part in rows.items():
         block = queue.blocks[number]

@@ -48,10 +48,10 @@ from .passes import Passes
 
 @dataclass
 class Subscription:
-    """A consumer that does not outlive the broker (a link): its places, one a level, and what it has seen of the return logs."""
+    """A link that consumes, until the broker ends: its position at each level, and the epochs of the return logs it has seen."""
 
     holder: int
-    places: list[int]
+    positions: list[int]
     epochs: list[int]
     priority: int = 0  # among consumers
     selector: str | None = None
@@ -167,7 +167,7 @@ class Queue:
                 del self.staged_keys[name]
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES) -> None:
-        """Give the messages of `runs`, in order, the next places. Names in `attributes` get codes of our own dictionaries."""
+        """Give the messages of `runs`, in order, the next sequence numbers, and their names codes of this queue."""
         count = sum(run.rows for run in runs)
         attributes = attributes if attributes is NO_ATTRIBUTES else self._coded(attributes)
         done, left = 0, deque(runs)
@@ -205,7 +205,7 @@ class Queue:
         self.grouping = self._grouping()
 
     def newest(self) -> npt.NDArray[np.int64]:
-        """By key, the place of its newest message plus one; 0: not known."""
+        """Return by key the sequence number of its newest message plus one; 0: not known."""
         if len(self._newest) < self.keys.size:
             more = max(self.keys.size, 2 * len(self._newest)) - len(self._newest)
             self._newest = np.concatenate([self._newest, np.zeros(more, np.int64)])
@@ -294,21 +294,21 @@ class Queue:
             self.bytes -= size
             self._forget_names(block, rows)
 
-    def _freed(self, place: int | None) -> None:
-        """Somebody else may take what waits of a group, from this place on."""
-        if place is not None:
+    def _freed(self, first: int | None) -> None:
+        """Let others look for messages of a freed group, from sequence number `first` on."""
+        if first is not None:
             for log in self.returns:
-                log.add(place)
+                log.add(first)
 
     def acquired(self, block: Block, rows: Rows, holder: int, *, chose: bool) -> None:
-        """These rows are now this holder's. `chose`: not by place alone: he may have left earlier ones of their groups."""
+        """Set the holder of rows. `chose`: not in order alone, so it may have left earlier ones of their groups."""
         block.holder.set(rows, holder, len(block.state))
         if self.grouping is not None:
             chose = chose or len(self.waiting) > 1
             self.grouping.acquired(block, rows, holder, self._first_available() if chose else NEVER)
 
     def _first_available(self) -> int:
-        """A place before which nothing is AVAILABLE."""
+        """Return a sequence number before which nothing is AVAILABLE."""
         blocks = [number for waiting in self.waiting if (number := waiting.first) is not None]
         return self.blocks[min(blocks)].base + self.blocks[min(blocks)].low if blocks else self.next_sequence
 
@@ -376,8 +376,8 @@ class Queue:
             numbers = as_array(part)
             for level, first in zip(levels.tolist(), firsts.tolist(), strict=True):
                 lowest.setdefault(level, block.base + int(numbers[first]))
-        for level, place in lowest.items():
-            self.returns[level].add(place)
+        for level, sequence in lowest.items():
+            self.returns[level].add(sequence)
 
     def adopt(self, block: Block) -> None:
         """Take in a restored block and derive what follows from it."""
@@ -413,7 +413,7 @@ class Queue:
             if not isinstance(codes, int):
                 dictionary.came(codes)
 
-    def set_aside(self, block: Block, rows: Rows, reason: int) -> None:
+    def keep_dead_letter(self, block: Block, rows: Rows, reason: int) -> None:
         """Dead letters that stay, and are about to be ARCHIVED: since they may be redriven, their names are kept."""
         block.stayed.set(rows, 1, len(block.state))
         block.reason.set(rows, reason, len(block.state))
@@ -421,7 +421,7 @@ class Queue:
         self._keep_names(block, rows)
 
     def take_up(self, block: Block, rows: Rows) -> None:
-        """Make rows AVAILABLE at their places again, as if nobody had tried them."""
+        """Make rows AVAILABLE at their sequence numbers again, as if nobody had tried them."""
         self.passes.revived(block, rows)
         self.move(block, rows, Verb.REDRIVE)
         self.bytes += block.sizes.total(rows, row_count(rows))
@@ -447,11 +447,11 @@ class Queue:
         self.overlay_bytes -= block.overlays.bytes
         del self.blocks[block.number]
 
-    def place_of(self, subscription: Subscription, level: int = 0) -> int:
-        """Return where a subscription goes on: its own place, or an earlier one that something returned to since."""
+    def position_of(self, subscription: Subscription, level: int = 0) -> int:
+        """Return where a subscription goes on: its own position, or an earlier one to which something returned since."""
         lowest = self.returns[level].lowest_since(subscription.epochs[level])
-        place = subscription.places[level]
-        return place if lowest is None else min(place, lowest)
+        position = subscription.positions[level]
+        return position if lowest is None else min(position, lowest)
 
     def blocks_with_available(self, level: int | None, first: int) -> Iterator[int]:
         """The numbers of the blocks from `first` on that have AVAILABLE messages, of one level or of any."""

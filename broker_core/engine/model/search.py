@@ -1,8 +1,8 @@
-"""Search for messages to take: the next eligible messages of a queue from a place on.
+"""Search for messages to take: the next eligible messages of a queue from a sequence number on.
 
 A message is eligible when it is AVAILABLE and every filter lets it through: not expired, matched by the selector, not refused by
 this link before, its group free or held by the same, not the taker's own. A queue of priorities is searched level by level, the
-highest first; each level has places of its own.
+highest first; a link has a position in each.
 """
 
 from __future__ import annotations
@@ -98,21 +98,21 @@ class Found(NamedTuple):
 NOTHING = Found(RowSet())
 
 
-def find(queue: Queue, place: int, search: Search, level: int | None = 0) -> Found:
-    """The next eligible messages of one level, from `place` on; with None of all levels, by place alone."""
-    return _at_the_front(queue, place, search, level) or _Hunt(queue, search).through(level, place).found()
+def find(queue: Queue, first: int, search: Search, level: int | None = 0) -> Found:
+    """Find the next eligible messages of a level from sequence number `first` on; of all levels, in order, if `level` is None."""
+    return _at_the_front(queue, first, search, level) or _Hunt(queue, search).through(level, first).found()
 
 
-def _at_the_front(queue: Queue, place: int, search: Search, level: int | None) -> Found | None:
+def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -> Found | None:
     """As nearly always: all that is wanted, or there, are neighbours in the first block that has any, and nothing holds one of
     them back. None where that does not meet the eye; then a hunt decides."""
     if len(queue.waiting) > 1 or search.matching is not None or search.until is not None or queue.paused:
         return None
     number = queue.waiting[0].first
-    if number is None or place >> BLOCK_BITS > number:
+    if number is None or first >> BLOCK_BITS > number:
         return None
     block = queue.blocks[number]
-    start, available = max(block.low, place - block.base), block.counts[AVAILABLE]
+    start, available = max(block.low, first - block.base), block.counts[AVAILABLE]
     if available != block.filled - block.low:
         return None
     count = min(search.messages, block.filled - start)
@@ -154,10 +154,10 @@ class _Hunt:
             parts = _merged(parts)  # of several levels
         return Found(RowSet.of(parts), self._unknown, self._unevaluated)
 
-    def through(self, level: int | None, place: int) -> _Hunt:
+    def through(self, level: int | None, first: int) -> _Hunt:
         if not self.done:
-            for number in self._queue.blocks_with_available(level, place >> BLOCK_BITS):
-                self._look(level, self._queue.blocks[number], place)
+            for number in self._queue.blocks_with_available(level, first >> BLOCK_BITS):
+                self._look(level, self._queue.blocks[number], first)
                 if self.done or self._stops_in(number):
                     break
         return self
@@ -166,9 +166,9 @@ class _Hunt:
         until = self._search.until
         return until is not None and until < (number + 1) << BLOCK_BITS
 
-    def _look(self, level: int | None, block: Block, place: int) -> None:
+    def _look(self, level: int | None, block: Block, first: int) -> None:
         search = self._search
-        start = max(0, place - block.base)
+        start = max(0, first - block.base)
         stop = BLOCK_ROWS if search.until is None else search.until - block.base
         stop = min(stop, block.filled)
         matches = None
@@ -205,21 +205,21 @@ def _eligible(
     if start >= stop:
         return slice(start, start)
     levels = None if level is None else block.level
-    places: npt.NDArray[np.uint16] | None = None  # where `start` and `stop` lead, if not to the block's rows one after another
+    of_level: npt.NDArray[np.uint16] | None = None  # where `start` and `stop` lead, if not to the block's rows one after another
     if levels is not None and level is not None and block.full:
-        places = block.of_level(level)
-        if places is None:
+        of_level = block.of_level(level)
+        if of_level is None:
             levels = None
     if levels is None and matches is None and not filters and block.counts[AVAILABLE] == block.filled - block.low:
         return slice(start, min(stop, start + limit))
-    if places is not None:
-        start = int(places.searchsorted(np.uint16(start)))
-        stop = int(places.searchsorted(np.uint16(stop))) if stop < BLOCK_ROWS else len(places)
+    if of_level is not None:
+        start = int(of_level.searchsorted(np.uint16(start)))
+        stop = int(of_level.searchsorted(np.uint16(stop))) if stop < BLOCK_ROWS else len(of_level)
     found: list[Ints] = []
     wanted, width = limit, max(_SCAN_ROWS, min(limit, BLOCK_ROWS))
     while wanted > 0 and start < stop:
         end = min(stop, start + width)
-        if places is None:
+        if of_level is None:
             here = block.state[start:end] == AVAILABLE
             if levels is not None:
                 here &= levels[start:end] == level
@@ -227,7 +227,7 @@ def _eligible(
                 here &= matches[start:end]
             rows: Rows = np.flatnonzero(here) + start if start else np.flatnonzero(here)
         else:
-            some = places[start:end].astype(np.int64)
+            some = of_level[start:end].astype(np.int64)
             here = block.state[some] == AVAILABLE
             if matches is not None:
                 here &= matches[some]

@@ -33,7 +33,7 @@ class Cargo:
     origin: Coded | None  # the queue that a dead letter comes from
     came_from: Ints | None
     reason: Ints | None
-    overlays: dict[int, list[bytes]] = field(default_factory=dict)  # by place among the messages, entries in order
+    overlays: dict[int, list[bytes]] = field(default_factory=dict)  # by index among the messages, entries in order
     errors: dict[int, str] = field(default_factory=dict)
 
     def died(self, queue: str, reason: Reason) -> Cargo:
@@ -97,7 +97,7 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
 
 
 def unload(queue: Queue, cargo: Cargo, time: int) -> None:
-    """Give the messages the next places of this queue. Its `messageTtl` concerns them as it does others that arrive."""
+    """Give the messages the next sequence numbers of this queue. Its `messageTtl` holds for them as for others that arrive."""
     first, attributes = queue.next_sequence, cargo.attributes
     if ttl := queue.rules.message_ttl:
         latest = time // 1000 + ttl
@@ -168,13 +168,13 @@ def _origins(queue: Queue, origin: Coded | None) -> Ints | None:
     """The codes of this queue's own list."""
     if origin is None:
         return None
-    places = np.zeros(len(origin.names) + 1, np.int64)
+    codes = np.zeros(len(origin.names) + 1, np.int64)
     for code in np.unique(origin.codes[origin.codes > 0]).tolist():
         name = origin.names[code - 1]
         if name not in queue.origins:
             queue.origins.append(name)
-        places[code] = queue.origins.index(name) + 1
-    return places[origin.codes]
+        codes[code] = queue.origins.index(name) + 1
+    return codes[origin.codes]
 
 
 def _together(sizes: list[int | Ints], rows: RowSet) -> int | Ints:
