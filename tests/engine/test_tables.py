@@ -73,6 +73,7 @@ bound exchange number binding
 came.due queue rows time
 copied queue rows target time
 discarded stages write
+dropped intervals
 enqueued queue first count sizes time traits kept
 exchange.declared exchange type options user
 exchange.deleted exchange
@@ -96,11 +97,13 @@ queue.deleted queue departs
 queue.paused queue paused
 read.dropped lease batch series
 redriven queue rows time
+relocated queue_id rows taken
 retained position
 returned queue holder rows cause lease annotations
 routed queues count sizes time traits kept
 settled queue holder rows outcome time error lease reason
 staged stage queue count sizes up traits kept exchange time
+staged.relocated position
 together parts
 unbound exchange numbers
 """
