@@ -24,7 +24,7 @@ from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, TR
 from penstock.broker_core.engine.decide.decision import check_rows
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import conserved
+from penstock.broker_core.engine.model.state import conserved, counted
 
 from .harness import Engine
 
@@ -128,7 +128,7 @@ def test_rows_move_as_the_table_says_and_else_there_is_an_error_that_changes_not
             expected = before.copy()
             expected[rows] = [TRANSITIONS[State(each), verb] for each in before[rows]]
             assert block.state.tolist() == expected.tolist()
-            assert conserved(queue)
+            assert counted(queue)
             break
         with pytest.raises(errors.IllegalTransition, match=f"{verb.name.lower()} .*{State(before[0]).name}"):
             queue.move(block, rows, verb)
