@@ -27,6 +27,7 @@ from .snapshots import Snapshot
 from .writer import Fsync, Writer
 
 ID_FILE = "id"
+LINEAGE_FILE = "lineage"
 
 
 class Appended(NamedTuple):
@@ -50,6 +51,7 @@ class Journal:
     def __init__(self, disk: Disk, broker_id: str, chain: SegmentChain, listed: Manifest, writer: Writer) -> None:
         """Use `open` instead."""
         self.broker_id = broker_id
+        self._lineage = _lineage(disk) or broker_id
         self.snapshot: Snapshot | None = None
         self.repaired: Repair | None = None
         self._disk, self._chain, self._manifest, self._writer = disk, chain, listed, writer
@@ -109,6 +111,14 @@ class Journal:
         journal.snapshot, journal.repaired = found.snapshot, found.repaired
         journal._snapshot_position = found.snapshot.position if found.snapshot else 0
         return journal
+
+    @property
+    def lineage(self) -> str:
+        """Name of this line of the broker's history: its id; another where the directory was restored, perhaps an older state.
+
+        What was numbered by a state, and is known elsewhere by that number, belongs to a lineage.
+        """
+        return self._lineage
 
     # ---- writing
 
@@ -386,6 +396,13 @@ class Journal:
         finally:
             self._manifest.close()
             self._disk.close()
+
+
+def _lineage(disk: Disk) -> str:
+    """Return the lineage that a restore has written; empty where none has."""
+    if LINEAGE_FILE not in disk.names():
+        return ""
+    return disk.open(LINEAGE_FILE).read(0, ID_BYTES).decode(errors="replace").strip()
 
 
 def _broker_id(disk: Disk, new_id: Callable[[], str]) -> str:

@@ -68,6 +68,21 @@ def test_a_damaged_copy_is_named(store: FaultyStore, tmp_path: Path) -> None:
             restoring.restore(damaged, tmp_path / f"data-{number}")
 
 
+def test_each_restore_begins_a_lineage(store: FaultyStore, tmp_path: Path) -> None:
+    """What is numbered by a state, such as passes of the archiver, must not be taken for what the original has numbered."""
+    found = set()
+    for name in ("one", "two"):
+        restored(store, tmp_path / name)
+        for _ in range(2):
+            disk = LocalDisk(tmp_path / name)
+            journal = Journal.open(disk)
+            found.add(journal.lineage)
+            assert journal.lineage != journal.broker_id
+            disk.close()
+    assert len(found) == 2
+    assert Journal.open(LyingDisk(), new_id=lambda: "broker-1").lineage == "broker-1"
+
+
 def test_a_directory_that_is_not_empty_is_left_alone(store: FaultyStore, tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("mine")
     with pytest.raises(InvalidRequest, match="not empty"):
