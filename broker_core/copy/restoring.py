@@ -23,7 +23,7 @@ from ..journal.journal import ID_FILE, LINEAGE_FILE
 from . import marker
 from .chain import Chain, State, load, read_header
 from .chunks import Chunk
-from .contents import Contents, Piece, offset_of
+from .contents import Contents, Piece, base_of, offset_of
 from .marker import Marker, Restored
 from .pictures import ordered
 from .stores import NoSuchObject, Store
@@ -187,12 +187,14 @@ def _fetch(store: Store, descriptor: int, job: _Job) -> int:
 
 def _finish(disk: LocalDisk, directory: Path, state: State, writer: str | None) -> None:
     """Write what the copy does not have: the list of segments, the marker, and at last the id."""
-    position, names = state.last.position, state.contents.segments()
-    ends = dict(state.contents.ends)
-    if names:  # behind the last whole group there may be the beginning of one that was never confirmed
-        ends.setdefault(names[-1], offset_of(names[-1], position))
-    for name, size in ends.items():
-        if state.contents.size(name) > size:
+    contents, position, names = state.contents, state.last.position, list[str]()
+    for name in contents.segments():  # behind the last whole group there may be the beginning of one that was never confirmed
+        if base_of(name) > position:
+            disk.unlink(name)
+            continue
+        names.append(name)
+        size = min(contents.ends.get(name, contents.size(name)), offset_of(name, position))
+        if contents.size(name) > size:
             os.truncate(directory / name, size)
     broker = state.last.broker
     found = [segments.read_header(disk, name, broker) for name in names]
