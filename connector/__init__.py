@@ -13,6 +13,7 @@ stream, consumer       a stream's planning; its offsets, on one queue or several
 several, lease         several queues; the planner's side of one lease
 backoff                waits for a broker that does not answer
 offset, identity       what the checkpoint holds; what must not change under it
+replay                 a stream out of the archive, which takes nothing
 batch                  a batch read: looks, acquires nothing
 partition, read        what the planner tells a task; a task's record batches, from the broker or from its files
 recorded               messages in the archive's table: its files for the planner, their rows for a task

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ..broker_core.errors import WrongOffset
 
 ONE, SEVERAL, SIGNED = 1, 2, 3  # the versions
+REPLAYED = 4  # of a query that takes nothing: see `replay`
 _NAMES = ("broker", "lease", "run")
 
 
@@ -87,6 +88,8 @@ def parse(data: Mapping[str, Any]) -> Offset | Offsets:
         return _one(data)
     if data["v"] in (SEVERAL, SIGNED):
         return _several(data)
+    if data["v"] == REPLAYED:
+        raise WrongOffset("the checkpoint belongs to a query with mode=replay, which takes nothing: start with a new checkpoint")
     raise WrongOffset(
         f"the checkpoint holds offsets of version {data['v']!r}; this connector reads {ONE} to {SIGNED}: use a newer one"
     )

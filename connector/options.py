@@ -5,6 +5,7 @@ Everything is checked before anything starts. Names are case-insensitive, as Spa
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
@@ -18,8 +19,10 @@ from .access import Access
 
 #: Where an option may stand. A batch read looks (`mode=browse`), a stream acquires.
 STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeStream"
-ANYWHERE = (STREAM, READ, WRITE)
+REPLAY = "spark.readStream with mode=replay"
+ANYWHERE = (STREAM, REPLAY, READ, WRITE)
 
+MODES = ("acquire", "replay", "browse")
 STATES = ("available", "acquired", "archived")
 # As `broker_core.engine.columns.states.Outcome`.
 OUTCOMES = (
@@ -72,6 +75,13 @@ def _united(units: Mapping[str, int], least: int, most: int = _MAX_LONG) -> Call
         return value
 
     return parse
+
+
+def _pace(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:  # NaN fails, too
+        raise ValueError
+    return value
 
 
 def _flag(text: str) -> bool:
@@ -184,23 +194,24 @@ OPTIONS: tuple[Option, ...] = (
     Option("certFile", ANYWHERE, "a file with a certificate in PEM", _given),
     Option("keyFile", ANYWHERE, "a file with the certificate's key in PEM, not encrypted", _given),
     # Reading a stream.
-    Option("maxMessagesPerTrigger", (STREAM,), _COUNT, _whole(1)),
+    Option("maxMessagesPerTrigger", (STREAM, REPLAY), _COUNT, _whole(1)),
     Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _united(_SIZES, 1)),
     Option("lease", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _lease),
     Option("leaseTimeout", (STREAM,), _TIME, _united(_TIMES, 60, MAX_LEASE_TIMEOUT_S)),
-    Option("failOnDataLoss", (STREAM,), "true or false", _flag, True),
+    Option("failOnDataLoss", (STREAM, REPLAY), "true or false", _flag, True),
     # Reading at all.
-    Option("mode", (STREAM, READ), "acquire (a stream) or browse (a batch read)", _one_of("acquire", "browse")),
-    Option("selector", (STREAM, READ), "a selector in the syntax of JMS, such as colour = 'red' AND size > 5", _selector),
-    Option("minPartitions", (STREAM, READ), _COUNT, _whole(1), 1),
-    Option("maxMessagesPerPartition", (STREAM, READ), _COUNT, _whole(1), DEFAULT_MESSAGES_PER_PARTITION),
+    Option("mode", (STREAM, REPLAY, READ), "acquire or replay (a stream) or browse (a batch read)", _one_of(*MODES)),
+    Option("selector", (STREAM, REPLAY, READ), "a selector in the syntax of JMS, such as colour = 'red' AND size > 5", _selector),
+    Option("minPartitions", (STREAM, REPLAY, READ), _COUNT, _whole(1), 1),
+    Option("maxMessagesPerPartition", (STREAM, REPLAY, READ), _COUNT, _whole(1), DEFAULT_MESSAGES_PER_PARTITION),
+    Option("pace", (REPLAY,), "0 (as fast as it goes), or how many times as fast as it came, such as 1 or 0.5", _pace, 0),
     # Looking.
     Option("states", (READ,), f"a comma-separated list of {', '.join(STATES)}", _states, ("available",)),
-    Option("startingSequence", (READ,), "a sequence number (included), at least 0", _whole(0)),
-    Option("endingSequence", (READ,), "a sequence number (included), at least 0", _whole(0)),
-    Option("startingTimestamp", (READ,), "an ISO 8601 time (included); UTC where it names no zone", _time),
-    Option("endingTimestamp", (READ,), "an ISO 8601 time (excluded); UTC where it names no zone", _time),
-    Option("outcome", (READ,), f"one of {', '.join(OUTCOMES)}", _one_of(*OUTCOMES)),
+    Option("startingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
+    Option("endingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
+    Option("startingTimestamp", (REPLAY, READ), "an ISO 8601 time (included); UTC where it names no zone", _time),
+    Option("endingTimestamp", (REPLAY, READ), "an ISO 8601 time (excluded); UTC where it names no zone", _time),
+    Option("outcome", (REPLAY, READ), f"one of {', '.join(OUTCOMES)}", _one_of(*OUTCOMES)),
     Option("pushdown", (READ,), "true (only with spark.sql.python.filterPushdown.enabled=true) or false", _flag, False),
     # Writing.
     Option("exchange", (WRITE,), "the name of an exchange, or EXCHANGE/ROUTING-KEY, up to 255 characters each", _exchange),
@@ -284,6 +295,13 @@ class Options(Mapping[str, Any]):
             )
         if place == STREAM and self["mode"] == "browse":
             raise InvalidRequest("option mode=browse is for spark.read; a stream acquires what it reads, so leave mode out")
+        if place == REPLAY and len(queues) > 1:
+            raise InvalidRequest(f"option queue names {len(queues)} queues; a replay is of one: start a query for each")
+        if place == READ and self["mode"] == "replay":
+            raise InvalidRequest(
+                "option mode=replay is for spark.readStream (with trigger(availableNow=True) it ends): for a batch read leave"
+                " mode out, and set states=archived"
+            )
         if place == READ and self["mode"] == "acquire":
             raise InvalidRequest(
                 "option mode=acquire is for spark.readStream (with trigger(availableNow=True) it ends when the queue is"
@@ -316,7 +334,7 @@ def _check_together(options: Options) -> None:
                 )
     if (options["txnAppId"] is None) != (options["txnVersion"] is None):
         raise InvalidRequest("options txnAppId and txnVersion go together: name both, or neither")
-    if options["outcome"] is not None and options["states"] != ("archived",):
+    if options["outcome"] is not None and options["states"] != ("archived",) and options["mode"] != "replay":
         raise InvalidRequest("option outcome is of settled messages only: set the option states to archived beside it")
     for first, last, inclusive in (("startingSequence", "endingSequence", True), ("startingTimestamp", "endingTimestamp", False)):
         if None in (options[first], options[last]):

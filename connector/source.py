@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from .batch import BatchReader, PushdownBatchReader
 from .options import Options
+from .replay import ReplayReader
 from .schema import default_schema
 from .sink import BatchWriter, StreamWriter
 from .stream import StreamReader
@@ -44,8 +45,8 @@ class AmqpSource(DataSource):
         return (PushdownBatchReader if self._options["pushdown"] else BatchReader)(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader for `spark.readStream`."""
-        return StreamReader(self._options, schema)
+        """Return a reader for `spark.readStream`, which takes nothing if the option `mode` is replay."""
+        return (ReplayReader if self._options["mode"] == "replay" else StreamReader)(self._options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer for `df.write`. Raises InvalidRequest for mode `overwrite`."""

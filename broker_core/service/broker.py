@@ -124,6 +124,7 @@ class BrokerService(Looks):
                 Recordings(self.state, self.journal, self._lock, clock, lambda command: self.submit(command)), settings
             )
             self.recorder.start()
+            self.archive = self.recorder.url
 
     # Commands
     def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:

@@ -47,7 +47,7 @@ def test_the_order_of_keys_read_back_does_not_matter_but_the_one_written_is_alwa
     [
         ({"topic": {"0": 5}}, "checkpoint of another source"),
         (7, "checkpoint of another source"),
-        ({"v": 4, "batch": 0}, "version 4"),
+        ({"v": 5, "batch": 0}, "version 5"),
         ({"v": 1}, "no batch number"),
         ({"v": 1, "batch": -1}, "no batch number"),
         ({"v": 1, "batch": True}, "no batch number"),

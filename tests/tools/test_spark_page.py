@@ -12,13 +12,13 @@ import pytest
 
 from penstock import broker_core, connector
 from penstock.broker_core.messages.columns import DEFAULT_COLUMNS
-from penstock.connector.options import OPTIONS, OUTCOMES, READ, STREAM, WRITE, Option, Options
+from penstock.connector.options import OPTIONS, OUTCOMES, READ, REPLAY, STREAM, WRITE, Option, Options
 from penstock.connector.schema import READ_ONLY, TYPES
 
 from .pages import rows, section
 
 #: How the table of options says where one may stand.
-PLACES = {STREAM: "stream", READ: "batch", WRITE: "write"}
+PLACES = {STREAM: "stream", REPLAY: "replay", READ: "batch", WRITE: "write"}
 #: Calls of Spark in the examples: where, and the options of one line.
 CALL = re.compile(r"(spark\.readStream|spark\.read|\.write)\b[^\n]*?\.options\(([^\n]*?)\)\.")
 #: What an example says by a name, which a line above it gives a value.
@@ -48,7 +48,7 @@ def test_every_option_with_its_places_and_default(page: str) -> None:
     assert set(said) == {option.name for option in OPTIONS}
     for option in OPTIONS:
         places, value = said[option.name]
-        assert places == ("all" if len(option.places) == 3 else ", ".join(PLACES[place] for place in option.places)), option.name
+        assert places == ("all" if len(option.places) == 4 else ", ".join(PLACES[place] for place in option.places)), option.name
         assert value in default(option), option.name
 
 
@@ -69,6 +69,7 @@ def test_the_examples_use_options_where_they_have_a_meaning(page: str) -> None:
     for call, arguments in CALL.findall(page):
         place = {"spark.readStream": STREAM, "spark.read": READ, ".write": WRITE}[call]
         given = {"url": "grpc://127.0.0.1:8815", **options_of(arguments)}
+        place = REPLAY if given.get("mode") == "replay" else place
         Options({name: str(value) for name, value in given.items()}).check_for(place)
         found += 1
     assert found > 20

@@ -1,0 +1,281 @@
+"""The stream reader of `mode=replay`: recorded messages once more, out of the archive's table. It takes and settles nothing.
+
+An offset names a set of rows that never changes: a version of the table, and the passes of the archiver that are read of it.
+Within the set it goes by sequence numbers, which is the order of arrival. So whoever restarts gets the same rows in the same
+batches. A set with an end is all; without an end, and while the query is not to end, the passes since are the next set.
+
+The pace is kept by the planner: from the first message on that this process plans, as many times as fast as they came. A restart
+goes on from where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from ..broker_core.archive.bounds import Bounds
+from ..broker_core.archive.files import File, Table, tasks
+from ..broker_core.client.flight import Client
+from ..broker_core.errors import DataLoss, InvalidRequest, WrongOffset
+from .batching import as_declared
+from .offset import REPLAYED
+from .options import REPLAY, Options
+from .partition import RecordedPartition
+from .recorded import read_recorded, table_of, version_of
+from .schema import check_source
+
+#: Messages of one batch where `maxMessagesPerTrigger` says nothing: some seconds of reading, which a restart repeats at most.
+DEFAULT_MESSAGES = 10_000_000
+WAIT_S = 1.0  # a query that waits for its pace says so each second, by a batch of nothing, so that it can be stopped
+
+
+class Replayed(NamedTuple):
+    """An offset: of a set of rows those before sequence number `next` are done. `turn` counts batches of nothing."""
+
+    broker: str
+    queue_id: int
+    version: int  # of the table
+    after: int  # passes above this one
+    passes: int  # up to this one
+    next: int
+    turn: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that Spark keeps in its checkpoint."""
+        names = ("broker", "queueId", "version", "after", "passes", "next", "turn")
+        return {"v": REPLAYED, **dict(zip(names, self, strict=True))}
+
+
+INITIAL = {"v": REPLAYED}
+
+
+def parse(data: Mapping[str, Any]) -> Replayed | None:
+    """Parse an offset; None is the initial one. Raises WrongOffset for that of a query that acquires."""
+    if not isinstance(data, Mapping) or data.get("v") != REPLAYED:
+        raise WrongOffset("the checkpoint is not that of a query with mode=replay: start with a new checkpoint")
+    if len(data) == 1:
+        return None
+    try:
+        return Replayed(str(data["broker"]), *(int(data[n]) for n in ("queueId", "version", "after", "passes", "next", "turn")))
+    except (KeyError, TypeError, ValueError) as error:
+        raise WrongOffset(f"{dict(data)!r} is not an offset of mode=replay: {error!r}") from None
+
+
+class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is recorded of a queue, as a stream. Connects at its first call."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        options.check_for(REPLAY)
+        check_source(schema, stream=False)
+        if "delivery" in schema.names:
+            raise InvalidRequest("column 'delivery' is for streams that acquire: nothing of a replay can be settled")
+        self._options = options
+        self._queue: str = options["queue"][0]
+        self._columns = [field.name for field in schema.fields]
+        self._nullable = [field.nullable for field in schema.fields]
+        self._limit: int = options["maxMessagesPerTrigger"] or DEFAULT_MESSAGES
+        self._ends = options["endingSequence"] is not None or options["endingTimestamp"] is not None
+        self._available_now = False
+        self._client: Client | None = None
+        self._files: tuple[tuple[int, int, int], list[File]] | None = None  # of a set
+        self._clock: tuple[float, int] | None = None  # when the pace began, and the arrival time of the first message then
+        self._due: tuple[tuple[Any, ...], float] | None = None  # an offset, and when the next message after it is to come
+
+    # --- In the planner ------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the offset at which every replay begins."""
+        return dict(INITIAL)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of a batch."""
+        return ReadMaxRows(self._limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read what is recorded now, and end."""
+        self._available_now = True
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the offset after the next batch, or `start` where there is nothing more, or nothing yet."""
+        known = parse(start)
+        found = self._begun() if known is None else known
+        if found is not None and found.next > self._last(found):
+            found = self._following(found)
+        if found is None or (known is not None and found == known and found.next > self._last(found)):
+            return dict(start)
+        after = self._after(found, wait=not isinstance(limit, ReadAllAvailable))
+        if after == found and known is not None and self._available_now:
+            return found._replace(turn=found.turn + 1).to_json()  # not the end: the next message has not come yet, at this pace
+        return after.to_json() if known is None or after != known else dict(start)
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """Plan the tasks of the rows between two offsets."""
+        before, until = parse(start), parse(end)
+        if until is None:
+            return []
+        same = before is not None and before[:5] == until[:5]
+        first = before.next if before is not None and same else 0
+        bounds = self._bounds(until)
+        bounds = bounds._replace(first=max(bounds.first, first), last=until.next - 1)
+        if bounds.last is not None and bounds.last < bounds.first:
+            return []
+        table = self._table(until)
+        files = [file for file in self._listed(until) if file.last >= bounds.first and file.first < until.next]
+        most, least, selector = (self._options[name] for name in ("maxMessagesPerPartition", "minPartitions", "selector"))
+        where = (self._connected().endpoint, self._queue, table.url)
+        return [RecordedPartition(*where, shares, bounds, self._columns, selector) for shares in tasks(files, most, least)]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Do nothing: nothing was taken."""
+
+    def stop(self) -> None:
+        """Close the connection. Spark 4.2 does not call this."""
+        if self._client is not None:
+            self._client.close()
+
+    # --- The set of rows -----------------------------------------------------------------------------------------------
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = self._options.access.client()
+        return self._client
+
+    def _known(self) -> Table | None:
+        answer = self._connected().call("archive.plan", queue=self._queue, states=["archived"], first=2**62)
+        return None if answer["table"] is None else table_of(answer["table"])
+
+    def _table(self, of: Replayed) -> Table:
+        """Look up where the table is. Raises WrongOffset where it is not the one that the replay began with."""
+        table = self._known()
+        if table is None or (table.broker, table.queue_id) != (of.broker, of.queue_id):
+            raise WrongOffset(
+                f"the checkpoint belongs to queue {self._queue!r} of broker {of.broker}, declared as its number {of.queue_id},"
+                " and that one is not there: it is another broker, or the queue was deleted. Start with a new checkpoint"
+            )
+        return table
+
+    def _begun(self) -> Replayed | None:
+        """The offset before all that is recorded now."""
+        table = self._known()
+        return None if table is None else self._fixed(table, 0)
+
+    def _following(self, done: Replayed) -> Replayed | None:
+        """The offset before what has been recorded since; `done` where nothing was, or no more is wanted."""
+        if self._ends or self._available_now:
+            return done
+        table = self._table(done)
+        return done if table.passes == done.passes else self._fixed(table, done.passes)
+
+    def _fixed(self, table: Table, after: int) -> Replayed | None:
+        found = Replayed(table.broker, table.queue_id, 0, after, table.passes, 0)
+        bounds = self._bounds(found)
+        listed = version_of(self._connected(), self._queue, table, bounds)
+        found = found._replace(version=listed.number)
+        self._files = (found.version, found.after, found.passes), listed.files
+        first = min((file.first for file in listed.files), default=0)
+        return found._replace(next=max(bounds.first, first)) if listed.files else None
+
+    def _bounds(self, of: Replayed) -> Bounds:
+        first, last, since, until, outcome = (
+            self._options[name]
+            for name in ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp", "outcome")
+        )
+        return Bounds(of.queue_id, of.passes, of.after, first or 0, last, since, until, None, None, outcome)
+
+    def _listed(self, of: Replayed) -> list[File]:
+        """The files of the set that may have rows."""
+        key = (of.version, of.after, of.passes)
+        if self._files is None or self._files[0] != key:
+            listed = version_of(self._connected(), self._queue, self._table(of), self._bounds(of), of.version)
+            self._files = key, listed.files
+        return self._files[1]
+
+    def _last(self, of: Replayed) -> int:
+        last = max((file.last for file in self._listed(of)), default=-1)
+        ending = self._options["endingSequence"]
+        return last if ending is None else min(last, ending)
+
+    # --- A batch -------------------------------------------------------------------------------------------------------
+
+    def _after(self, at: Replayed, *, wait: bool) -> Replayed:
+        """The offset after a batch of at most as many messages as there may be, and as the pace allows."""
+        if not self._options["pace"]:
+            return at._replace(next=cut(self._listed(at), at.next, self._last(at), self._limit))
+        give_up = time.monotonic() + (WAIT_S if wait else 0)
+        while True:
+            due = self._next_due(at)
+            if due is None:  # nothing more is within the bounds
+                return at._replace(next=self._last(at) + 1)
+            now = time.monotonic()
+            if now >= due:
+                return at._replace(next=self._came_by(at, now, due)[: self._limit][-1] + 1)
+            if now >= give_up:
+                return at
+            time.sleep(min(due, give_up) - now)
+
+    def _next_due(self, at: Replayed) -> float | None:
+        """Time at which the next message is to come, by the monotonic clock; None: there is none."""
+        if self._due is None or self._due[0] != at[:6]:
+            bounds = self._bounds(at)._replace(first=at.next)
+            following = next(self._read(at, bounds), None)
+            if following is None:
+                return None
+            first = int(following.column("enqueuedTime").cast(pa.int64())[0].as_py())
+            if self._clock is None:
+                self._clock = time.monotonic(), first
+            begun, time_then = self._clock
+            self._due = at[:6], begun + (first - time_then) / 1e6 / self._options["pace"]
+        return self._due[1]
+
+    def _came_by(self, at: Replayed, now: float, due: float) -> list[int]:
+        """The sequence numbers of what is to come until now, one at least, ascending."""
+        assert self._clock is not None
+        begun, time_then = self._clock
+        until = time_then + int((max(now, due) - begun) * self._options["pace"] * 1e6) + 2
+        bounds = self._bounds(at)
+        within = until if bounds.until is None else min(until, bounds.until)
+        rows = self._read(at, bounds._replace(first=at.next, until=within))
+        return sorted(number for batch in rows for number in batch.column("sequenceNumber").to_pylist())
+
+    def _read(self, at: Replayed, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+        files = [file for file in self._listed(at) if file.last >= bounds.first]
+        where = (self._connected().endpoint, self._queue, self._table(at).url)
+        for shares in tasks(files, 1):
+            part = RecordedPartition(*where, shares, bounds, ["sequenceNumber", "enqueuedTime"])
+            yield from read_recorded(part, self._options.access)
+
+    # --- In a task -----------------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition's messages, in a task."""
+        found: Iterator[pa.RecordBatch] = iter(())  # Spark makes one partition of nothing where there is none
+        if isinstance(partition, RecordedPartition):
+            found = self._lossy(read_recorded(partition, self._options.access))
+        return as_declared(found, self._nullable)
+
+    def _lossy(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except DataLoss:
+            if self._options["failOnDataLoss"]:
+                raise
+
+
+def cut(files: Sequence[File], first: int, last: int, limit: int) -> int:
+    """Return a sequence number before which, from `first` on, files have at most `limit` rows, and at least one if one file
+    allows; the number after `last` where these are all."""
+
+    def rows(end: int) -> int:
+        """At most so many rows lie before it."""
+        return sum(min(file.rows, max(0, min(end - 1, file.last) - max(first, file.first) + 1)) for file in files)
+
+    if rows(last + 1) <= limit:
+        return last + 1
+    return first + max(1, bisect_right(range(last + 1 - first + 1), limit, key=lambda length: rows(first + length)) - 1)
