@@ -148,7 +148,7 @@ def test_the_return_log_is_bounded_and_errs_only_backwards() -> None:
     log = ReturnLog()
     for place in range(3 * RETURN_LOG_ENTRIES):
         log.add(place)
-    assert len(log._places) <= RETURN_LOG_ENTRIES
+    assert len(log._sequences) <= RETURN_LOG_ENTRIES
     for epoch in range(0, 3 * RETURN_LOG_ENTRIES, 97):
         assert log.lowest_since(epoch) <= epoch  # type: ignore[operator]  # the place of the return after `epoch` is `epoch`
 
