@@ -106,7 +106,12 @@ class QueueTable:
     def version_with(self, application_id: str, number: int) -> int | None:
         """Return the table's version if it has the pass of this number, else None."""
         known = self._table.transaction_version(application_id)
-        return self._table.version() if known is not None and known >= number else None
+        if known is not None and known > number:
+            raise Refused(
+                f"the table {self.url} has pass {known} of this queue already, and the broker is at {number}: its data directory "
+                "was put back by hand from an older copy. Put it back with `penstock restore`, or move the table away"
+            )
+        return self._table.version() if known == number else None
 
     def add(self, application_id: str, number: int, files: Sequence[File]) -> int:
         """Add the files of a pass in one commit, and return the version that has them. None of them may be there yet."""

@@ -54,7 +54,7 @@ class Recordings:
             backlog.queue,
             backlog.queue_id,
             current.number,
-            self.broker_id,
+            self._journal.lineage,
             origins if current.rows else [],
             current.rows,
             {number: pack(each) for number, each in columns.items()},

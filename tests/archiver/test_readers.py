@@ -1,0 +1,74 @@
+"""D4: whoever reads Delta tables reads the archive, with no broker at all."""
+
+from __future__ import annotations
+
+import deltalake
+import pytest
+
+from penstock.broker_core.engine.columns.states import Outcome
+
+from ..flight.helpers import numbered
+from .helpers import Rig
+
+duckdb = pytest.importorskip("duckdb")
+polars = pytest.importorskip("polars")
+
+
+@pytest.fixture
+def folder(rig: Rig) -> str:
+    """A table of two passes, some messages accepted and some rejected."""
+    for outcome, error in ((Outcome.ACCEPTED, None), (Outcome.REJECTED, "not wanted")):
+        rig.send("q", numbered(10))
+        rig.settle("q", 10, outcome, error)
+        rig.record()
+    return str(rig.data / "archive" / "q")
+
+
+def test_polars_reads_the_table(folder: str) -> None:
+    """D4."""
+    found = polars.scan_delta(folder).filter(polars.col("outcome") == "rejected").collect()
+    assert found["error"].to_list() == ["not wanted"] * 10
+    assert sorted(found["sequenceNumber"].to_list()) == list(range(10, 20))
+    assert sorted(found["body"].to_list()) == numbered(10)
+
+
+def test_duckdb_reads_the_table(folder: str) -> None:
+    """D4: by its extension `delta` where that is installed, else as Arrow."""
+    connection = duckdb.connect()
+    try:
+        connection.execute("LOAD delta")
+        source = f"delta_scan('{folder}')"
+    except duckdb.Error:
+        connection.register("archive", deltalake.DeltaTable(folder).to_pyarrow_dataset())
+        source = "archive"
+    query = f"SELECT outcome, count(*), min(sequenceNumber), max(settledTime - enqueuedTime) >= INTERVAL 0 SECOND FROM {source}"
+    assert connection.execute(f"{query} GROUP BY ALL ORDER BY outcome").fetchall() == [
+        ("accepted", 10, 0, True),
+        ("rejected", 10, 10, True),
+    ]
+
+
+def test_a_restored_broker_writes_a_lineage_of_its_own(rig: Rig) -> None:
+    """D4 D7: passes of the line that was left are not taken for its own; without a lineage it is refused."""
+    rig.send("q", numbered(10))
+    rig.settle("q", 5)
+    before = {path.name: path.read_bytes() for path in rig.data.iterdir() if path.is_file()}
+    rig.record()
+    rig.settle("q", 5)
+    rig.record()
+    rig.close()
+    for path in rig.data.iterdir():
+        if path.is_file():
+            path.unlink()
+    for name, octets in before.items():
+        (rig.data / name).write_bytes(octets)
+    rig.open()
+    rig.record()
+    assert "put back by hand from an older copy" in str(rig.recorder.of_queue("q")["error"])
+    assert rig.unrecorded() == 5
+    (rig.data / "lineage").write_text("another")
+    rig.reopen()
+    rig.record()
+    assert rig.unrecorded() == 0
+    found = rig.table()
+    assert set(found["lineage"].to_pylist()) == {rig.service.broker_id, "another"}
