@@ -48,4 +48,7 @@ def add_commands(commands: Commands[Parser]) -> None:
         command.add_argument("--json", action="store_true", help="print JSON to stdout, errors as JSON to stderr")
         command.set_defaults(local=True)
 
+    client_command(
+        commands, "journal", "show how large the journal is, what of it is needed, and who keeps it", "status", "journal"
+    )
     client_command(commands, "status", "show the broker itself: its id, its log, and how far its copy is behind", "status")

@@ -61,7 +61,7 @@ def stat(given: argparse.Namespace) -> int:
     if given.json:
         show.print_json(answer)
     else:
-        show.print_facts(answer)
+        show.print_facts({**answer, "oldest": show.pinned_by(answer["oldest"])})
     return 0
 
 

@@ -69,6 +69,20 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         print(f"{name:<{width}}  {_cell(value)}")
 
 
+def pinned_by(oldest: Mapping[str, Any] | None) -> str:
+    """Say who needs the oldest payload, in one line."""
+    if oldest is None:
+        return "nothing"
+    since = ""
+    if "time" in oldest:
+        since = f", since {datetime.fromtimestamp(oldest['time'] / 1e6, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    if "stage" in oldest:
+        return f"position {oldest['position']}: stage {oldest['stage']!r} of queue {oldest['queue']!r}{since}"
+    if "queue" in oldest:
+        return f"position {oldest['position']}: message {oldest['sequence']} of {oldest['queue']!r}, {oldest['state']}{since}"
+    return f"position {oldest['position']}{since}"
+
+
 def say(text: str) -> None:
     """Print a line for a person."""
     print(text)

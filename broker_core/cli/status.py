@@ -1,4 +1,4 @@
-"""`penstock status`"""
+"""`penstock status` and `penstock journal`"""
 
 from __future__ import annotations
 
@@ -17,4 +17,21 @@ def status(given: argparse.Namespace) -> int:
     copy = answer.pop("copy")
     copied = {"copy": "none"} if copy is None else {f"copy {name}": value for name, value in copy.items()}
     show.print_facts({**answer, **copied})
+    return 0
+
+
+def journal(given: argparse.Namespace) -> int:
+    """Run `penstock journal`."""
+    with calls.broker(given) as broker:
+        answer = broker.call("broker.journal")
+    if given.json:
+        show.print_json(answer)
+        return 0
+    segments, queues, oldest = answer.pop("segments"), answer.pop("queues"), answer.pop("oldest")
+    show.print_facts({**answer, "segments": len(segments), "oldest needed": show.pinned_by(oldest)})
+    print()
+    show.print_table(queues, {"queue": "queue", "neededBytes": "needed bytes"}, empty="no queue needs anything")
+    print()
+    columns = {"begin": "begin", "end": "end", "bytes": "bytes", "neededBytes": "needed bytes", "kept": "kept because of"}
+    show.print_table(segments, columns, empty="no segments")
     return 0

@@ -25,6 +25,7 @@ from .requests import ACTIONS, HEAD, key_of, numbers, parse, reader_of, strings
 # Answers of which a caller gets what it may know of.
 LISTS = {
     "queue.list": "queues",
+    "broker.journal": "queues",
     "exchange.list": "exchanges",
     "lease.list": "leases",
     "stage.list": "stages",
@@ -44,6 +45,7 @@ class Actions:
         self._actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
             "broker.status": lambda f: status_of(service.journal, service.copier),
+            "broker.journal": lambda f: service.cleaner.report(),
             "queue.declare": self._declare,
             "queue.delete": self._delete,
             "queue.list": lambda f: {"queues": self._service.submit(c.Stat())},
@@ -86,6 +88,8 @@ class Actions:
         answer = handler(fields)
         if name in LISTS:
             answer[LISTS[name]] = visible(caller, answer[LISTS[name]])
+        if name == "broker.journal" and answer["oldest"] is not None and not visible(caller, [answer["oldest"]]):
+            answer["oldest"] = {field: answer["oldest"][field] for field in ("position", "time") if field in answer["oldest"]}
         if name == "lease.list":
             answer["leases"] = namespaces.named(caller, answer["leases"])
         return json.dumps(answer).encode()
@@ -102,7 +106,12 @@ class Actions:
     def _stat(self, f: dict[str, Any]) -> dict[str, Any]:
         recorder, queue = self._service.recorder, f["queue"]
         archive = {} if recorder is None else {"archive": recorder.of_queue(queue)}
-        return {**self._service.submit(c.Stat(queue))[0], **archive, "damaged": self._service.damaged(queue)}
+        return {
+            **self._service.submit(c.Stat(queue))[0],
+            **archive,
+            "damaged": self._service.damaged(queue),
+            "oldest": self._service.oldest(queue),
+        }
 
     def _archive(self, f: dict[str, Any]) -> dict[str, Any]:
         recorder = self._service.recorder

@@ -25,6 +25,7 @@ class Need(NamedTuple):
 NEEDS: dict[str, Need] = {
     "hello": Need(None, None, ""),
     "broker.status": Need(None, None, ""),
+    "broker.journal": Need(None, None, ""),  # as queue.list
     "queue.declare": Need(Right.ADMIN, "queue", "declare"),
     "queue.delete": Need(Right.ADMIN, "queue", "delete"),
     "queue.list": Need(None, None, ""),  # shows what its user may know of

@@ -57,6 +57,7 @@ _BOUNDS: Fields = {
 ACTIONS: dict[str, Fields] = {
     "hello": {},
     "broker.status": {},
+    "broker.journal": {},
     "queue.declare": {"queue": TEXT, "type": (str, "fifo"), "options": (dict, {})},
     "queue.delete": {"queue": TEXT, "force": _BOOL},
     "queue.list": {},

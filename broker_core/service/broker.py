@@ -34,11 +34,12 @@ from ..settings.keys import Settings
 from . import allocator, copying
 from .attributes import attributes_of
 from .blocked_producers import BlockedProducers, Waiting
-from .cleaning import Cleaner
+from .cleaning import Cleaner, Owner
 from .clock import RunningClock
 from .damage import Damage
 from .looks import Looks
 from .matching import Matcher
+from .needs import oldest_of
 from .nodes import Nodes
 from .policies import policies_of
 from .recordings import Recordings
@@ -104,7 +105,8 @@ class BrokerService(Looks):
             raise
         self.matching = Matcher(self.state, self.journal, self._lock, self._recent, self.damage)
         self.nodes = Nodes(self.state, self._lock)
-        self.cleaner = Cleaner(self, self._lock, self.wall_ms, self._closing)
+        owner = Owner(self.state, self.journal, settings, self.damage, lambda command: self.submit(command), self.take_snapshot)
+        self.cleaner = Cleaner(owner, self._lock, self.wall_ms, self._closing)
         self._blocked = BlockedProducers(self.state)
         self._ticker = Ticker(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `has_space` believes it
@@ -281,6 +283,13 @@ class BrokerService(Looks):
         with self._lock:
             queue = self.state.queues.get(queue_name)
             return [] if queue is None else [each.text for each in found if _has_live(queue, each.first, each.last)]
+
+    def oldest(self, queue_name: str) -> dict[str, Any] | None:
+        """Describe the message of a queue that has not ended and whose payload is the oldest in the journal; None without one."""
+        with self._lock:
+            queue = self.state.queues.get(queue_name)
+            found = None if queue is None else oldest_of(queue)
+        return None if found is None else found.to_json()
 
     # Housekeeping
     def _housekeeping(self) -> None:

@@ -30,26 +30,26 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from .. import errors
+from ..engine import BrokerState
 from ..engine import commands as c
 from ..engine.columns.intervals import Intervals
 from ..engine.columns.rowset import BLOCK_BITS, RowSet
 from ..engine.columns.runs import NOWHERE, Locations
 from ..engine.columns.series import Ints
 from ..engine.model.retention import Keeping, needed
-from ..journal import Hold, SegmentInfo
+from ..journal import Hold, Journal, SegmentInfo
 from ..reading.records import record_rows
 from ..reading.stored import load, mask_of, store
+from ..settings.keys import Settings
+from .damage import Damage
 from .needs import ROW_BYTES, Copies, Needs, measure
-
-if TYPE_CHECKING:
-    from .broker import BrokerService
 
 log = logging.getLogger("penstock")
 
@@ -62,7 +62,19 @@ MOST_NEEDED = 1 / SLACK  # a segment of which a larger share is needed is not wo
 PIECE_BYTES = 4 << 20  # copied at once, or one message: some 10 ms of a disk
 DISK_SHARE = 4  # without `clean_bandwidth`: one part in so many of the disk's time
 RESERVE_SHARE = 2  # one part in so many of the bytes below the free-space mark is the cleaner's
+LISTED = 20  # queues in a report: those that need the most
 RESERVE_TIMEOUT_S = 60.0  # how long it waits for the journal's buffer
+
+
+class Owner(NamedTuple):
+    """The parts of the broker that the cleaner uses."""
+
+    state: BrokerState
+    journal: Journal
+    settings: Settings
+    damage: Damage
+    submit: Callable[[c.Command[Any]], Any]  # carries out a command, and waits until it is durable
+    take_snapshot: Callable[[], None]
 
 
 class Piece(NamedTuple):
@@ -89,7 +101,7 @@ class Cleaner:
 
     def __init__(
         self,
-        owner: BrokerService,
+        owner: Owner,
         lock: threading.Lock,
         wall_ms: Callable[[], int],
         closing: threading.Event,
@@ -137,6 +149,41 @@ class Cleaner:
         found = measure(self._owner.state, self._lock, segments, keeping, copies=self._written, copied=self._copied)
         found.pin(np.array(list(self._damaged), np.int64))
         return found
+
+    def report(self) -> dict[str, Any]:
+        """Describe the journal for an operator: how large it is and may be, what is needed of it, and by whom."""
+        needs, mark = self.needs(), self.keeping().stayed
+        shares = zip(needs.segments, np.minimum(needs.bytes, needs.sizes).tolist(), needs.pinned.tolist(), strict=True)
+        held = self._owner.journal.dropped()
+        return {
+            "bytes": int(needs.sizes.sum()),
+            "heldBytes": sum(segment.bytes for segment in held),
+            "neededBytes": needs.total,
+            "mostBytes": self.bound(needs.total),
+            "retentionMark": mark,
+            "snapshot": self._owner.journal.snapshot_position,
+            "oldest": None if needs.oldest is None else needs.oldest.to_json(),
+            "queues": [
+                {"queue": name, "neededBytes": octets}
+                for name, octets in sorted(needs.by_queue.items(), key=lambda each: -each[1])[:LISTED]
+            ],
+            "segments": [
+                {
+                    "begin": segment.base,
+                    "end": segment.end,
+                    "bytes": segment.bytes,
+                    "neededBytes": segment.bytes if pinned else int(octets),
+                    "kept": self._why_kept(segment, pinned),
+                }
+                for segment, octets, pinned in shares
+            ],
+        }
+
+    def _why_kept(self, segment: SegmentInfo, pinned: bool) -> str | None:
+        """Say why nothing is copied out of a segment; None where something may be."""
+        if segment.base in self._damaged:
+            return "a record in it is damaged"
+        return "settled messages that are still kept, or a stage" if pinned else None
 
     def bound(self, needed_bytes: int) -> int:
         """Return the bytes that the journal may have where so many are needed."""

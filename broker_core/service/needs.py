@@ -159,6 +159,22 @@ class Needs:
         self.by_queue[queue] = self.by_queue.get(queue, 0) + int(octets[inside].sum())
 
 
+def oldest_of(queue: Queue) -> Need | None:
+    """Return the message of the queue that has not ended and whose payload is the oldest. Called under the broker's lock."""
+    oldest: Need | None = None
+    for block in queue.blocks.values():
+        if block.live and (oldest is None or block.runs.low < oldest.position):
+            rows = np.flatnonzero(block.state[: block.filled] != State.ARCHIVED)
+            positions = block.positions(rows)
+            first = int(positions.argmin())
+            if oldest is None or int(positions[first]) < oldest.position:
+                row = int(rows[first])
+                state = State(int(block.state[row])).name.lower()
+                time = block.runs.time[block.runs.row.run_of(row)]
+                oldest = Need(int(positions[first]), queue.name, block.base + row, state, None, time)
+    return oldest
+
+
 def measure(
     state: BrokerState,
     lock: threading.Lock,

@@ -121,6 +121,7 @@ class translated:
 REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "hello": lambda p, q: p.call("hello"),
     "broker.status": lambda p, q: p.call("broker.status"),
+    "broker.journal": lambda p, q: p.call("broker.journal"),
     "queue.declare": lambda p, q: p.call("queue.declare", queue=q),
     "queue.stat": lambda p, q: p.call("queue.stat", queue=q),
     "queue.list": lambda p, q: p.call("queue.list"),
@@ -169,6 +170,7 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
 NOBODY = {
     "hello",
     "broker.status",
+    "broker.journal",
     "queue.list",
     "archive.status",
     "exchange.list",
