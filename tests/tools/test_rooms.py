@@ -18,7 +18,6 @@ CIRCLES = {
     "broker_core/amqp": (11, "a connection, its sessions, their links and deliveries refer to each other in the protocol, too"),
     "broker_core/amqp_plane": (35, "a link knows its surroundings by the protocols in ports.py, and these name links"),
     "broker_core/engine/model": (4, "the parts of a queue (groups, exclusions, passes) are rules about the whole of it"),
-    "broker_core/service": (2, "the cleaner is a part of the broker, and carries out its commands through it"),
     "broker_core/messaging": (9, "a session and its consumers, producers and transactions refer to each other, as in JMS"),
 }
 
