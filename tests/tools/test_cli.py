@@ -257,3 +257,23 @@ def test_a_directory_in_use_says_by_whom(penstock: Run, broker: Broker) -> None:
     refused = penstock("serve", "--data", str(broker.data_dir), "--flight-port", "0", "--amqp-port", "0")
     assert refused.returncode == 4
     assert str(broker.pid) in refused.stderr
+
+
+def test_the_journal_says_what_is_needed_and_by_whom(penstock: Run, broker: Broker, client: Client) -> None:
+    """D2: position, queue, number, state and since when; for a person and for a program."""
+    penstock("queue", "declare", "orders", url=broker.url)
+    assert "nothing" in penstock("journal", url=broker.url).stdout
+    enqueue(client, "orders", b"one", b"two")
+    answer = json.loads(penstock("journal", "--json", url=broker.url).stdout)
+    assert {name: answer["oldest"][name] for name in ("queue", "sequence", "state")} == {
+        "queue": "orders",
+        "sequence": 0,
+        "state": "available",
+    }
+    assert [each["queue"] for each in answer["queues"]] == ["orders"]
+    assert 0 < answer["neededBytes"] <= answer["bytes"] <= answer["mostBytes"]
+    assert sum(each["neededBytes"] for each in answer["segments"]) == answer["neededBytes"]
+    text = penstock("journal", url=broker.url).stdout
+    assert "message 0 of 'orders', available, since 20" in text
+    assert "message 0 of 'orders', available, since 20" in penstock("queue", "stat", "orders", url=broker.url).stdout
+    assert json.loads(penstock("queue", "stat", "orders", "--json", url=broker.url).stdout)["oldest"] == answer["oldest"]
