@@ -3,6 +3,9 @@ r"""Replay: what passed through a queue, out of its archive, into a table or int
     spark-submit --properties-file conf/spark.conf jobs/replay.py --url grpc://127.0.0.1:8815 --queue orders \
         --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z --outcome rejected --to-queue orders
 
+`--pace 60 --checkpoint PATH` sends them as a stream, sixty times as fast as they came, and `--follow` goes on with those that
+are recorded later; a second run with the same checkpoint goes on where the first one ended.
+
 Choose by time of arrival, by sequence number, by outcome, or by any condition in SQL; what stays in the queue stays
 untouched. `python -m penstock.jobs.replay …` does the same with a Spark of its own.
 """
@@ -13,6 +16,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -44,11 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
     except PenstockError as error:
         return progress.fail(str(error))
+    if as_stream(given) and (refusal := refused(given)) is not None:
+        return progress.fail(refusal)
     spark = session(f"penstock replay {given.queue}")
     penstock.register(spark)
     started = time.monotonic()
     try:
-        count = send(archive(spark, given), given)
+        count = stream(spark, given) if as_stream(given) else send(archive(spark, given), given)
     except PySparkException as error:
         return progress.fail(penstock.explain(error))
     done = progress.in_seconds(count, time.monotonic() - started)
@@ -57,16 +63,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def archive(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """The chosen messages, with their `outcome`. Options narrow what is moved; `where` what is kept of that."""
+    """Read the chosen messages, with their `outcome`. Options narrow what is moved; `where` what is kept of that."""
+    return _chosen(spark.read.format("amqp"), given, {"states": given.states})
+
+
+def replayed(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+    """Read the chosen messages as a stream, at a pace."""
+    return _chosen(spark.readStream.format("amqp"), given, {"mode": "replay", "pace": given.pace or 0})
+
+
+def _chosen(reader: Any, given: argparse.Namespace, more: dict[str, Any]) -> DataFrame:
     options = {
-        "states": given.states,
+        **more,
         "startingSequence": given.from_sequence,
         "endingSequence": given.to_sequence,
         "startingTimestamp": given.since,
         "endingTimestamp": given.until,
         "outcome": given.outcome,
     }
-    reader = spark.read.format("amqp").option("url", given.url).option("queue", given.queue)
+    reader = reader.option("url", given.url).option("queue", given.queue)
     for name, value in options.items():
         if value is not None:
             reader = reader.option(name, value)
@@ -76,10 +91,37 @@ def archive(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
             schema = schema.add(name, StringType())
     if given.to_queue:
         schema = schema.add("message", BinaryType())
-    messages = reader.schema(schema).load()
+    messages: DataFrame = reader.schema(schema).load()
     if given.where:
         messages = messages.where(given.where)
     return messages
+
+
+def as_stream(given: argparse.Namespace) -> bool:
+    """Say whether the messages go as a stream: at a pace, or with those that are recorded later."""
+    return given.pace is not None or given.follow
+
+
+def refused(given: argparse.Namespace) -> str | None:
+    """Say what a stream cannot do of what is asked for; None: nothing."""
+    if given.checkpoint is None:
+        return "--pace and --follow need --checkpoint PATH: by it a second run goes on where the first one ended"
+    if given.states != "archived" or given.once_as or given.mode != "append":
+        return "--states, --once-as and --mode have no meaning with --pace or --follow: a checkpoint says what was sent"
+    return None
+
+
+def stream(spark: SparkSession, given: argparse.Namespace) -> int:
+    """Send the chosen messages as a stream, and return how many. With `--follow` it does not end."""
+    messages = replayed(spark, given)
+    if given.to_queue:
+        chosen = messages.select(*SENT)
+        writer = chosen.writeStream.format("amqp").option("url", given.to_url or given.url).option("queue", given.to_queue)
+    else:
+        writer = messages.writeStream.format(given.format).option("path", given.to)
+    writer = writer.option("checkpointLocation", given.checkpoint)
+    started = (writer if given.follow else writer.trigger(availableNow=True)).start()
+    return progress.follow(started)
 
 
 def sent_before(given: argparse.Namespace) -> bool:
@@ -132,6 +174,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--to-url", metavar="URL", help="another broker for --to-queue; default: the same")
     parser.add_argument("--once-as", metavar="NAME", help="with --to-queue: a second run under the same name sends nothing")
+    parser.add_argument(
+        "--pace", type=float, metavar="P", help="as a stream: 1 as fast as they came, 10 ten times as fast, 0 as it goes"
+    )
+    parser.add_argument("--follow", action="store_true", help="as a stream that goes on with what is recorded later")
+    parser.add_argument("--checkpoint", metavar="PATH", help="with --pace or --follow: where the stream notes how far it is")
     return parser
 
 
