@@ -97,13 +97,18 @@ def decoder(queue: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
 
 
 def _explained(error: PySparkException, given: argparse.Namespace) -> str:
-    text = penstock.explain(error)
+    if "FILE_NOT_EXIST" in str(error):
+        return (
+            f"files of {given.queue!r}'s archive that this job has not read yet are gone: it has not run for longer than the"
+            " broker's setting `archive_vacuum_after_s`, or somebody else has removed them. Begin again with a new checkpoint and"
+            " a new table, then run the job more often, or raise the setting"
+        )
     if "DELTA_SCHEMA_NOT_SET" in str(error) or "DELTA_TABLE_NOT_FOUND" in str(error) or "PATH_NOT_FOUND" in str(error):
         return (
             f"there is no archive of {given.queue!r} at {place(given)}: the broker makes it when the first messages are due"
             " (archive_after_s); is --archive the folder or URL that its setting `archive` names?"
         )
-    return text
+    return penstock.explain(error)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -144,6 +144,12 @@ class Archive:
     def run(self, statement: str) -> None:
         self.spark.sql(statement.format(f"delta.`{self.path}`"))
 
+    def vacuum(self) -> None:
+        unsafe = "spark.databricks.delta.retentionDurationCheck.enabled"
+        self.spark.conf.set(unsafe, False)
+        self.run("VACUUM {} RETAIN 0 HOURS")
+        self.spark.conf.unset(unsafe)
+
 
 def test_the_archive_goes_on_into_another_table_once(rig: Rig, table: Archive, capsys: pytest.CaptureFixture[str]) -> None:
     """U4 S9: incremental and exactly once over crashes, compaction, retention and vacuum; decoded, or as it is."""
@@ -180,3 +186,10 @@ def test_the_archive_goes_on_into_another_table_once(rig: Rig, table: Archive, c
     assert [row.body and bytes(row.body) for row in rows] == [b"zero", b"one", None, None, b"four", b"five"]
     assert [row["pass"] for row in rows] == [1, 1, 2, 2, 3, 4]
     assert [row.message is not None for row in rows] == [False, False, True, True, False, False]
+
+    table.record(3, 6, {"body": [b"six"]})
+    table.run("OPTIMIZE {}")
+    table.vacuum()
+    capsys.readouterr()
+    assert archive.main(copied) == 1
+    assert "archive_vacuum_after_s" in capsys.readouterr().err
