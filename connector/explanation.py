@@ -15,7 +15,7 @@ def explain(error: BaseException) -> str:
     Spark wraps an error of the connector in the stack traces of two languages. The error of another
     library gives the last line of its Python traceback, or else its first line.
     """
-    text = "\n".join(map(str, _causes(error)))
+    text = "\n".join(map(str, causes(error)))
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).strip()
@@ -24,7 +24,7 @@ def explain(error: BaseException) -> str:
     return str(raised[-1]).strip() if "Traceback" in text and raised else lines[0] if lines else type(error).__name__
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
     """The exception and its causes, innermost last; Spark keeps the causes of its own side in `_cause`."""
     while error is not None:
         yield error

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import penstock
 from penstock.broker_core.archive import table
 from penstock.broker_core.messages import assembly
+from penstock.connector.explanation import causes
 from penstock.connector.schema import TYPES, source_schema
 from penstock.jobs import progress
 from penstock.jobs.ingest import stop_on_signal
@@ -97,13 +98,14 @@ def decoder(queue: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
 
 
 def _explained(error: PySparkException, given: argparse.Namespace) -> str:
-    if "FILE_NOT_EXIST" in str(error):
+    text = "\n".join(map(str, causes(error)))
+    if "FILE_NOT_EXIST" in text:
         return (
             f"files of {given.queue!r}'s archive that this job has not read yet are gone: it has not run for longer than the"
             " broker's setting `archive_vacuum_after_s`, or somebody else has removed them. Begin again with a new checkpoint and"
             " a new table, then run the job more often, or raise the setting"
         )
-    if "DELTA_SCHEMA_NOT_SET" in str(error) or "DELTA_TABLE_NOT_FOUND" in str(error) or "PATH_NOT_FOUND" in str(error):
+    if any(name in text for name in ("DELTA_SCHEMA_NOT_SET", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND")):
         return (
             f"there is no archive of {given.queue!r} at {place(given)}: the broker makes it when the first messages are due"
             " (archive_after_s); is --archive the folder or URL that its setting `archive` names?"

@@ -85,7 +85,7 @@ def test_dead_letters_that_no_queue_could_take_go_back_to_their_places(rig: Rig,
 
 
 def test_parquet_files_have_each_message_once_after_a_crash(rig: Rig) -> None:
-    """U4: the sink has written a batch, and the query has not heard of it; a task has left half of its work behind."""
+    """U5: the sink has written a batch, and the query has not heard of it; a task has left half of its work behind."""
     table, checkpoint = rig.path("files"), rig.path("checkpoint")
     where = ["--url", rig.broker.url, "--queue", "orders", "--table", table, "--checkpoint", checkpoint]
     arguments = [*where, "--format", "parquet", "--available-now", "--option", "maxMessagesPerTrigger=10"]
@@ -152,7 +152,7 @@ class Archive:
 
 
 def test_the_archive_goes_on_into_another_table_once(rig: Rig, table: Archive, capsys: pytest.CaptureFixture[str]) -> None:
-    """U4 S9: incremental and exactly once over crashes, compaction, retention and vacuum; decoded, or as it is."""
+    """U5 S9: incremental and exactly once over crashes, compaction, retention and vacuum; decoded, or as it is."""
     where = ["--archive", str(table.folder), "--queue", "orders"]
     copied = [*where, "--table", rig.path("copy"), "--checkpoint", rig.path("copying")]
     chosen = ["--columns", "sequenceNumber", "cast(body as string) AS text", "outcome", "hour(enqueuedTime) AS hour"]
