@@ -29,6 +29,7 @@ ROWS = {
     "release": "engine_rows.release",
     "memory": "broker_rows.memory",
     "restart": "broker_rows.restart",
+    "archive": "archive_rows.archive",
     "copy": "copy_rows.copy",
     "restore": "copy_rows.restore",
     "amqp-transfers": "amqp_rows.transfers",
