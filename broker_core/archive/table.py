@@ -45,6 +45,7 @@ ROW_GROUP_ROWS = 1 << 17
 
 FOLDER_BYTES = 200  # of a folder's name; file systems allow 255
 _HASH_DIGITS = 16
+_DAY_US = 24 * 3600 * 1_000_000
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 
 
@@ -92,6 +93,10 @@ def _days(times: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
     # Without the time zone, for which Arrow would ask the system's database: the numbers are those of UTC.
+    ends = pc.min_max(times.view(pa.int64()))
+    first, last = (ends[end].as_py() // _DAY_US for end in ("min", "max")) if len(times) else (0, 0)
+    if first == last:  # as nearly always
+        return pa.repeat(pa.scalar(first, pa.int32()), len(times)).view(pa.date32())
     return pc.floor_temporal(times.view(pa.timestamp("us")), unit="day").cast(pa.date32())
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from typing import Any
@@ -110,6 +111,8 @@ class _Writer:
         self._store, self._path, self.day = store, path, day
         self._file = store.create(path)
         self._metadata: list[Any] = []
+        self._thread = ThreadPoolExecutor(1, "parquet")
+        self._pending: Future[None] | None = None
         try:
             self._writer = pq.ParquetWriter(
                 self._file,
@@ -124,10 +127,19 @@ class _Writer:
         self.bytes = 0
 
     def add(self, group: pa.Table) -> None:
-        self._writer.write_table(group, row_group_size=max(1, group.num_rows))
-        self.bytes = self._file.tell()
+        """Write a row group, while the next one is read."""
+        self._wait()
+        self._pending = self._thread.submit(self._writer.write_table, group, row_group_size=max(1, group.num_rows))
+
+    def _wait(self) -> None:
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+            self.bytes = self._file.tell()
 
     def finish(self) -> File:
+        self._wait()
+        self._thread.shutdown()
         self._writer.close()
         size = self._file.tell()
         self._file.close()
@@ -136,6 +148,7 @@ class _Writer:
         return File(self._path, self.day, metadata.num_rows, size, _statistics(metadata), _now_ms())
 
     def abandon(self) -> None:
+        self._thread.shutdown()
         with contextlib.suppress(Exception):
             self._file.close()
 

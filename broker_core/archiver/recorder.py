@@ -34,6 +34,7 @@ R = TypeVar("R")
 
 LOOK_S = 1.0  # between two looks at what is due
 PASS_ROWS = 64 << 16  # of one pass: 64 blocks, whose columns its process holds
+PASS_FILES = 4  # files of one pass, where so much waits: a commit costs as much as a quarter of a file
 FIRST_WAIT_S = 1.0  # after a failed attempt; each further one is twice as long
 LONGEST_WAIT_S = 60.0
 BEHIND = 3  # times `archive_after_s` that the oldest message has waited when the archive is behind
@@ -206,7 +207,7 @@ class Recorder:
 
     def _record(self, backlog: Backlog) -> bool:
         """Carry one pass through. False where the process is gone, or the table cannot be written."""
-        current = self._host.submit(BeginPass(backlog.queue_id, PASS_ROWS, self._settings.archive_file_bytes))
+        current = self._host.submit(BeginPass(backlog.queue_id, PASS_ROWS, PASS_FILES * self._settings.archive_file_bytes))
         content = None if current is None else self._host.content(backlog, current)
         if current is None or content is None:
             return True

@@ -183,13 +183,13 @@ def test_a_large_queue_does_not_hold_up_the_others(rig: Rig) -> None:
         rig.service.submit(c.DeclareQueue(name))
         rig.send(name, numbered(10))
         rig.settle(name, 10)
-    rig.send("q", numbered(30_000, 16))
-    rig.settle("q", 30_000)
+    rig.send("q", numbered(60_000, 16))
+    rig.settle("q", 60_000)
     rig.record()
     order = [request["queue"] for request in rig.child.asked if request["op"] == "pass"]
     assert order.index("b") < 3
     assert order.count("q") > 3
-    assert sequences(rig.table("q")) == numbers(range(30_000))
+    assert sequences(rig.table("q")) == numbers(range(60_000))
 
 
 def test_messages_whose_payload_retention_took_without_an_archive_are_left_out(
