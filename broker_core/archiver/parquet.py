@@ -45,10 +45,17 @@ def write(store: Store, name: str, batches: Iterable[pa.RecordBatch], file_bytes
     written: list[File] = []
     paths: list[str] = []
     writer: _Writer | None = None
+    syncs: list[Future[None]] = []
+    syncing = ThreadPoolExecutor(1, "sync")  # of one file, while the next one is written
+
+    def finished(one: _Writer) -> None:
+        written.append(one.finish())
+        syncs.append(syncing.submit(store.sync, written[-1].path))
+
     try:
         for day, group in _groups(batches):
             if writer is not None and (writer.day != day or writer.bytes >= file_bytes):
-                written.append(writer.finish())
+                finished(writer)
                 writer = None
             if writer is None:
                 path = f"{table.DAY}={day}/{name}-{uuid.uuid4().hex}.parquet"
@@ -56,8 +63,10 @@ def write(store: Store, name: str, batches: Iterable[pa.RecordBatch], file_bytes
                 writer = _Writer(store, path, day)
             writer.add(group)
         if writer is not None:
-            written.append(writer.finish())
+            finished(writer)
             writer = None
+        for each in syncs:
+            each.result()
     except BaseException:
         if writer is not None:
             writer.abandon()
@@ -65,6 +74,8 @@ def write(store: Store, name: str, batches: Iterable[pa.RecordBatch], file_bytes
             with contextlib.suppress(Exception):
                 store.remove(path)
         raise
+    finally:
+        syncing.shutdown()
     return written
 
 
@@ -108,7 +119,7 @@ class _Writer:
     """A file that is being written."""
 
     def __init__(self, store: Store, path: str, day: str) -> None:
-        self._store, self._path, self.day = store, path, day
+        self._path, self.day = path, day
         self._file = store.create(path)
         self._metadata: list[Any] = []
         self._thread = ThreadPoolExecutor(1, "parquet")
@@ -143,7 +154,6 @@ class _Writer:
         self._writer.close()
         size = self._file.tell()
         self._file.close()
-        self._store.sync(self._path)
         metadata: Any = self._metadata[0]
         return File(self._path, self.day, metadata.num_rows, size, _statistics(metadata), _now_ms())
 
