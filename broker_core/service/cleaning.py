@@ -197,7 +197,7 @@ class Cleaner:
         with self._lock:
             state = self._owner.state
             live = state.staged_bytes + sum(queue.bytes for queue in state.queues.values())
-        return total <= self.bound(live) and (not segments or segments[0].base >= keeping.settled)
+        return total <= self.bound(live) and (not segments or segments[0].base >= keeping.stayed)  # of retention
 
     def retain(self) -> int:
         """Drop the segments of which nothing is needed; return the bytes that this frees."""
@@ -252,7 +252,7 @@ class Cleaner:
         shares, sizes = needs.shares(), needs.sizes
         order = [int(index) for index in np.argsort(shares, kind="stable") if int(index) < len(shares) - 1]
         total, limit = sizes.sum() - sizes[needs.unused()].sum(), self.bound(needs.total)
-        asked = [segment.end <= keeping.settled for segment in needs.segments]  # by retention
+        asked = [segment.end <= keeping.stayed for segment in needs.segments]  # by retention
         room = self._room()
         chosen = []
         for index in order:

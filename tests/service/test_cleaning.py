@@ -95,6 +95,29 @@ def test_without_retention_and_without_an_archive_what_is_settled_is_kept() -> N
         assert len(everything(service, "q")) == 900
 
 
+def test_with_an_archive_what_is_not_recorded_is_kept_and_what_is_recorded_goes() -> None:
+    """D2 D4: retention that is not set keeps nothing that is in the table, and takes nothing that is not."""
+    with running(LyingDisk(), segment_bytes=MIB, clean_bandwidth=1 << 40) as service:
+        service.state.records = True
+        stick(service)
+        pass_through(service, count=6)
+        assert service.cleaner.clean() == 0
+        assert len(everything(service, "q")) == 1800
+        number = service.state.queues["q"].id
+        begun = service.submit(c.BeginPass(number, 1200, 1 << 40))
+        assert service.cleaner.clean() == 0, "a pass that has begun needs its rows"
+        service.submit(c.EndPass(number, begun.number, 0))
+        in_vain(service)
+        left = everything(service, "q")
+        assert set(range(1200, 1800)) <= left.keys()
+        assert len(left) < 1500
+        begun = service.submit(c.BeginPass(number, 1200, 1 << 40))
+        service.submit(c.EndPass(number, begun.number, 1))
+        in_vain(service)
+        assert size(service) <= bound(service)
+        assert everything(service, "stuck") == {0: STUCK}
+
+
 def test_what_a_deleted_queue_leaves_goes() -> None:
     """D2: with no retention at all; one message of another queue lies in the middle of it."""
     with running(LyingDisk(), segment_bytes=MIB) as service:
