@@ -54,7 +54,8 @@ from .needs import ROW_BYTES, Copies, Needs, measure
 log = logging.getLogger("penstock")
 
 TURN_S = 10.0  # between two turns,
-SOON_S = 1.0  # and where the last one has freed something
+SOON_S = 1.0  # and where the last one has freed something, or
+BURST_BYTES = 64 << 20  # so much has come since, and a segment at least
 REST = 20  # it rests so many times as long as it has looked in vain
 SLACK = 4  # the journal may have so many times the bytes that are needed
 SPARE_SEGMENTS = 3  # and so many segments more: one being written, one before the snapshot, one that is being copied to
@@ -215,13 +216,16 @@ class Cleaner:
 
     def run(self) -> None:
         """Clean until the broker closes: the work of a thread."""
-        pause = TURN_S
-        while not self._closing.wait(pause):
-            pause = TURN_S
+        due, end = self._clock() + TURN_S, self._owner.journal.end
+        burst = max(BURST_BYTES, self._owner.settings.segment_bytes)
+        while not self._closing.wait(SOON_S):
+            began = self._clock()
+            if began < due and self._owner.journal.end - end < burst:
+                continue
+            due, end = began + TURN_S, self._owner.journal.end
             try:
-                began = self._clock()
                 freed = self.clean()
-                pause = SOON_S if freed else max(TURN_S, REST * (self._clock() - began))
+                due = self._clock() + (0.0 if freed else max(TURN_S, REST * (self._clock() - began)))
             except errors.ResourceLimit as error:
                 log.warning("cleaning the journal is tried again: %s", error)
             except errors.StorageError as error:

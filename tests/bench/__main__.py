@@ -30,6 +30,7 @@ ROWS = {
     "memory": "broker_rows.memory",
     "restart": "broker_rows.restart",
     "archive": "archive_rows.archive",
+    "journal": "cleaning_rows.journal",
     "copy": "copy_rows.copy",
     "restore": "copy_rows.restore",
     "amqp-transfers": "amqp_rows.transfers",
