@@ -55,7 +55,6 @@ def test_what_is_recorded_is_read_in_the_table_and_replayed_to_the_octet(rig: Ri
         sender = connection.sender("orders")
         sender.send([sent] * 5)
         sender.flush()
-    rig.client.call("queue.alter", queue="orders", options={"archive": True})
     rig.drain(rig.stream("orders"))
     before = settled(rig)
     rig.until(lambda: recorded(rig))
