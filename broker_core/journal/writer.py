@@ -128,8 +128,9 @@ class Writer:
         with self._lock:
             self._more_to_come = False
             if hurry:
-                self._hurry(self.end)
-            elif self._write_due() or self._stopping:  # a caller waits for it by now
+                self._hurried = max(self._hurried, self.end)
+            # Also where somebody has hurried to this end already: the thread was woken then, and could not write yet.
+            if self._write_due() or self._stopping:
                 self._wake()
 
     def hurry(self, end: int) -> None:

@@ -356,3 +356,14 @@ def test_records_with_more_to_come_are_one_group_whoever_waits():
         journal.complete(hurry=False)
         journal.wait(ends[-1], 10)
         assert disk.calls["append"] == before + 1
+
+
+@pytest.mark.parametrize("hurry", [True, False])
+def test_a_group_is_written_once_complete_though_somebody_has_waited_for_all_of_it_before(hurry: bool):
+    """The thread was woken for that, could write nothing yet, and waits again."""
+    with running(LyingDisk()) as journal:
+        end = journal.append(b"first", hurry=False, more=True).end
+        journal.hurry(end)  # as who reads `end` while the group is open
+        until_idle(journal)
+        journal.complete(hurry=hurry)
+        journal.wait(end, 10)
