@@ -28,6 +28,7 @@ VALID: dict[str, dict[str, Any]] = {
     "hello": {},
     "broker.status": {},
     "archive.status": {},
+    "broker.journal": {},
     "queue.declare": {"queue": "Q", "type": "fifo", "options": {}},
     "queue.delete": {"queue": "Q", "force": True},
     "queue.list": {},
