@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.errors import StorageError
+from penstock.broker_core.journal import LocalDisk
 from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.reading import mapped
@@ -23,6 +25,7 @@ from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service import cleaning
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.cleaning import SLACK, SPARE_SEGMENTS
+from penstock.connector.mapped import Location, assembled, locations_of, map_files, may_be_mapped
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import MIB, Clock, abandon, bodies_of, described, enqueue, everything, killed, numbered, open_service, running
@@ -231,6 +234,35 @@ def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
         service.cleaner.clean()
         assert service.journal.dropped() == []
         assert name not in service.journal._disk.names()
+
+
+def test_a_reader_on_this_host_that_maps_the_files_reads_on_or_asks_for_the_messages(tmp_path: Path) -> None:
+    """D2: what it has mapped stays; where a file is gone it maps nothing, asks over Flight, and tries to map the next time."""
+    service = open_service(LocalDisk(tmp_path / "data"), **OPTIONS)
+    try:
+        stick(service)
+        pass_through(service, count=2)
+
+        def places() -> list[Location]:
+            found = next(iter(service.browse("stuck", lambda block: slice(0, block.filled), 0, None)))
+            return locations_of(mapped.batch(service.journal, found, "stuck"))
+
+        early, late = places(), places()
+        files = map_files(early, None, "broker")
+        assert files is not None
+        pass_through(service, count=6)
+        in_vain(service)
+        (read,) = assembled(early, files, ["body"], "stuck", lambda aside: None)
+        assert read["body"].to_pylist() == [STUCK]
+        assert map_files(late, None, "broker") is None
+        assert may_be_mapped("broker")
+        now = places()
+        files = map_files(now, None, "broker")
+        assert files is not None
+        (read,) = assembled(now, files, ["body"], "stuck", lambda aside: None)
+        assert read["body"].to_pylist() == [STUCK]
+    finally:
+        service.close()
 
 
 def test_a_damaged_record_stays_where_it_is_and_the_rest_goes(caplog: pytest.LogCaptureFixture) -> None:
