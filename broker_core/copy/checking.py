@@ -17,7 +17,7 @@ from ..engine import BrokerState, apply
 from ..engine.columns.states import State
 from ..engine.events import codec
 from ..errors import DamagedJournal, PenstockError, StorageError
-from ..journal import manifest, snapshots
+from ..journal import lineage, manifest, snapshots
 from ..journal.disk import Disk
 from ..journal.replay import damaged, replay_segment
 from ..journal.segments import SUFFIX, Segment, read_header
@@ -146,6 +146,8 @@ def _check_small(disk: Disk, found: Found, names: list[str]) -> None:
                 raise DamagedJournal(f"{disk.path(USERS_FILE)}, offset {at}: the users cannot be read: {error}") from None
     with found.looking(disk.path(marker.NAME)):
         marker.read(disk)
+    with found.looking(disk.path(lineage.NAME)):
+        lineage.read(disk, found.broker)
 
 
 def _apply(disk: Disk, found: Found, segments: list[Segment], snapshot: Snapshot | None) -> None:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..errors import DamagedJournal, StorageError
-from ..journal import manifest
+from ..journal import lineage, manifest
 from ..journal.disk import Disk
 from ..journal.holes import Holes, covers
 from ..journal.journal import ID_FILE
@@ -27,6 +27,7 @@ from ..journal.tail import read_tail
 from .contents import base_of
 
 USERS_FILE = "users.json"
+SMALL_FILES = (ID_FILE, USERS_FILE, lineage.NAME)  # parts of a chunk, put anew where they have changed
 ATTEMPTS = 100  # retention removes segments at most every second
 
 
@@ -85,7 +86,7 @@ def _take(disk: Disk, end: Callable[[], int] | None, live: bool) -> Picture:
         raise PictureGone  # the end was asked before the snapshot was there
     if snapshot is not None:
         files[snapshot] = disk.size(snapshot)
-    for name in (ID_FILE, USERS_FILE):
+    for name in SMALL_FILES:
         if name in names:
             files[name] = disk.size(name)
     return Picture(broker, files, max(position, base_of(snapshot) if snapshot else 0))

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ..errors import DamagedJournal, InvalidRequest, ResourceLimit
-from ..journal import manifest, segments
+from ..journal import lineage, manifest, segments
 from ..journal.disk import LocalDisk, write_file
 from ..journal.holes import merged
-from ..journal.journal import ID_FILE, LINEAGE_FILE
+from ..journal.journal import ID_FILE
 from . import marker
 from .chain import Chain, State, load, read_header
 from .chunks import Chunk
@@ -206,7 +206,7 @@ def _finish(disk: LocalDisk, directory: Path, state: State, writer: str | None) 
     manifest.write(disk, broker, found, min(position, found[-1].end) if found else 0, merged(gaps))
     restored = None if writer is not None or state.last.kind != "copy" else Restored(state.last.writer, state.last.number)
     marker.write(disk, Marker(() if writer is None else (writer,), restored))
-    write_file(disk, LINEAGE_FILE, [uuid.uuid4().hex.encode()])
+    lineage.write(disk, lineage.read(disk, broker).restored(uuid.uuid4().hex))
     disk.rename(f"{ID_FILE}.restored", ID_FILE)
     disk.sync_directory()
     disk.unlink(RESTORING)

@@ -12,16 +12,14 @@ from zlib import crc32
 
 from ..errors import StorageError
 from ..journal.disk import COPY_BYTES, Buffer, Disk, ReadFile, is_shortage
-from ..journal.journal import ID_FILE
 from ..journal.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from .chain import Chain
 from .chunks import Part
 from .contents import Contents, Piece
-from .pictures import USERS_FILE, Picture, PictureGone
+from .pictures import SMALL_FILES, Picture, PictureGone
 from .stores import StoreError
 
 OBJECT_BYTES = 64 << 20  # of one object: what is put again after a failure
-SMALL_FILES = (ID_FILE, USERS_FILE)  # written as parts of a chunk, anew where they have changed
 SMALL_MAX = 16 << 20
 RETRY_FIRST_S, RETRY_MOST_S = 0.2, 30.0
 

@@ -4,6 +4,7 @@ journal            `Journal`: puts the parts together; begin here
 recovery           what of the log counts after a crash; read it before changing what is written, or when
 writer, groups     the thread that writes and syncs; a group being filled
 records, segments  the format of the log, and its files
+lineage            what numbers given by a state belong to, once a directory was restored
 manifest, holes    which segments must be there, which were dropped, and how far the log is on the disk
 holds              readers for whose sake dropped segments stay on the disk for a while
 snapshots          the whole state at one position

@@ -8,15 +8,16 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from ..errors import DamagedJournal, InvalidRequest, ResourceLimit, StorageError
-from . import manifest, snapshots
+from . import lineage, manifest, snapshots
 from .disk import Buffer, Disk, is_shortage, write_file
 from .holds import Hold, Holds
+from .lineage import Lineage
 from .manifest import Manifest
 from .payloads import Located, Payloads
 from .records import SECRET_BYTES, Format, Record
@@ -27,7 +28,6 @@ from .snapshots import Snapshot
 from .writer import Fsync, Writer
 
 ID_FILE = "id"
-LINEAGE_FILE = "lineage"
 
 
 class Appended(NamedTuple):
@@ -51,7 +51,7 @@ class Journal:
     def __init__(self, disk: Disk, broker_id: str, chain: SegmentChain, listed: Manifest, writer: Writer) -> None:
         """Use `open` instead."""
         self.broker_id = broker_id
-        self._lineage = _lineage(disk) or broker_id
+        self._lineage = lineage.read(disk, broker_id)
         self.snapshot: Snapshot | None = None
         self.repaired: Repair | None = None
         self._disk, self._chain, self._manifest, self._writer = disk, chain, listed, writer
@@ -113,12 +113,18 @@ class Journal:
         return journal
 
     @property
-    def lineage(self) -> str:
-        """Name of this line of the broker's history: its id; another where the directory was restored, perhaps an older state.
-
-        What was numbered by a state, and is known elsewhere by that number, belongs to a lineage.
-        """
+    def lineage(self) -> Lineage:
+        """The lineage of the directory."""
         return self._lineage
+
+    def adopt(self, begun: Mapping[str, int]) -> None:
+        """Note, at the first start after a restore, what has begun and not ended, by its number. StorageError."""
+        if self._lineage.parent is not None:
+            self._lineage = self._lineage.adopted(begun)
+            try:
+                lineage.write(self._disk, self._lineage)
+            except OSError as error:
+                raise StorageError(f"the lineage cannot be written: {error}") from error
 
     # ---- writing
 
@@ -396,13 +402,6 @@ class Journal:
         finally:
             self._manifest.close()
             self._disk.close()
-
-
-def _lineage(disk: Disk) -> str:
-    """Return the lineage that a restore has written; empty where none has."""
-    if LINEAGE_FILE not in disk.names():
-        return ""
-    return disk.open(LINEAGE_FILE).read(0, ID_BYTES).decode(errors="replace").strip()
 
 
 def _broker_id(disk: Disk, new_id: Callable[[], str]) -> str:

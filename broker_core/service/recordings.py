@@ -30,6 +30,8 @@ class Recordings:
     ) -> None:
         self._state, self._journal, self._lock, self._clock, self._submit = state, journal, lock, clock, submit
         self.broker_id = journal.broker_id
+        passes = {number: queue.passes.current for number, queue in state.by_id.items()}
+        journal.adopt({str(number): current.number for number, current in passes.items() if current is not None})
 
     def submit(self, command: Command[R]) -> R:
         """Carry out a command; return its reply once that is durable."""
@@ -54,7 +56,7 @@ class Recordings:
             backlog.queue,
             backlog.queue_id,
             current.number,
-            self._journal.lineage,
+            self._journal.lineage.of(str(backlog.queue_id), current.number),
             origins if current.rows else [],
             current.rows,
             {number: pack(each) for number, each in columns.items()},

@@ -76,11 +76,11 @@ def test_each_restore_begins_a_lineage(store: FaultyStore, tmp_path: Path) -> No
         for _ in range(2):
             disk = LocalDisk(tmp_path / name)
             journal = Journal.open(disk)
-            found.add(journal.lineage)
-            assert journal.lineage != journal.broker_id
+            found.add(journal.lineage.name)
+            assert (journal.lineage.parent, journal.lineage.name != "broker-1") == ("broker-1", True)
             disk.close()
     assert len(found) == 2
-    assert Journal.open(LyingDisk(), new_id=lambda: "broker-1").lineage == "broker-1"
+    assert Journal.open(LyingDisk(), new_id=lambda: "broker-1").lineage.name == "broker-1"
 
 
 def test_a_directory_that_is_not_empty_is_left_alone(store: FaultyStore, tmp_path: Path) -> None:
