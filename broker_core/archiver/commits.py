@@ -103,9 +103,14 @@ class QueueTable:
                     f"the table {self.url} has a column {name!r} that must have a value, which this broker has not{_WAY_OUT}"
                 )
 
-    def version_with(self, application_id: str, number: int) -> int | None:
-        """Return the table's version if it has the pass of this number, else None."""
+    def version_with(self, application_id: str, number: int, *, inherited: bool = False) -> int | None:
+        """Return the table's version if it has the pass of this number, else None.
+
+        `inherited`: the pass began before this directory was restored, and its original may have gone on since.
+        """
         known = self._table.transaction_version(application_id)
+        if inherited:
+            return self._table.version() if known is not None and known >= number else None
         if known is not None and known > number:
             raise Refused(
                 f"the table {self.url} has pass {known} of this queue already, and the broker is at {number}: its data directory "

@@ -345,6 +345,7 @@ def _request(content: Content, url: str, segments: Sequence[tuple[str, int, int]
         "id": content.queue_id,
         "number": content.number,
         "lineage": content.lineage,
+        "inherited": content.inherited,
         "url": url,
         "origins": list(content.origins),
         "rows": content.rows.to_json(),

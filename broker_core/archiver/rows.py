@@ -31,6 +31,7 @@ class Content(NamedTuple):
     rows: RowSet
     blocks: dict[int, bytes]  # packed columns of blocks in memory
     packed: dict[int, int]  # log positions of those that have left it
+    inherited: bool = False  # it began before the directory was restored, under this lineage
     hold: Any = None  # of the journal: while it lives, no segment that is dropped leaves the disk
 
 

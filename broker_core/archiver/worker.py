@@ -89,7 +89,7 @@ class Worker:
         self._step("open")
         found = QueueTable(store, self._broker_id, content.queue)
         mine = application(self._broker_id, content.lineage, content.queue_id)
-        version = found.version_with(mine, content.number)
+        version = found.version_with(mine, content.number, inherited=header["inherited"])
         if version is not None:
             return {"version": version, "rows": 0, "bytes": 0, "gone": 0, "small": 0, "again": True}
         self._journal.follow((name, base, end) for name, base, end in header["segments"])

@@ -52,15 +52,17 @@ class Recordings:
                 elif entry is not None:
                     packed[number] = entry.position
                 origins = list(queue.origins)
+        lineage = self._journal.lineage.of(str(backlog.queue_id), current.number)
         return Content(
             backlog.queue,
             backlog.queue_id,
             current.number,
-            self._journal.lineage.of(str(backlog.queue_id), current.number),
+            lineage,
             origins if current.rows else [],
             current.rows,
             {number: pack(each) for number, each in columns.items()},
             packed,
+            lineage != self._journal.lineage.name,
             hold,
         )
 
