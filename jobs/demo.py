@@ -1,6 +1,7 @@
 """`./dev demo`: 336,776 flights go through a durable queue into Delta, exactly once, while Spark and the broker are killed.
 
-What is killed is killed with SIGKILL, in the middle of a batch: the Spark driver with its JVM, then the broker.
+What is killed is killed with SIGKILL, in the middle of a batch: the Spark driver with its JVM, then the broker. In the end the
+archive is read as the table that it is, by Spark and by DuckDB, without a broker.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 import penstock
+from penstock.broker_core.archive.table import folder_name
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
 from penstock.broker_core.server.process import Broker
@@ -36,6 +38,8 @@ QUEUE = "flights"
 BATCHES = 9
 #: Tries of a job that nobody kills.
 ATTEMPTS = 4
+#: Seconds that a settled message waits until it is recorded; a minute by default, which nobody should have to watch.
+ARCHIVE_AFTER_S = 1.0
 #: The mark of a folder that this demo made, and may remove.
 MARK = "made-by-penstock-demo"
 
@@ -159,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
     """Send, ingest under kills, compare, replay; return True when every check holds."""
     told.step("A broker, and a Spark")
-    with Broker(work / "broker") as broker:
+    with Broker(work / "broker", archive_after_s=ARCHIVE_AFTER_S) as broker:
         told.fact(f"broker: process {broker.pid}, {broker.url}, journal in {_short(broker.data_dir)}, fsync always")
         spark = session("penstock demo", {"spark.sql.execution.arrow.pyspark.enabled": "true"})
         penstock.register(spark)
@@ -171,7 +175,13 @@ def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
             ingest(broker, work, source.num_rows, told)
             told.step("Is every flight in the table, once?")
             got = spark.read.format("delta").load(str(work / "delta"))
-            return compare(sent, got, told) and replay(spark, broker, source, got, day, told)
+            if not (compare(sent, got, told) and replay(spark, broker, source, got, day, told)):
+                return False
+            told.step("The archive is a table: Spark and DuckDB read it, without the broker")
+            await_archive(broker)
+            broker.stop()
+            told.fact("the broker is stopped")
+            return read_archive(spark, broker.data_dir / "archive" / folder_name(QUEUE), source.num_rows, told)
         finally:
             spark.stop()
 
@@ -279,6 +289,38 @@ def replay(spark: SparkSession, broker: Broker, source: pa.Table, got: DataFrame
     return True
 
 
+def await_archive(broker: Broker, limit_s: float = 120) -> None:
+    """Return once every settled message is recorded."""
+    deadline = time.monotonic() + limit_s
+    with Client(broker.url) as client:
+        while waiting := client.call("archive.status")["queues"]:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"messages are not recorded: {waiting[0]}")
+            time.sleep(0.1)
+
+
+def read_archive(spark: SparkSession, table: Path, total: int, told: Told) -> bool:
+    """Count the table's messages with Spark's own Delta source and with DuckDB; return True when it has each once."""
+    import deltalake
+    import duckdb
+
+    told.fact(f"spark.read.format('delta').load('{_short(table)}')")
+    archived = spark.read.format("delta").load(str(table))
+    counts = archived.select(F.count(F.lit(1)), F.count_distinct("sequenceNumber"), F.count_distinct("messageId")).first()
+    (told.good if counts == (total,) * 3 else told.bad)(
+        f"Spark: {counts[0] if counts else 0:,} messages, each once; outcomes: "
+        + ", ".join(row.outcome for row in archived.select("outcome").distinct().collect())
+    )
+    question = "SELECT properties['origin'] AS origin, count(*), count(DISTINCT messageId) FROM archive GROUP BY origin"
+    told.fact(question)
+    with duckdb.connect() as database:
+        database.register("archive", deltalake.DeltaTable(table).to_pyarrow_dataset())
+        rows = database.execute(f"{question} ORDER BY origin").fetchall()
+    once = sum(number for _, number, _ in rows) == total and all(number == different for _, number, different in rows)
+    (told.good if once else told.bad)("DuckDB: " + ", ".join(f"{origin} {number:,}" for origin, number, _ in rows))
+    return counts == (total,) * 3 and once
+
+
 def _farewell(work: Path, told: Told) -> None:
     told.plain(
         f"""
@@ -289,6 +331,7 @@ Done in {told.seconds():.0f} s. Everything is still there:
    .venv/bin/penstock queue peek {QUEUE} --states archived         # still readable
    .venv/bin/penstock lease list
 
+The archive needs no broker: spark.read.format("delta").load("{_short(work / "broker" / "archive" / folder_name(QUEUE))}")
 Next: a queue of your own (README.md, "Five minutes"), or notebooks/flights.ipynb for a look with a plot.
 """
     )

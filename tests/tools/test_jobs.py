@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,6 +170,8 @@ def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
     assert out.count("kill -9") == 2
     assert "✓ 30,000 rows, 30,000 different messages, none missing, none twice" in out
     assert "933 messages, sequence numbers" in out
+    assert "✓ Spark: 30,000 messages, each once; outcomes: accepted" in out  # D4
+    assert re.search(r"✓ DuckDB: EWR [\d,]+, JFK [\d,]+, LGA [\d,]+\n", out)
     # What it says to try next.
     with Broker(tmp_path / "demo" / "broker") as broker:
         environment = {**os.environ, "PENSTOCK_URL": broker.url}
