@@ -79,7 +79,7 @@ class Loop(Protocol):
         the pass."""
 
     def behind_all(self, turn: Turn, effect: Callable[[], None]) -> None:
-        """Let `effect` happen behind every effect so far and all that `turn` has carried."""
+        """Let `effect` happen behind every effect so far and all that `turn` has executed."""
 
     def after_all(self, effect: Callable[[], None]) -> None:
         """Let `effect` happen behind all that has been handed in."""

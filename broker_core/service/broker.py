@@ -143,7 +143,7 @@ class BrokerService(Looks):
         with self.turn() as turn:
             try:
                 for command in commands:
-                    reply, position = turn.carry(command)
+                    reply, position = turn.execute(command)
                     end = max(end, position)
             except errors.PenstockError as error:
                 refusal, end = error, turn.end

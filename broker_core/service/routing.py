@@ -93,7 +93,7 @@ def send(service: BrokerService, sending: Sending) -> tuple[Sent, int]:
         if not reply.stale:
             return reply, end
     with service.turn() as turn:
-        return turn.carry(prepared(sending, turn.plan(sending.exchange, sending.known_keys), service.wall_ms()))
+        return turn.execute(prepared(sending, turn.plan(sending.exchange, sending.known_keys), service.wall_ms()))
 
 
 def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:

@@ -135,7 +135,7 @@ class Turn:
         """To look at, within the with-block."""
         return self._state
 
-    def carry(self, command: c.Command[R]) -> tuple[R, int]:
+    def execute(self, command: c.Command[R]) -> tuple[R, int]:
         """The reply, and the log position it waits for: 0 when it promises nothing and can leave at once.
 
         A PenstockError concerns this command alone: it changed nothing, and the turn can go on. A refusal is an answer too, and
@@ -172,7 +172,7 @@ class Turn:
                 self._arrivals.tell(decision.effects.looks)
             for node in decision.effects.may_end:
                 at = f"the end of {node!r}"
-                self.carry(EndNode(node))
+                self.execute(EndNode(node))
         except errors.StorageError:
             raise  # the journal has failed, or is closed
         except BaseException as error:

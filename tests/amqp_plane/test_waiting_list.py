@@ -59,7 +59,7 @@ def to(queue: str, body: bytes = b"m") -> bytes:
 
 def test_a_message_waits_for_room_for_so_long(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q15: by the anonymous terminus, in the order in which they came; what came later waits its own time."""
-    monkeypatch.setattr(waiting_list, "ROOM_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(waiting_list, "CAPACITY_TIMEOUT_S", 0.5)
     a = relay(s)
     began = time.monotonic()
     a.send(transfer(1, to("few")), transfer(2, to("few")))
@@ -75,7 +75,7 @@ def test_a_message_waits_for_room_for_so_long(s: Stage, monkeypatch: pytest.Monk
 
 
 def test_a_sender_that_cannot_be_told_rejected_is_detached_when_it_has_waited(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_list, "ROOM_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(waiting_list, "CAPACITY_TIMEOUT_S", 0.1)
     a = relay(s, source=Source(outcomes=(symbol("amqp:accepted:list"),)))
     a.send(transfer(1, to("few")))
     said = a.expect(Detach).error

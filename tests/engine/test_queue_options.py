@@ -123,13 +123,13 @@ def full_of_everything(kind: str, options: dict[str, Any]) -> tuple[Any, Attribu
 
 
 @pytest.mark.parametrize(("name", "value"), EACH)
-def test_a_queue_is_open_only_where_each_message_that_arrives_gets_a_place(name: str, value: Any) -> None:
-    """A queue whose rules are `open` is not asked about arrivals: an option that keeps one out must be declared `on_arrival`."""
+def test_a_queue_is_unrestricted_only_where_each_message_that_arrives_gets_a_place(name: str, value: Any) -> None:
+    """An `unrestricted` queue is not asked about arrivals: an option that keeps one out must be declared `on_arrival`."""
     kind, options = declared(name, value)
     found = rules(kind, checked(kind, options))
     needed = rules(kind, checked(kind, NEEDED.get(kind, {})))
-    assert found.open == (needed.open and not OPTIONS[name].on_arrival)
-    if not found.open:
+    assert found.unrestricted == (needed.unrestricted and not OPTIONS[name].on_arrival)
+    if not found.unrestricted:
         return
     queue, attributes = full_of_everything(kind, options)
     for whole in (False, True):

@@ -51,7 +51,7 @@ def _refuses_everything(service: Any) -> None:
         with pytest.raises(StorageError, match=r"'settled' at position \d+ could not be applied: KeyError"):
             service.submit(command)
     with pytest.raises(StorageError), service.turn() as turn:
-        turn.carry(c.Stat("q"))
+        turn.execute(c.Stat("q"))
     for look in (lambda: list(service.slices("q", RowSet.range(0, 3))), lambda: list(service.browse("q", lambda b: b, 0, None))):
         with pytest.raises(StorageError):
             look()
@@ -156,7 +156,7 @@ def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
     else:
         getattr(service, f"_{what}").look = fail
     with pytest.raises(RuntimeError if what == "clock" else StorageError, match="a mistake"), service.turn() as turn:
-        turn.carry(enqueue("q", b"x"))
+        turn.execute(enqueue("q", b"x"))
     assert service._lock.acquire(timeout=10)
     service._lock.release()
     if what != "clock":  # who waits would wait for ever

@@ -58,9 +58,9 @@ def test_an_immediate_message_is_delivered_once_or_its_sender_is_told_never_both
             while True:
                 last = done.is_set()
                 with service.turn() as turn:
-                    (rows, _), _ = turn.carry(c.Acquire("q", holder, 2))
+                    (rows, _), _ = turn.execute(c.Acquire("q", holder, 2))
                     if rows:
-                        turn.carry(c.Settle("q", holder, rows))
+                        turn.execute(c.Settle("q", holder, rows))
                 with taken:
                     delivered.update(numbers(rows))
                     taken.notify_all()

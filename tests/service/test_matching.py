@@ -62,7 +62,7 @@ class Taker:
         """One acquisition: what it got, and the block in which nobody has evaluated the selector."""
         with self.service.turn() as turn:
             view = self.service.matching.view(self.queue, self.selector)
-            taken, _ = turn.carry(c.Acquire(self.queue, self.holder, most, matching=view))
+            taken, _ = turn.execute(c.Acquire(self.queue, self.holder, most, matching=view))
         return taken.rows.sequences().tolist(), taken.unevaluated
 
     def take(self, most: int = 1000) -> list[int]:
@@ -128,7 +128,7 @@ def test_an_earlier_place_that_comes_back_is_offered_before_a_later_one(service:
     assert first.take(2) == [0, 2]
     assert second.take(2) == [4, 6]
     with service.turn() as turn:
-        turn.carry(c.Unsubscribe("q", first.holder))
+        turn.execute(c.Unsubscribe("q", first.holder))
     assert second.take(10) == [0, 2, 8]
 
 
@@ -209,7 +209,7 @@ def test_a_browser_with_a_selector_sees_what_matches_and_takes_nothing(service: 
     def look(place: int) -> tuple[list[int], int, int | None]:
         with service.turn() as turn:
             view = service.matching.view("q", RED)
-            seen, _ = turn.carry(c.Browse("q", place, 2, matching=view))
+            seen, _ = turn.execute(c.Browse("q", place, 2, matching=view))
         return seen.rows.sequences().tolist(), seen.next, seen.unevaluated
 
     assert look(0) == ([], 0, 0)

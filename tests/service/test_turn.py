@@ -36,12 +36,12 @@ def test_a_refused_command_ends_itself_and_not_the_turn() -> None:
     held.hold()
     with service.turn() as turn:
         assert turn.end == 0
-        _, first = turn.carry(enqueue("q", b"one more"))
+        _, first = turn.execute(enqueue("q", b"one more"))
         with pytest.raises(NotFound):
-            turn.carry(enqueue("missing", b"x"))
+            turn.execute(enqueue("missing", b"x"))
         assert turn.end == first > service.journal.durable
-        holder, _ = turn.carry(c.Subscribe("q"))
-        (rows, _), second = turn.carry(c.Acquire("q", holder, 99))
+        holder, _ = turn.execute(c.Subscribe("q"))
+        (rows, _), second = turn.execute(c.Acquire("q", holder, 99))
         assert rows == RowSet.range(0, 4)
         assert turn.end == second > first
         assert service.journal.durable < first  # nothing waited
@@ -56,9 +56,9 @@ def test_only_what_its_queue_and_header_call_not_durable_waits_for_nothing() -> 
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("own", options={"durability": "header"}))
         with service.turn() as turn:
-            assert turn.carry(replace(enqueue("own", b"x"), durable=False)) == (c.Appended(1), 0)
-            assert turn.carry(replace(enqueue("own", b"x"), durable=True)) == (c.Appended(2), turn.end)
-            (rows, *_), end = turn.carry(c.Browse("own", 0, 9))
+            assert turn.execute(replace(enqueue("own", b"x"), durable=False)) == (c.Appended(1), 0)
+            assert turn.execute(replace(enqueue("own", b"x"), durable=True)) == (c.Appended(2), turn.end)
+            (rows, *_), end = turn.execute(c.Browse("own", 0, 9))
             assert (rows.count, end) == (2, turn.end)
 
 
@@ -70,9 +70,9 @@ def test_a_turn_is_one() -> None:
         other = threading.Thread(target=lambda: taken.append(service.submit(c.Acquire("q", 1, 10)).rows))
         with service.turn() as turn:
             other.start()
-            mine, _ = turn.carry(c.Subscribe("q"))
+            mine, _ = turn.execute(c.Subscribe("q"))
             for _ in range(5):
-                turn.carry(c.Acquire("q", mine, 1))
+                turn.execute(c.Acquire("q", mine, 1))
         other.join()
         assert taken == [RowSet.range(5, 10)]
 
@@ -89,11 +89,11 @@ def test_slices_of_a_turn_show_what_was_just_acquired_and_last() -> None:
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(5)), enqueue("q", *numbered(5, start=5)), c.Subscribe("q"))
         with service.turn() as turn:
-            (rows, _), _ = turn.carry(c.Acquire("q", 1, 7))
-            turn.carry(c.Release("q", 1, RowSet.of_sequences(np.array([1, 6])), Cause.MODIFIED, annotations=NOTE))
-            (rows, _), end = turn.carry(c.Acquire("q", 1, 3))
+            (rows, _), _ = turn.execute(c.Acquire("q", 1, 7))
+            turn.execute(c.Release("q", 1, RowSet.of_sequences(np.array([1, 6])), Cause.MODIFIED, annotations=NOTE))
+            (rows, _), end = turn.execute(c.Acquire("q", 1, 3))
             (found,) = turn.slices("q", rows)
-            turn.carry(c.Release("q", 1, rows, Cause.MODIFIED, annotations=b"later"))
+            turn.execute(c.Release("q", 1, rows, Cause.MODIFIED, annotations=b"later"))
         service.journal.wait(end)
         assert rows.sequences().tolist() == [1, 6, 7]
         parts = list(record_slices(service.journal, found))
@@ -112,7 +112,7 @@ def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
         for count in (1, 1, 3, 1):
             service.submit(enqueue("q", *numbered(count)))
         with service.turn() as turn:
-            (rows, _), end = turn.carry(c.Acquire("q", 1, 5))
+            (rows, _), end = turn.execute(c.Acquire("q", 1, 5))
             (at_hand,) = turn.slices("q", rows)
         service.journal.wait(end)
         (plain,) = service.slices("q", rows)
@@ -143,7 +143,7 @@ def test_what_is_at_hand_is_bounded() -> None:
 
 def test_slices_of_what_is_not_in_memory_are_refused() -> None:
     with running(LyingDisk()) as service, service.turn() as turn:
-        turn.carry(c.DeclareQueue("q"))
+        turn.execute(c.DeclareQueue("q"))
         with pytest.raises(DataLoss):
             turn.slices("q", RowSet.single(5))
         with pytest.raises(NotFound):
@@ -252,7 +252,7 @@ def test_a_listener_hears_at_once_under_the_lock_and_what_it_raises_breaks_nothi
         service.add_arrival_listener(broken)
         service.add_arrival_listener(lambda queue: heard.append(f"{queue}, locked: {service._lock.locked()}"))
         with service.turn() as turn:
-            assert turn.carry(enqueue("q", b"x"))[0].next == 1
+            assert turn.execute(enqueue("q", b"x"))[0].next == 1
             assert heard == ["q, locked: True"]
         assert service.submit(enqueue("q", b"x")).next == 2
         assert len(heard) == 2

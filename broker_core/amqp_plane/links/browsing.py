@@ -36,7 +36,7 @@ class Browsing(Outgoing):
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         """Find the next messages to show; every browser sees all messages that wait."""
-        seen, end = turn.carry(c.Browse(self.queue, self._position, messages, max_bytes, self._look()))
+        seen, end = turn.execute(c.Browse(self.queue, self._position, messages, max_bytes, self._look()))
         self._position, self.undecided = seen.next, seen.unevaluated
         return seen.rows, end
 
@@ -63,7 +63,7 @@ class Browsing(Outgoing):
             transaction = known(self, state)
             if transaction is None:
                 return
-            transaction.carried += len(deliveries)  # there is nothing that waits for its commit
+            transaction.done += len(deliveries)  # there is nothing that waits for its commit
             state = state.outcome
         waiting = [d for d in deliveries if not settled and isinstance(state, TERMINAL) and not d.settled]
         if waiting and self.may_tell:

@@ -59,7 +59,7 @@ class Consuming(Outgoing):
 
     def begin(self, turn: Turn) -> None:
         """Begin to consume. Raises PenstockError if the queue's other consumers do not allow it."""
-        self.holder, _ = turn.carry(self.terminus.subscribe())
+        self.holder, _ = turn.execute(self.terminus.subscribe())
         self.priority = self.terminus.options.priority
         self.locks.begin(turn)
         super().begin(turn)
@@ -81,7 +81,7 @@ class Consuming(Outgoing):
                 return rows, turn.end
         if self.incomplete:
             return RowSet(), turn.end
-        taken, end = turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look(), behind))
+        taken, end = turn.execute(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look(), behind))
         self.undecided = taken.unevaluated
         return taken.rows, end
 
@@ -164,7 +164,7 @@ class Consuming(Outgoing):
     def _settle(self, tags: list[bytes]) -> None:
         """Settle messages once they have left, not before, so that nothing is lost on our side."""
         rows = rows_of_tags(tags)
-        self.loop.in_pass(lambda turn: self.carry(turn, c.Settle(self.queue, self.holder, rows)))
+        self.loop.in_pass(lambda turn: self.execute(turn, c.Settle(self.queue, self.holder, rows)))
 
     # --- giving back
 
@@ -206,7 +206,7 @@ class Consuming(Outgoing):
 
     def _release(self, tags: list[bytes], disposition: Disposition) -> None:
         rows = rows_of_tags(tags)
-        self.loop.in_pass(lambda turn: self.carry(turn, c.command_of(disposition, self.queue, self.holder, rows)))
+        self.loop.in_pass(lambda turn: self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows)))
 
     # --- what the receiver says
 
@@ -269,9 +269,9 @@ class Consuming(Outgoing):
         if default.annotations:
             decided = (*TERMINAL, TransactionalState)
             left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, decided)]
-            self.carry(turn, c.command_of(default, self.queue, self.holder, rows_of_tags(left)))
+            self.execute(turn, c.command_of(default, self.queue, self.holder, rows_of_tags(left)))
         cause = Cause.LINK_LOST if default.cause is None else default.cause
-        self.carry(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))
+        self.execute(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))
 
     def _return_unsent(self, turn: Turn) -> None:
         """Give back acquired messages that have not left: that is no attempt. Messages to be resumed have left before."""
@@ -281,7 +281,7 @@ class Consuming(Outgoing):
         self._damaged = RowSet()
         for rows in [*self._unsent.values(), rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
             if new := rows.minus(kept):
-                self.carry(turn, c.command_of(RETURNED, self.queue, self.holder, new))
+                self.execute(turn, c.command_of(RETURNED, self.queue, self.holder, new))
         self._lapsed.clear()
         self._forget_unsent()
         self._forget_backlog()
@@ -310,7 +310,7 @@ class Consuming(Outgoing):
         half = self.link.incomplete
         if half is not None and half.tag in self.link.unsettled:  # nobody has the whole of it
             self.link.session.settle(half)
-            self.carry(turn, c.command_of(RETURNED, self.queue, self.holder, rows_of_tags([half.tag])))
+            self.execute(turn, c.command_of(RETURNED, self.queue, self.holder, rows_of_tags([half.tag])))
 
     def session_ended(self) -> None:
         """Note that its session has ended, so that its deliveries have no ids any more."""
@@ -320,7 +320,7 @@ class Consuming(Outgoing):
         self._follow(turn, kept)
         self.resumptions.waiting, self.resumptions.outcomes = kept.resumptions.waiting, kept.resumptions.outcomes
         if kept.resumptions.unnamed:
-            self.carry(turn, c.command_of(self._lost, self.queue, self.holder, rows_of_tags(list(kept.resumptions.unnamed))))
+            self.execute(turn, c.command_of(self._lost, self.queue, self.holder, rows_of_tags(list(kept.resumptions.unnamed))))
 
     def resume(self, turn: Turn, kept: Consuming, theirs: Attach) -> None:
         """Send again the deliveries of the former link that both ends know; the others go back."""
@@ -340,7 +340,7 @@ class Consuming(Outgoing):
                 self.resumptions.outcomes[tag] = state
                 ended.setdefault(disposition, []).append(tag)
         for disposition, several in ended.items():
-            self.carry(turn, c.command_of(disposition, self.queue, self.holder, rows_of_tags(several)))
+            self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows_of_tags(several)))
 
     @property
     def _lost(self) -> Disposition:
@@ -361,10 +361,10 @@ class Consuming(Outgoing):
         """Resume only the deliveries that our map names: a frame has no room for more."""
         self.resumptions.name_only(named)
 
-    def carry(self, turn: Turn, command: c.Command[Any]) -> None:
+    def execute(self, turn: Turn, command: c.Command[Any]) -> None:
         """Carry out a command of the link's own; its refusal concerns this link alone. Raises StorageError."""
         try:
-            turn.carry(command)
+            turn.execute(command)
         except errors.NotFound:  # the queue was deleted, and everything in it
             self.ended = True
         except errors.IllegalTransition as error:

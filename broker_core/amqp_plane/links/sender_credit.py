@@ -78,7 +78,7 @@ class SenderCredit:
             self._waiting.setdefault(queue, {})[link] = None
             if not room and queue not in self._asked:
                 self._asked.add(queue)
-                self._service.call_when_capacity(queue, lambda: self._call(partial(self._has_room, queue)))
+                self._service.call_when_capacity(queue, lambda: self._call(partial(self._on_capacity, queue)))
         else:
             self._wait_no_more(link)
         return credit
@@ -101,7 +101,7 @@ class SenderCredit:
             if not waiting:
                 del self._waiting[link.queue]
 
-    def _has_room(self, queue: str) -> None:
+    def _on_capacity(self, queue: str) -> None:
         self._asked.discard(queue)
         self._look_at(queue)
 

@@ -67,13 +67,13 @@ class Terminus:
         """Count it among the links that a node's life depends on. Raises PenstockError if the node is another connection's."""
         if _lifetime(turn, node) != "permanent":
             owner = self.peer.identifier if self.owned or not makes else None
-            link, _ = turn.carry(c.OpenLink(node, makes, self.receives, owner))
+            link, _ = turn.execute(c.OpenLink(node, makes, self.receives, owner))
             self._links.append((node, link))
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
         """Close the terminus of a link that has ended; `closed`: its detach closes it. Returns an error for our detach."""
         for node, link in self._links:
-            turn.carry(c.CloseLink(node, link))
+            turn.execute(c.CloseLink(node, link))
         return None
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..ports import LinkPeer
     from .incoming import Relay
 
-ROOM_TIMEOUT_S = 60.0  # how long a message waits: as long as one that comes by Flight
+CAPACITY_TIMEOUT_S = 60.0  # how long a message waits: as long as one that comes by Flight
 WAITING_BYTES = 64 << 20  # of all that wait: they are in memory
 DELIVERY_BYTES = 1 << 10  # and what each takes beside its payload
 
@@ -40,7 +40,7 @@ class WaitingList:
 
     def add(self, deliveries: list[Delivery]) -> None:
         """Hand on what there is room for; the rest waits, and beyond `WAITING_BYTES` the last to come are refused."""
-        blocking, until = self._host.sender_credit, self._host.now() + ROOM_TIMEOUT_S
+        blocking, until = self._host.sender_credit, self._host.now() + CAPACITY_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
             blocking.waiting_bytes += _cost(delivery)
@@ -66,7 +66,7 @@ class WaitingList:
         if not self._host.nodes.has_queue(self.queue):
             self._hand_on(len(self._waiting))  # the pass tells them
         while self._waiting and self._waiting[0][1] <= now:
-            self._relay.keep_out(self._next(), self._full(f"there was no room for {ROOM_TIMEOUT_S:g} s"))
+            self._relay.keep_out(self._next(), self._full(f"there was no room for {CAPACITY_TIMEOUT_S:g} s"))
         self._rest()
 
     def confirmed(self, deliveries: list[Delivery]) -> None:

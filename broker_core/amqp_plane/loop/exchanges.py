@@ -65,17 +65,17 @@ def read(service: BrokerService, route: ExchangeRoute, found: Arrived) -> Exchan
         return Exchanged(found, sending, error=error)
 
 
-def carry(turn: Turn, service: BrokerService, exchanged: Exchanged) -> tuple[list[tuple[int, Exception]], int]:
+def execute(turn: Turn, service: BrokerService, exchanged: Exchanged) -> tuple[list[tuple[int, Exception]], int]:
     """Route messages. Returns which deliveries are refused, and why, and the log position to wait for. Raises PenstockError where
     all are refused."""
     if exchanged.error is not None:
         raise exchanged.error
     assert exchanged.route is not None
-    sent, end = turn.carry(exchanged.route)
+    sent, end = turn.execute(exchanged.route)
     if sent.stale:  # seldom: bindings changed since, so this look is one with the lock
         sending = exchanged.sending
         again = prepared(sending, turn.plan(sending.exchange, sending.known_keys), service.wall_ms())
-        sent, end = turn.carry(again)
+        sent, end = turn.execute(again)
     return _refusals(exchanged, sent), end
 
 

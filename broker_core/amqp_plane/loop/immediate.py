@@ -37,7 +37,7 @@ class Waiting(NamedTuple):
         sent, kept = self._sent(), self.placed.kept
         first = self.placed.next - len(sent if kept is None else kept)
         try:
-            rows, end = turn.carry(c.Withdraw(self.queue, RowSet.range(first, self.placed.next)))
+            rows, end = turn.execute(c.Withdraw(self.queue, RowSet.range(first, self.placed.next)))
         except errors.StorageError:
             raise
         except errors.PenstockError as error:  # the queue was deleted in this pass

@@ -126,7 +126,7 @@ class Passes:
         self._effects.when_durable(end, effect)
 
     def behind_all(self, turn: Turn, effect: Effect) -> None:
-        """Let `effect` happen behind every effect so far and all that `turn` has carried: it must not overtake anything."""
+        """Let `effect` happen behind every effect so far and all that `turn` has executed: it must not overtake anything."""
         self._effects.behind_all(turn.end, effect)
 
     def after_all(self, effect: Effect) -> None:
@@ -252,7 +252,7 @@ class Passes:
                     batch.bring(outcomes, turn.freed_by_outcomes)
                 for destination, parts, found in messages:
                     if isinstance(destination, Posting):
-                        destination.carry(turn, self._service, self, parts, found)
+                        destination.execute(turn, self._service, self, parts, found)
                     elif isinstance(destination, ExchangeRoute):
                         self._exchange(turn, parts, found)
                     else:
@@ -305,7 +305,7 @@ class Passes:
             try:
                 stored = store(found.payload, found.mask)
                 attributes = self._service.attributes(queue, stored.payload)
-                placed, end = turn.carry(c.Enqueue(queue, count, found.sizes, stored, found.durable, attributes))
+                placed, end = turn.execute(c.Enqueue(queue, count, found.sizes, stored, found.durable, attributes))
                 if placed.refused:
                     refused = kept_out(self._service.nodes, queue, found, placed.refused)
                 if isinstance(to, Immediate):
@@ -321,7 +321,7 @@ class Passes:
         error, end, refused = None, turn.end, found.found.refused
         if found.found.rows:
             try:
-                refused, end = exchanges.carry(turn, self._service, found)
+                refused, end = exchanges.execute(turn, self._service, found)
             except errors.StorageError:
                 raise
             except errors.PenstockError as refusal:
@@ -330,10 +330,10 @@ class Passes:
 
     def _settle(self, turn: Turn, link: Consuming, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
         if isinstance(disposition, Retirement):
-            disposition.carry(turn, link, deliveries)
+            disposition.execute(turn, link, deliveries)
             return  # nobody is told before the discharge
         try:
-            _, end = turn.carry(c.command_of(disposition, link.queue, link.holder, rows_of(deliveries)))
+            _, end = turn.execute(c.command_of(disposition, link.queue, link.holder, rows_of(deliveries)))
         except errors.ResourceLimit as error:
             self.when_durable(turn.end, partial(link.fail, error))
             return

@@ -71,9 +71,9 @@ def create(turn: Turn, peer: LinkPeer, lifetime: str, *, is_topic: bool) -> str:
     if is_topic:
         # It keeps no messages that could keep it.
         kept = "unused" if lifetime == "unused" else "link"
-        turn.carry(c.DeclareExchange(name, "fanout", {"unroutable": "drop", "lifetime": kept}, peer.maker))
+        turn.execute(c.DeclareExchange(name, "fanout", {"unroutable": "drop", "lifetime": kept}, peer.maker))
     else:
-        turn.carry(c.DeclareQueue(name, options={"lifetime": lifetime}, maker=peer.maker))
+        turn.execute(c.DeclareQueue(name, options={"lifetime": lifetime}, maker=peer.maker))
     return name
 
 

@@ -61,15 +61,15 @@ class Subscription:
                 return
             self._check_unused(queue)
             check_rights(turn, peer, self.queue)
-            turn.carry(binding)  # what cannot be bound changes nothing
-            turn.carry(c.DeleteQueue(queue.name))
-        turn.carry(c.DeclareQueue(self.queue, options=self._options, maker=peer.maker))
+            turn.execute(binding)  # what cannot be bound changes nothing
+            turn.execute(c.DeleteQueue(queue.name))
+        turn.execute(c.DeclareQueue(self.queue, options=self._options, maker=peer.maker))
         try:
-            turn.carry(binding)
+            turn.execute(binding)
         except StorageError:
             raise
         except PenstockError:
-            turn.carry(c.DeleteQueue(self.queue))
+            turn.execute(c.DeleteQueue(self.queue))
             raise
 
     @property
@@ -140,7 +140,7 @@ def end(turn: Turn, queue: str) -> bool:
     if there is not None and there.subscriptions:
         return False
     if there is not None:
-        turn.carry(c.DeleteQueue(queue, force=True))
+        turn.execute(c.DeleteQueue(queue, force=True))
     return True
 
 

@@ -88,10 +88,10 @@ class Acquisition:
 
         def retire(turn: Turn) -> None:
             if transaction.over:
-                link.carry(turn, c.command_of(ROLLED_BACK, link.queue, link.holder, rows))
+                link.execute(turn, c.command_of(ROLLED_BACK, link.queue, link.holder, rows))
                 return
             try:
-                turn.carry(c.Retire(transaction.number, link.queue, link.holder, rows, ACCEPTED, settled=True))
+                turn.execute(c.Retire(transaction.number, link.queue, link.holder, rows, ACCEPTED, settled=True))
             except StorageError:
                 raise
             except PenstockError as error:
@@ -123,7 +123,7 @@ class Acquisition:
         if deliveries and not link.ended:
             rows = turn.held(link.queue, link.holder, rows_of(deliveries))
             if rows:
-                link.carry(turn, c.command_of(ROLLED_BACK, link.queue, link.holder, rows))
+                link.execute(turn, c.command_of(ROLLED_BACK, link.queue, link.holder, rows))
 
     def over(self, transaction: Open, *, committed: bool) -> None:
         """Tell the receiver that deliveries have ended, or let those that go on be as any: an effect."""

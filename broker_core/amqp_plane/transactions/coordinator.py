@@ -95,7 +95,7 @@ class Control(Incoming):
         if self.ended:
             return
         try:
-            number, _ = turn.carry(c.BeginTransaction(self.peer.transactions.owner))
+            number, _ = turn.execute(c.BeginTransaction(self.peer.transactions.owner))
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
@@ -113,8 +113,8 @@ class Control(Incoming):
         transaction.over = True
         transaction.check()
         if transaction.failed is not None:
-            turn.carry(c.FailTransaction(transaction.number, str(transaction.failed)))
-        why, _ = turn.carry(c.Discharge(transaction.number, fail))
+            turn.execute(c.FailTransaction(transaction.number, str(transaction.failed)))
+        why, _ = turn.execute(c.Discharge(transaction.number, fail))
         if fail or why is not None:
             _undo(turn, transaction)
         self.loop.behind_all(turn, lambda: self._discharged(delivery, transaction, not fail, why))
@@ -125,7 +125,7 @@ class Control(Incoming):
         for transaction in self._declared:
             if not transaction.over:
                 transaction.over = transaction.discharging = True
-                turn.carry(c.Discharge(transaction.number, fail=True))
+                turn.execute(c.Discharge(transaction.number, fail=True))
                 _undo(turn, transaction)
                 self._over(transaction, committed=False)
 

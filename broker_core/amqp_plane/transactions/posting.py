@@ -34,7 +34,7 @@ class Posting(NamedTuple):
         """The queue, or the route by an exchange, with the transaction."""
         return self.route._replace(transaction=self.transaction.number) if isinstance(self.route, ExchangeRoute) else self.route
 
-    def carry(self, turn: Turn, service: BrokerService, loop: Loop, parts: Parts, found: Any) -> None:
+    def execute(self, turn: Turn, service: BrokerService, loop: Loop, parts: Parts, found: Any) -> None:
         """Stage what has come; an effect tells the links. `found`: what was read of it, Exchanged by an exchange, else
         Arrived."""
         exchanged = isinstance(self.route, ExchangeRoute)
@@ -44,7 +44,7 @@ class Posting(NamedTuple):
         if arrived.rows:
             try:
                 if exchanged:
-                    refused, end = exchanges.carry(turn, service, found)
+                    refused, end = exchanges.execute(turn, service, found)
                 else:
                     end = self._post(turn, service, found)
             except StorageError:
@@ -54,7 +54,7 @@ class Posting(NamedTuple):
         if error is not None or refused:
             self.transaction.fail(refused[0][1] if error is None else error)  # at once: its discharge may stand behind this
         else:
-            self.transaction.carried += sum(len(deliveries) for _, deliveries in parts)
+            self.transaction.done += sum(len(deliveries) for _, deliveries in parts)
         loop.when_durable(end, lambda: confirm(parts, refused, error))
 
     def _post(self, turn: Turn, service: BrokerService, found: Arrived) -> int:
@@ -62,4 +62,4 @@ class Posting(NamedTuple):
         stored = store(found.payload, found.mask)
         attributes = service.attributes(self.route, stored.payload)
         count, number = found.rows, self.transaction.number
-        return turn.carry(c.Post(number, self.route, count, found.sizes, stored, attributes))[1]
+        return turn.execute(c.Post(number, self.route, count, found.sizes, stored, attributes))[1]

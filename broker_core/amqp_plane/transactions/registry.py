@@ -33,19 +33,19 @@ _owners = itertools.count(1)
 class Open:
     """A transaction from its declare until its discharge is answered.
 
-    `asked`: messages and outcomes that named it; `carried`: those of them that are done; `discharging`: nothing more belongs to
+    `asked`: messages and outcomes that named it; `done`: those of them that are done; `discharging`: nothing more belongs to
     it; `over`: the engine knows it no longer; `failed`: why it can only be rolled back; `waiting`: deliveries whose receivers
     wait to hear how it ends; `later`: outcomes of its deliveries that came behind the discharge; `takers`: links that
     acquire in it.
     """
 
-    __slots__ = ("asked", "carried", "control", "discharging", "failed", "id", "later", "number", "over", "takers", "waiting")
+    __slots__ = ("asked", "control", "discharging", "done", "failed", "id", "later", "number", "over", "takers", "waiting")
 
     def __init__(self, number: int, control: Control) -> None:
         self.number = number
         self.id = number.to_bytes(ID_OCTETS, "big")
         self.control = control
-        self.asked = self.carried = 0
+        self.asked = self.done = 0
         self.discharging = self.over = False
         self.failed: Exception | None = None
         self.takers: dict[Consuming, None] = {}
@@ -59,10 +59,10 @@ class Open:
 
     def check(self) -> None:
         """Fail the transaction, before its commit, unless all of it has been done."""
-        if self.carried != self.asked:
+        if self.done != self.asked:
             self.fail(
                 TransactionRolledBack(
-                    f"{self.carried} of the {self.asked} messages and outcomes that named it could be done;"
+                    f"{self.done} of the {self.asked} messages and outcomes that named it could be done;"
                     " the others were refused, or came when their link, delivery or lock had ended"
                 )
             )

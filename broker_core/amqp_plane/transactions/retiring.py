@@ -44,16 +44,16 @@ class Retirement(NamedTuple):
         default, number = self.default or ROLLED_BACK, self.transaction.number
         return c.Retire(number, link.queue, link.holder, rows, self.disposition, default, self.settled)
 
-    def carry(self, turn: Turn, link: Consuming, deliveries: list[Delivery]) -> None:
+    def execute(self, turn: Turn, link: Consuming, deliveries: list[Delivery]) -> None:
         """Add the outcome to the transaction; its discharge tells where that cannot be. Raises StorageError."""
         try:
-            turn.carry(self.command(link, rows_of(deliveries)))
+            turn.execute(self.command(link, rows_of(deliveries)))
         except StorageError:
             raise
         except PenstockError as error:
             self.transaction.fail(error)
         else:
-            self.transaction.carried += len(deliveries)
+            self.transaction.done += len(deliveries)
 
 
 def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
@@ -72,7 +72,7 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
         peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
         return
     if disposition is None and state.outcome is None:
-        transaction.carried += len(deliveries)  # there is no outcome for them
+        transaction.done += len(deliveries)  # there is no outcome for them
     if disposition is None or not fresh:
         return
     for delivery in fresh:

@@ -6,7 +6,7 @@ from .. import events as e
 from ..columns.rowset import RowSet
 from ..columns.states import Cause, Outcome, Verb
 from ..model import consumers
-from ..model.lease import Lease, Stage
+from ..model.lease import BatchState, Lease
 from ..model.reads import Reads, SparkBatch
 from ..model.state import BrokerState
 from .transitions import archive, give_back
@@ -33,7 +33,7 @@ def batch_read(state: BrokerState, event: e.BatchRead, position: int) -> None:
     """Mark a batch as read, and note its reader."""
     lease = state.leases[event.lease]
     batch = lease.batches[event.batch]
-    batch.stage = Stage.READ
+    batch.state = BatchState.READ
     state.note_read(lease, batch, None if event.query is None else SparkBatch(event.query, event.number or 0))
 
 
@@ -42,20 +42,20 @@ def batch_ended(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     lease = state.leases[event.lease]
     batch = lease.batches[event.batch]
     queue = state.queues[lease.queue]
-    stage = Stage(event.stage)
+    ended_as = BatchState(event.stage)
     state.forget_reads(lease)
-    if stage is Stage.SETTLED:
+    if ended_as is BatchState.SETTLED:
         rest = batch.rows if event.done is None else batch.rows.minus(event.done)
         archive(state, queue, rest, Verb.SETTLE, Outcome.ACCEPTED, event.time)
         if event.done is not None and event.exclude:
             lease.excluded = lease.excluded.plus(event.done).packed()
     else:
-        give_back(state, queue, batch.rows, Cause.LEASE_UNREAD if stage is Stage.VOID else Cause.LEASE_READ)
-    if stage is Stage.VOID:
+        give_back(state, queue, batch.rows, Cause.LEASE_UNREAD if ended_as is BatchState.VOID else Cause.LEASE_READ)
+    if ended_as is BatchState.VOID:
         queue.unread += batch.rows.count
         if event.exclude:
             lease.excluded = lease.excluded.plus(batch.rows).packed()
-    batch.stage, batch.rows = stage, batch.rows.packed()  # for as long as it can still be read again
+    batch.state, batch.rows = ended_as, batch.rows.packed()  # for as long as it can still be read again
     batch.reads = Reads()
     consumers.ended(queue, batch.holder)
 

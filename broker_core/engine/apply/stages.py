@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import events as e
 from ..columns.attributes import Attributes
 from ..columns.runs import Run
-from ..model.lease import Stage
+from ..model.lease import BatchState
 from ..model.reads import series_of
 from ..model.state import DISCARDED, BrokerState, StagedPart
 from ..model.transaction import is_transactional
@@ -41,7 +41,7 @@ def published(state: BrokerState, event: e.Published, position: int) -> None:
             append(state, state.queues[part.queue], part.sizes, runs, event.time, part.attributes)
         for waiting in stage.outcomes:
             batch = state.leases[waiting.lease].batches[waiting.batch]
-            if batch.stage is Stage.READ:  # else it is done, and this a repetition
+            if batch.state is BatchState.READ:  # else it is done, and this a repetition
                 batch.outcomes.add(waiting.outcomes)
     if not event.makes_room:
         state.end_stages(gone)

@@ -6,8 +6,8 @@ effects                        who is told of events: consumers who are woken, n
 queues                         queues: declared, altered, paused, filled, purged, described
 stages                         messages and outcomes that wait for a publish
 links, leases, outcomes        acquire, settle, return; Spark's leases; outcomes of single messages
-unsettled_batches              the batch of which an outcome may still be said
-dead_letters                   messages that end without being worked off: rejected, tried too often, expired
+outcome_checks                 whether the messages of a lease's batch may still get outcomes
+dead_letters                   messages that end without being processed: rejected, tried too often, expired
 immediate                      messages that are delivered at once or not at all
 exchanges, routes              exchanges and bindings; messages that go through one
 lifetimes                      when a queue or an exchange ends by itself, and the links that this depends on

@@ -1,4 +1,4 @@
-"""Decisions about messages that nobody will work off here: rejected, tried too often, expired, refused by all.
+"""Decisions about messages that nobody will process here: rejected, tried too often, expired, refused by all.
 
 Each function returns events, decided on the state before them. Several of one return are meant to happen together, and are put
 into one `Together` by `as_one`. `coming` is what the same decision has brought to queues so far.
@@ -144,7 +144,7 @@ def dead_letter(
     error: str | None = None,
 ) -> list[e.Event]:
     """Put DELAYED, AVAILABLE or ACQUIRED messages (`holder` holds those) into the dead-letter queue; what that cannot
-    take stays here, ARCHIVED: nothing is lost, and nobody waits for room. Policies have been asked before."""
+    take stays here, ARCHIVED: nothing is lost, and nobody waits for capacity. The caller has applied the queue's policies."""
     target = state.queues.get(queue.rules.dead_letter_queue or "")
     going = RowSet()
     if target is not None and accepts(target, queue.name) and not (reason is Reason.EXPIRED and _expires_into(state, queue)):

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import events as e
 from ..model import consumers
-from ..model.lease import Stage
+from ..model.lease import BatchState
 from ..model.queue import Queue
 from ..model.state import BrokerState
 from .decision import NO_EFFECTS, Effects
@@ -56,7 +56,7 @@ def _published(state: BrokerState, event: e.Published) -> Iterable[str]:
 def _batch_ended(state: BrokerState, event: e.BatchEnded) -> Iterable[str]:
     queue = state.queues[state.leases[event.lease].queue]
     freed = queue.active is not None or queue.grouping is not None
-    return (queue.name,) if event.stage != Stage.SETTLED.value or freed else ()
+    return (queue.name,) if event.stage != BatchState.SETTLED.value or freed else ()
 
 
 def _unsubscribed(state: BrokerState, event: e.Unsubscribed) -> Iterable[str]:

@@ -23,7 +23,7 @@ from ..columns.states import Cause, Outcome
 from ..model.capacity import Coming
 from ..model.consumers import check_lease, may_take
 from ..model.groups import FreeGroup
-from ..model.lease import HOLDING, Batch, Lease, Stage, signed
+from ..model.lease import HOLDING, Batch, BatchState, Lease, signed
 from ..model.names import check_name
 from ..model.queue import Queue
 from ..model.search import Filter, Search, Unexpired, Without, find_all
@@ -68,8 +68,8 @@ _GIVEN_BACK = (
 )
 
 
-def _end(lease: Lease, batch: Batch, stage: Stage, now: c.Now, *, exclude: bool = False) -> e.BatchEnded:
-    return e.BatchEnded(lease.name, batch.number, stage.value, now.wall, exclude)
+def _end(lease: Lease, batch: Batch, ended_as: BatchState, now: c.Now, *, exclude: bool = False) -> e.BatchEnded:
+    return e.BatchEnded(lease.name, batch.number, ended_as.value, now.wall, exclude)
 
 
 def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
@@ -143,7 +143,7 @@ def _check_signs(lease: Lease, signs: tuple[tuple[int, str], ...]) -> None:
 def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
     """A fresh checkpoint on a name that an earlier run used."""
     batch = lease.current
-    if batch is not None and batch.stage is Stage.READ:
+    if batch is not None and batch.state is BatchState.READ:
         raise errors.InUse(
             f"lease {lease.name!r} holds batch {batch.number} ({batch.rows.count} messages), which an earlier run has read "
             f"and not finished: go on with that run's checkpoint, or end it with `penstock lease release {lease.name} "
@@ -151,7 +151,7 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[in
         )
     decision = Decision[int | None]([], lease.epoch + 1)
     if batch is not None:
-        decision.add(_end(lease, batch, Stage.VOID, now))
+        decision.add(_end(lease, batch, BatchState.VOID, now))
     epoch, selector = lease.epoch + 1, command.selector
     decision.add(e.LeaseBegun(lease.name, lease.queue, command.run, epoch, command.timeout, now.up, selector))
     return decision
@@ -179,13 +179,13 @@ def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> 
     for batch in lease.batches.values():
         if not lease.finished < batch.number <= command.finished:
             continue
-        if batch.stage is Stage.READ and not batch.reads.lost:
+        if batch.state is BatchState.READ and not batch.reads.lost:
             events.append(settle_batch(state, lease, batch, now, coming, exclude=command.exclude))
             settled += batch.rows.count
-        elif batch.stage in HOLDING:  # unread, or what was read was dropped: as if nobody had seen it
-            events.append(_end(lease, batch, Stage.VOID, now, exclude=command.exclude))
+        elif batch.state in HOLDING:  # unread, or what was read was dropped: as if nobody had seen it
+            events.append(_end(lease, batch, BatchState.VOID, now, exclude=command.exclude))
             unread += batch.rows.count
-        elif batch.stage is Stage.LOST and command.fail_on_data_loss:
+        elif batch.state is BatchState.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, batch.number, _GIVEN_BACK)
     if command.finished > lease.finished:
         events.append(e.LeaseFinished(lease.name, command.finished))
@@ -208,7 +208,7 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
         if lease.current is not None:
             return Decision([], _leased(lease, lease.current.number))
         last = next(reversed(lease.batches.values()), None)
-        if last is not None and last.number > lease.finished and last.stage is Stage.LOST and command.fail_on_data_loss:
+        if last is not None and last.number > lease.finished and last.state is BatchState.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, last.number, _GIVEN_BACK)
         if now.up < lease.waits_until and not command.exclude:  # an `availableNow` run does not take the same ones again
             return Decision([], _leased(lease, max(command.finished, lease.finished)))
@@ -298,9 +298,9 @@ def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Deci
 def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | None:
     """The batch, or None where it reads as empty."""
     batch = lease.batches.get(number)
-    if batch is not None and batch.stage is Stage.VOID:
+    if batch is not None and batch.state is BatchState.VOID:
         return None
-    if batch is None or batch.stage is Stage.LOST:
+    if batch is None or batch.state is BatchState.LOST:
         if fail_on_data_loss:
             raise _data_loss(lease, number, "is not remembered any longer" if batch is None else _GIVEN_BACK)
         return None
@@ -318,7 +318,7 @@ def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision
         return Decision([], (lease.queue, RowSet()))
     decision = Decision([], (lease.queue, batch.rows.between(command.first, command.last)))
     reader = command.reader
-    if batch.stage is Stage.ACQUIRED or (batch.stage is Stage.READ and not batch.reads.knows(reader)):
+    if batch.state is BatchState.ACQUIRED or (batch.state is BatchState.READ and not batch.reads.knows(reader)):
         decision.add(e.BatchRead(lease.name, batch.number, *(reader or ())))
     return decision
 
@@ -344,7 +344,7 @@ def _describe(state: BrokerState, lease: Lease, now: c.Now) -> dict[str, Any]:
         "selector": lease.selector,
         "epoch": lease.epoch,
         "finished": lease.finished,
-        "stage": batch.stage.value if batch else "idle",
+        "stage": batch.state.value if batch else "idle",
         "batch": batch.number if batch else None,
         "messages": batch.rows.count if batch else 0,
         "groups": grouping.held_by(batch.holder)[:LISTED_GROUPS] if batch and grouping else [],
@@ -414,19 +414,19 @@ def overdue(state: BrokerState, now: c.Now, coming: Coming) -> list[e.Event]:
     found: list[e.Event] = []
     for lease in state.leases.values():
         batch = lease.current
-        if batch is None or lease.renewed is None or batch.stage not in HOLDING:
+        if batch is None or lease.renewed is None or batch.state not in HOLDING:
             continue
         silent = now.up - max(lease.renewed, now.resumed)
-        if batch.stage is Stage.ACQUIRED and silent > UNREAD_TIMEOUT:
-            found.append(_end(lease, batch, Stage.VOID, now))
-        elif batch.stage is Stage.READ and lease.timeout is not None and silent > lease.timeout:
+        if batch.state is BatchState.ACQUIRED and silent > UNREAD_TIMEOUT:
+            found.append(_end(lease, batch, BatchState.VOID, now))
+        elif batch.state is BatchState.READ and lease.timeout is not None and silent > lease.timeout:
             found.append(_give_back(state, lease, batch, now, coming))
     return found
 
 
 def _give_back(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming) -> e.Event:
     """End a batch that nobody will finish: what was read may have been worked on."""
-    if batch.stage is not Stage.READ:
-        return _end(lease, batch, Stage.VOID, now)
-    queue, event = need_queue(state, lease.queue), _end(lease, batch, Stage.LOST, now)
+    if batch.state is not BatchState.READ:
+        return _end(lease, batch, BatchState.VOID, now)
+    queue, event = need_queue(state, lease.queue), _end(lease, batch, BatchState.LOST, now)
     return dead_letters.as_one(dead_letters.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now, coming))

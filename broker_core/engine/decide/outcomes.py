@@ -12,13 +12,13 @@ from ..columns.rowset import RowSet
 from ..columns.states import Verb
 from ..model.batch_outcomes import DISPOSITIONS, MALFORMED, RowsOutcome, cut, shortened
 from ..model.capacity import Coming
-from ..model.lease import Batch, Lease, Stage
+from ..model.lease import Batch, BatchState, Lease
 from ..model.stages import check_stage
 from ..model.state import BrokerState
 from . import dead_letters
 from .decision import Decision, check_rows, need_queue
+from .outcome_checks import need_batch_for_outcomes
 from .stages import check_not_ended, too_many_stages
-from .unsettled_batches import need_batch_for_outcomes
 
 
 def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> Decision[None]:
@@ -49,7 +49,7 @@ def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> 
 def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[int]:
     """Note messages of a batch that its reader cannot decode. Reply: how many are new. NotFound, Fenced, DataLoss."""
     batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch)
-    if batch.stage is not Stage.READ:  # it is read again after its end: what became of its messages stays
+    if batch.state is not BatchState.READ:  # it is read again after its end: what became of its messages stays
         return Decision([], 0)
     known = {each.error for each in batch.outcomes if each.outcome == MALFORMED}
     before = [each.rows for each in batch.outcomes if each.outcome == MALFORMED]
@@ -95,5 +95,5 @@ def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, com
             returned = e.Returned(queue.name, batch.holder, rows, int(disposition.cause))
             events += dead_letters.give_back(state, returned, queue, rows, disposition.cause, now, coming)
     done = RowSet.of_sequences(np.sort(np.concatenate([rows.sequences() for rows in others]))) if others else None
-    ended = e.BatchEnded(lease.name, batch.number, Stage.SETTLED.value, now.wall, exclude, done)
+    ended = e.BatchEnded(lease.name, batch.number, BatchState.SETTLED.value, now.wall, exclude, done)
     return dead_letters.as_one([*events, ended])

@@ -122,7 +122,7 @@ def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Ap
     waits = command.durable or queue.rules.durability == "all"
     kept = None
     placed = c.Appended(first + count)
-    if not queue.rules.open:
+    if not queue.rules.unrestricted:
         found = admit(queue, count, sizes, attributes, now.wall // 1000, whole=command.whole)
         kept = found.kept
         if kept is not None:

@@ -89,7 +89,7 @@ class _Sending:
             about = asks(queue.rules)
             if about not in self.command.attributes:
                 raise Stale(name)
-            if self._at_once and queue.rules.open:  # nothing to decide, so many are told in one go
+            if self._at_once and queue.rules.unrestricted:  # nothing to decide, so many are told in one go
                 alike.setdefault(about, []).append(name)
                 self._waits |= self.command.durable or queue.rules.durability == "all"
             else:

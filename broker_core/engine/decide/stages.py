@@ -19,7 +19,7 @@ from ..model.stages import attempt_name, check_stage, is_attempt, write_of
 from ..model.state import DISCARDED, BrokerState
 from ..model.transaction import is_transactional
 from .decision import Decision, need_queue
-from .unsettled_batches import check_outcomes
+from .outcome_checks import check_outcomes
 
 
 def stage_messages(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:

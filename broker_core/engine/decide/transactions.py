@@ -62,7 +62,7 @@ def post(state: BrokerState, command: c.Post, now: c.Now) -> Decision[None]:
     transaction = _need_working(state, command.transaction)
     sizes = command.sizes
     size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
-    _check_room(transaction, command.count, size)
+    _check_capacity(transaction, command.count, size)
     staged = c.StageMessages(
         stage_of(transaction.number), command.queue, command.count, sizes, command.payload, command.attributes
     )
@@ -71,7 +71,7 @@ def post(state: BrokerState, command: c.Post, now: c.Now) -> Decision[None]:
     return decision
 
 
-def _check_room(transaction: Transaction, messages: int, size: int) -> None:
+def _check_capacity(transaction: Transaction, messages: int, size: int) -> None:
     if transaction.messages + messages > MAX_TRANSACTION_MESSAGES:
         raise errors.ResourceLimit(
             f"a transaction has at most {MAX_TRANSACTION_MESSAGES} messages, sent and settled: commit earlier"
@@ -86,7 +86,7 @@ def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
     transaction, rows = _need_working(state, command.transaction), command.rows
     if not rows:
         return Decision([], None, waits=False)
-    _check_room(transaction, rows.count, 0)
+    _check_capacity(transaction, rows.count, 0)
     _end(state, command.disposition, command.queue, command.holder, rows, now, {})  # whether it could be done now
     for number, others in state.transactions.outcomes_of(command.holder):
         if number != transaction.number and others.rows.minus(rows).count < others.rows.count:

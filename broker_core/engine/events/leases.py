@@ -46,12 +46,12 @@ class BatchRead(Event):
 
 @dataclass(frozen=True)
 class BatchEnded(Event):
-    """The batch's rows are settled (stage SETTLED) or given back (VOID, LOST)."""
+    """The batch's rows are settled (SETTLED) or given back (VOID, LOST)."""
 
     kind = "batch.ended"
     lease: str
     batch: int
-    stage: str
+    stage: str  # a `BatchState` that holds no messages
     time: int
     exclude: bool = False
     done: RowSet | None = None  # of those that are settled: not these, whose own outcomes stand beside this event

@@ -54,7 +54,7 @@ def admit(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes, n
 
 def admit_stage(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes) -> None:
     """QueueFull unless there is room for all of them, so that a publish never blocks; it is the publish that finds duplicates."""
-    if queue.rules.open:
+    if queue.rules.unrestricted:
         return
     if not _within_names(queue, attributes, np.arange(count)).all():
         raise full(queue, count, NamesFull)

@@ -16,8 +16,9 @@ SIGN_BYTES = 8  # of a batch's sign: two of the same number differ by accident o
 REMEMBERED_BATCHES = 100  # a settled batch of these can still be read again (a lost commit file, a kept DataFrame)
 
 
-class Stage(str, Enum):
-    """The life of a batch. ACQUIRED and READ hold messages; the others have ended."""
+class BatchState(str, Enum):
+    """The state of a batch. One that is ACQUIRED or READ holds messages; the others have ended. Snapshots, events and
+    `penstock lease list` call it `stage`."""
 
     ACQUIRED = "acquired"  # no task has read it: given back when nobody renews for `UNREAD_TIMEOUT`
     READ = "read"  # a sink may hold it: waits for its query however long that is down
@@ -26,7 +27,7 @@ class Stage(str, Enum):
     LOST = "lost"  # given back after a read (leaseTimeout, operator): what was read may be delivered again
 
 
-HOLDING = (Stage.ACQUIRED, Stage.READ)
+HOLDING = (BatchState.ACQUIRED, BatchState.READ)
 
 
 @dataclass
@@ -36,19 +37,19 @@ class Batch:
     number: int
     holder: int
     rows: RowSet
-    stage: Stage = Stage.ACQUIRED
+    state: BatchState = BatchState.ACQUIRED
     outcomes: BatchOutcomes = field(default_factory=BatchOutcomes)  # of single messages, to be done when the batch is settled
     sign: str | None = None  # None: acquired by a version that gave none
     reads: Reads = field(default_factory=Reads)  # for what it was read, while it holds messages
 
     def to_json(self) -> dict[str, Any]:
         """Return the form of snapshots."""
-        batch = {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.stage.value}
+        batch = {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.state.value}
         if self.sign is not None:
             batch["sign"] = self.sign
         if self.outcomes:
             batch["outcomes"] = [outcome.to_json() for outcome in self.outcomes]
-        if self.stage is Stage.READ:
+        if self.state is BatchState.READ:
             batch["reads"] = self.reads.to_json()
         return batch
 
@@ -56,10 +57,10 @@ class Batch:
     def from_json(cls, data: dict[str, Any]) -> Batch:
         """Read the form of snapshots."""
         outcomes = BatchOutcomes([RowsOutcome.from_json(outcome) for outcome in data.get("outcomes", ())])
-        rows, stage = RowSet.from_json(data["rows"]), Stage(data["stage"])
+        rows, state = RowSet.from_json(data["rows"]), BatchState(data["stage"])
         # An older version did not write for what a batch was read.
-        reads = Reads.from_json(data["reads"]) if "reads" in data else Reads(unknown=stage is Stage.READ)
-        return cls(data["number"], data["holder"], rows, stage, outcomes, data.get("sign"), reads)
+        reads = Reads.from_json(data["reads"]) if "reads" in data else Reads(unknown=state is BatchState.READ)
+        return cls(data["number"], data["holder"], rows, state, outcomes, data.get("sign"), reads)
 
 
 def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: int) -> str | None:
@@ -94,7 +95,7 @@ class Lease:
     def current(self) -> Batch | None:
         """The batch that holds messages. There is at most one."""
         batch = next(reversed(self.batches.values()), None)
-        return batch if batch is not None and batch.stage in HOLDING else None
+        return batch if batch is not None and batch.state in HOLDING else None
 
     def sign_of(self, number: int) -> str | None:
         """The sign of a batch, None where it has none or is not remembered any longer."""

@@ -47,8 +47,8 @@ def option(
     type: str | None = None,
 ) -> Any:
     """Declare an option as a field of `Rules`. All else follows from there: its name, how a value is parsed and refused, what
-    `queue stat` shows, what a policy may say, what `queue alter` may change, what `--help` says, and whether the queue is *open*
-    (see `Rules.open`). tests/engine/test_queue_options.py holds each option to each of these,
+    `queue stat` shows, what a policy may say, what `queue alter` may change, what `--help` says, and whether the queue is
+    *unrestricted* (see `Rules.unrestricted`). tests/engine/test_queue_options.py holds each option to each of these,
     tests/tools/test_queues.py to docs/queues.md."""
     return field(metadata={"option": Option(default, allowed, alterable, on_arrival, help, type)})
 
@@ -242,7 +242,7 @@ class Rules:
         return Wants(self.groups != "none", self.key, self.duplicate_window > 0)
 
     @cached_property
-    def open(self) -> bool:
+    def unrestricted(self) -> bool:
         """True if the queue accepts every message without a check."""
         return all(getattr(self, name) == each.default for name, each in _BY_FIELD.items() if each.on_arrival)
 

@@ -1,15 +1,15 @@
-"""Batches whose messages may still get an outcome."""
+"""Checks before outcomes of single messages: whether a lease's batch may still get them."""
 
 from __future__ import annotations
 
 from ... import errors
-from ..model.lease import Batch, Stage
+from ..model.lease import Batch, BatchState
 from ..model.state import BrokerState
 
 
 def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: int) -> Batch:
-    """Return the batch if its messages may get outcomes now; raise NotFound, Fenced or DataLoss. A settled batch may too: a write
-    that Spark repeats sends the same outcomes again."""
+    """Return the batch if its messages may get outcomes now; raise NotFound, Fenced or DataLoss. A settled batch passes too: a
+    write that Spark repeats sends the same outcomes again."""
     lease = state.leases.get(name)
     if lease is None:
         raise errors.NotFound(f"there is no lease {name!r}: see `penstock lease list`")
@@ -19,7 +19,7 @@ def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: i
             "nothing was settled. The query that holds the lease reads them again"
         )
     batch = lease.batches.get(number)
-    if batch is None or batch.stage not in (Stage.READ, Stage.SETTLED):
+    if batch is None or batch.state not in (BatchState.READ, BatchState.SETTLED):
         raise errors.DataLoss(
             f"batch {number} of lease {name!r} is not held any longer: its messages were given back, and may be delivered again. "
             "Nothing was settled"
