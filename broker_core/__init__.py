@@ -6,13 +6,16 @@ cli                       the command line
 server                    a broker with its planes, in this process or in a child
 amqp_plane, flight_plane  two ways to talk to it; planes only translate
 service                   one state, one journal, one lock, one clock
+archiver                  settled messages into Delta tables: a thread of the broker, and a process of its own
 reading                   messages of a queue as record batches
 security                  users, permissions, TLS
 settings                  what may be configured
 messaging                 the AMQP client for applications
 amqp_client, client       the AMQP client that moves lists of messages; the Flight client
 selectors                 JMS selectors: parsed, and evaluated on columns
+archive                   the table of settled messages: its columns, and how a read gets them
 messages                  a message as columns and as AMQP, and the way between
+copy                      a copy of the data directory in an object store; backup, restore, check
 engine                    decides and applies; pure
 journal                   all that is written to the disk
 amqp                      the AMQP 1.0 protocol, sans-I/O
