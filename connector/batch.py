@@ -73,11 +73,11 @@ class BatchReader(DataSourceReader):
                 found += [BrowsePartition(client.endpoint, {**rest, "first": a, "last": b}) for a, b in answer["parts"]]
         return found
 
-    def _recorded(self, client: Client, queue: str, said: Mapping[str, Any] | None, least: int) -> Iterator[InputPartition]:
+    def _recorded(self, client: Client, queue: str, table: Mapping[str, Any] | None, least: int) -> Iterator[InputPartition]:
         """Plan what is in the archive's table, of the passes that the broker then leaves out."""
-        if said is None:
+        if table is None:
             return
-        known = table_of(said)
+        known = table_of(table)
         came, settled = (self._since, self._until), (self._settled_since, self._settled_until)
         bounds = Bounds(known.queue_id, known.passes, 0, self._first, self._last, *came, *settled, self._outcome)
         listed = version_of(client, queue, known, bounds).files

@@ -76,8 +76,8 @@ class Offsets(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return the form that Spark keeps in its checkpoint."""
         names = {"broker": self.broker, "lease": self.lease, "run": self.run}
-        said = {**names, "turn": self.turn, "batches": dict(self.batches)}
-        return {"v": SIGNED, **said, "signs": dict(self.signs)} if self.signs else {"v": SEVERAL, **said}
+        fields = {**names, "turn": self.turn, "batches": dict(self.batches)}
+        return {"v": SIGNED, **fields, "signs": dict(self.signs)} if self.signs else {"v": SEVERAL, **fields}
 
 
 def parse(data: Mapping[str, Any]) -> Offset | Offsets:

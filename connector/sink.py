@@ -92,18 +92,18 @@ class _Writer:
     def _stage(self, batches: Iterator[pa.RecordBatch], write: str, key: dict[str, Any] | None) -> Staged:
         """Stage the rows of one attempt of a task, unless the write is a repetition."""
         mine, batch = attempt(), spark_batch()
-        said = Staged(write, None, batch and batch.query, batch and batch.number)
+        report = Staged(write, None, batch and batch.query, batch and batch.number)
         try:
             with self._access.client() as client:
                 if key is not None and client.call("stage.published", **key)["published"]:
-                    said.published = True
+                    report.published = True
                 elif self._fill(client, {"write": write, "attempt": mine}, batches):
-                    said.attempt = mine
+                    report.attempt = mine
         except BaseException:
-            # Nobody will ever publish it, and as long as it is there it takes room in its queues.
+            # Nobody will ever publish it, and as long as it is there it takes capacity of its queues.
             self._forget(write, [mine])
             raise
-        return said
+        return report
 
     def _fill(self, client: Client, stage: dict[str, Any], batches: Iterator[pa.RecordBatch]) -> int:
         """Fill a stage; return how many messages or outcomes it holds. With 0 there is no stage."""
@@ -269,8 +269,8 @@ def _send(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatc
         yield from ready
 
     schema = (first[0] if isinstance(first, tuple) else first).schema
-    said = client.put({"op": "stage", **stage}, schema, all_of_them(), window=MOST_ROUTED if isinstance(first, tuple) else 8)
-    return int(said["messages"]) - int(said.get("dropped", 0))
+    reply = client.put({"op": "stage", **stage}, schema, all_of_them(), window=MOST_ROUTED if isinstance(first, tuple) else 8)
+    return int(reply["messages"]) - int(reply.get("dropped", 0))
 
 
 def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -304,8 +304,8 @@ def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterat
 def _by_queue(names: list[pa.Array], waiting: list[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     rows = waiting[0] if len(waiting) == 1 else pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
     for queue, part in by_queue(pa.concat_arrays(names), rows):
-        said = json.dumps({"queue": queue}).encode()
-        yield from ((half, said) for half in halved(part))
+        header = json.dumps({"queue": queue}).encode()
+        yield from ((half, header) for half in halved(part))
 
 
 def by_queue(queues: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -24,7 +24,8 @@ from .stream import StreamReader
 class AmqpSource(DataSource):
     """Data source for `spark.readStream`, `spark.read`, `df.write` and `df.writeStream` with `format("amqp")`.
 
-    Raises InvalidRequest at once for an option that is unknown or wrong; the reader or writer checks what depends on the place.
+    Raises InvalidRequest at once for an option that is unknown or wrong. Which options a read or a write takes, and needs, the
+    reader or writer checks.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:

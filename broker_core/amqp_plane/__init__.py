@@ -1,7 +1,7 @@
 """The AMQP plane: AMQP 1.0 on sockets, translated into commands. No rule of a queue lives here.
 
-Octets come up through a connection's layers, its peer makes events of links of them, and links hand in to the loop what they
-want. A pass of the loop carries it out under one hold of the broker's lock. Effects (dispositions, transfers, answers) wait
+Octets come up through a connection's layers, the peer turns frames into link events, and links queue their requests with the
+loop. A pass of the loop carries them out under one hold of the broker's lock. Effects (dispositions, transfers, answers) wait
 in one line by log position until the journal says durable. The loop itself writes a small pass while the disk is quick.
 
 Kept here, and gone with the broker: a link's credit and what it has under way; what a detached link has unsettled, and until

@@ -92,7 +92,7 @@ def _reload(reloads: list[Callable[[Settings], None]], read_again: Callable[[], 
     try:
         read = read_again()
     except errors.PenstockError as error:
-        log.error("the settings were not read again, those before go on to hold: %s", error)
+        log.error("the settings were not read again, those before stay in force: %s", error)
         return
     for reload in reloads:
         reload(read)

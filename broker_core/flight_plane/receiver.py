@@ -166,7 +166,7 @@ class Receiver:
 
     def _acknowledge(self) -> None:
         """Tell the sender of everything that has become durable, in one word, until the stream is complete. While a batch waits
-        for room or memory, say the last word again now and then: a sender that hears nothing gives us up."""
+        for capacity or memory, say the last word again now and then: a sender that hears nothing gives us up."""
         journal = self._service.journal
         last: dict[str, Any] = {"batches": 0, "messages": 0}
         try:

@@ -207,10 +207,10 @@ class Access:
             log.error("%s; it is tried again", error)
             return False
         except errors.InvalidRequest as error:
-            log.error("%s; what was read before goes on to hold", error)
+            log.error("%s; what was read before stays in force", error)
             return False
         if users is None:
-            log.error("the users file %s is gone; what was read before goes on to hold", self.path)
+            log.error("the users file %s is gone; what was read before stays in force", self.path)
             return False
         self._now = self._loaded(users)
         self.generation += 1

@@ -58,10 +58,10 @@ class ServerTls:
             self._context = self._make()
         except errors.ResourceLimit as error:
             self._marks = before
-            log.error("%s; it is tried again, and the certificate read before goes on to serve", error)
+            log.error("%s; it is tried again, and the previous certificate stays in use", error)
         except errors.InvalidRequest as error:
             # Also between the replacement of the certificate and that of its key, when the two do not fit each other.
-            log.error("%s; the certificate read before goes on to serve", error)
+            log.error("%s; the previous certificate stays in use", error)
         else:
             log.info("the TLS certificate %s was read again", self._cert)
 

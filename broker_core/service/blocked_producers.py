@@ -28,13 +28,13 @@ class BlockedProducers:
         self._waiting: dict[str, list[Waiting]] = {}
 
     def wait(self, queue: str, waiting: Waiting) -> None:
-        """Let the callback be called, once, when the queue has room for so much, or none is needed any more; at once if that is
-        so now. It must not block, nor call the service."""
+        """Let the callback be called, once, when the queue has capacity for so much, or none is needed any more; at once if
+        that is so now. It must not block, nor call the service."""
         self._waiting.setdefault(queue, []).append(waiting)
         self._try(queue)
 
     def look(self) -> None:
-        """Somebody has had a turn. Nobody waiting, as nearly always, it costs nothing."""
+        """Tell producers whose queue has capacity now. Called at the end of each turn; costs nothing when no producer waits."""
         for queue in list(self._waiting) if self._waiting else ():
             self._try(queue)
 
@@ -47,6 +47,6 @@ class BlockedProducers:
             try:
                 waiting.callback()
             except Exception:
-                log.exception("a producer that waited for room in queue %r failed", name)
+                log.exception("a producer that waited for capacity of queue %r failed", name)
         if still:
             self._waiting[name] = still

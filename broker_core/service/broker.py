@@ -59,7 +59,7 @@ log = logging.getLogger("penstock")
 HOUSEKEEPING_S = 1.0  # packing, snapshots
 SELDOM_TURNS = 10  # of housekeeping between two looks at memory
 PACKED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
-RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's buffer: a disk that slow is as good as full
+RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for space in the journal's buffer: a disk that slow is as good as full
 FREE_SPACE_FOR_US = 100_000  # microseconds that `has_space` believes the disk's last word on its free space
 
 
@@ -241,16 +241,16 @@ class BrokerService(Looks):
         return 0 if queue is None else admission.capacity_left(queue, usual)
 
     def call_when_capacity(self, queue_name: str, callback: Callable[[], None], messages: int = 1, size: int = 1) -> None:
-        """Let `callback` be called, once, when the queue has room for so many messages of so many bytes together, or need not
+        """Let `callback` be called, once, when the queue has capacity for so many messages of so many bytes together, or need not
         have any more: under the broker's lock, by whichever thread has the turn, perhaps before this returns. It must not block,
         nor call the service."""
         with self._lock:
             self._blocked.wait(queue_name, Waiting(messages, size, callback))
 
     def submit_patiently(self, command: c.Stores[R], timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[R, int]:
-        """As `submit_nowait`, of messages that are all stored or none: while the queue blocks its producers, they wait for room.
-        Raises QueueFull after `timeout_s`, and at once where the queue does not block, will never have so much room, or has as
-        many keys or groups as it may have."""
+        """As `submit_nowait`, of messages that are all stored or none: while the queue blocks its producers, they wait for
+        capacity. Raises QueueFull after `timeout_s`, and at once where the queue does not block, will never have so much
+        capacity, or has as many keys or groups as it may have."""
         deadline = time.monotonic() + timeout_s
         sizes = command.sizes
         size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))

@@ -76,10 +76,11 @@ class Turn:
     with-block may: no other method of the service is called there (most take the same lock). What a turn has put into the log is
     one group of it: after a crash all of that is there, or nothing.
 
-    Without `hurry`, who waits for something of it without `journal.wait` says so by `journal.hurry`, best once a turn: what
-    nobody waits for, such as an outcome that its receiver has settled, need not cost a sync of its own.
+    With `hurry=False` nothing forces a sync: an outcome that its receiver has settled, say, need not cost one of its own. A
+    caller that needs one, and does not call `journal.wait`, calls `journal.hurry` once, after the turn.
 
-    Who carried something waits afterwards, until the journal is durable up to what `carry` said, before anybody hears of it.
+    A caller that has executed something tells nobody of it before the journal is durable up to the position that `execute`
+    returned.
     """
 
     def __init__(
@@ -136,7 +137,8 @@ class Turn:
         return self._state
 
     def execute(self, command: c.Command[R]) -> tuple[R, int]:
-        """The reply, and the log position it waits for: 0 when it promises nothing and can leave at once.
+        """Execute a command. Returns its reply, and the log position that the reply waits for: 0 when it promises nothing and can
+        leave at once.
 
         A PenstockError concerns this command alone: it changed nothing, and the turn can go on. A refusal is an answer too, and
         waits for `turn.end`, which is the log position of what the last command was decided on and left. A StorageError says

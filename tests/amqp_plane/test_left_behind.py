@@ -63,7 +63,7 @@ def test_a_default_outcome_holds_whichever_way_the_link_ends(tmp_path: Path, way
 def test_a_consumer_that_comes_and_goes_puts_nothing_it_has_not_read_into_the_dead_letters(
     tmp_path: Path, way: str, notes: Any
 ) -> None:
-    """As qpid-jms does: it prefetches, works off one of them, says of the rest that they have failed, and closes."""
+    """As qpid-jms does: it prefetches, processes one of them, says of the rest that they have failed, and closes."""
     said = None if notes is None else {Symbol(name): value for name, value in notes.items()}
     default = Modified(delivery_failed=True, message_annotations=said)
     with stage(tmp_path) as s:

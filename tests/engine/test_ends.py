@@ -1,4 +1,4 @@
-"""Q12 Q13 C8: what becomes of messages that nobody will work off, by policy and cause; what a dead letter takes along."""
+"""Q12 Q13 C8: what becomes of messages that nobody will process, by policy and cause; what a dead letter takes along."""
 
 from __future__ import annotations
 

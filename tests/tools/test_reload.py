@@ -33,7 +33,7 @@ def test_sighup_reads_what_may_change(tmp_path: Path) -> None:
         assert "free_space_mark_bytes = 2097152" in broker.log()
         config.write_text('free_space_mark_bytes = "what"\n')
         os.kill(broker.pid, signal.SIGHUP)
-        until(lambda: "those before go on to hold" in broker.log())
+        until(lambda: "those before stay in force" in broker.log())
         config.write_text(f"free_space_mark_bytes = {1 << 60}\n")
         os.kill(broker.pid, signal.SIGHUP)
         until(lambda: f"free_space_mark_bytes = {1 << 60}" in broker.log())

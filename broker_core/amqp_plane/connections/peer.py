@@ -344,7 +344,7 @@ class Peer:
         """Let those links go on that waited for a limit: deliveries were settled."""
         if self.full:
             waiting, self.full = self.full, {}
-            for link in sorted(waiting, key=lambda link: link.took_at):  # so that none takes all the room again and again
+            for link in sorted(waiting, key=lambda link: link.took_at):  # so that none takes all the capacity again and again
                 self.loop.has_capacity(link)
 
     def _on_disposition(self, event: events.Disposed) -> None:

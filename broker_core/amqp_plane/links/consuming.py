@@ -362,7 +362,7 @@ class Consuming(Outgoing):
         self.resumptions.name_only(named)
 
     def execute(self, turn: Turn, command: c.Command[Any]) -> None:
-        """Carry out a command of the link's own; its refusal concerns this link alone. Raises StorageError."""
+        """Execute a command of the link's own; its refusal concerns this link alone. Raises StorageError."""
         try:
             turn.execute(command)
         except errors.NotFound:  # the queue was deleted, and everything in it

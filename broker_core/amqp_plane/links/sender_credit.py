@@ -1,12 +1,12 @@
 """Credit of senders to a queue that lets them wait when it is full: option `overflow=block` (Q15, C9).
 
-Such a queue takes what its senders have credit for, so credit is what holds them back: a link gets half of the room that others
-leave, and while there is any, at least one. So senders that have credit and do not use it keep nobody waiting for ever, and the
-limit is passed by one message a sender at most; in bytes, by what messages are larger than those before them.
+Such a queue takes what its senders have credit for, so credit is what holds them back: a link gets half of the capacity that
+others leave, and while there is any, at least one. So senders that have credit and do not use it keep nobody waiting for ever.
+The limit is exceeded by at most one message for each sender; in bytes by more when messages grow.
 
-What a link was granted and is not confirmed yet changes only when credit is granted and when messages are confirmed, both of
-which ask here. Room that our own passes make is looked for at their end; when a full queue has room again the service says
-so; and now and then there is a look anyway. What comes by the anonymous terminus waits for the same room, in `waiting_list`.
+A link's credit is computed when it attaches and when its messages are confirmed. For links that have less than they want it is
+recomputed after each pass, when the service reports capacity of a full queue, and on a timer. Messages to the anonymous terminus
+wait for the same capacity, in `waiting_list`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Sending(Protocol):
         """The payload bytes of a message of this sender's; 0 before the first."""
 
     def renew(self) -> None:
-        """Ask for credit again: there may be room."""
+        """Ask for credit again: there may be capacity."""
 
 
 class SenderCredit:
-    """All senders of the plane to queues that block; used in its thread, which `call` brings functions to. How much room a queue
-    has may be a moment old."""
+    """All senders of the plane to queues that block; used in its thread, which `call` brings functions to. The capacity of a
+    queue may be a moment old."""
 
     def __init__(self, service: BrokerService, call: Callable[[Callable[[], None]], None]) -> None:
         self._service = service
@@ -45,7 +45,7 @@ class SenderCredit:
         self._granted: dict[str, dict[Sending, int]] = {}  # by queue and link: credit, and what is not confirmed
         self._totals: dict[str, int] = {}
         self._waiting: dict[str, dict[Sending, None]] = {}  # links with less credit than they should have
-        self._asked: set[str] = set()  # full queues of which we shall be told when they have room
+        self._asked: set[str] = set()  # full queues of which we shall be told when they have capacity
         self.waiting_lists: dict[WaitingList, None] = {}
         self.waiting_bytes = 0  # of messages in waiting lists
 
@@ -54,21 +54,21 @@ class SenderCredit:
         return self._service.capacity_of(queue) is not None
 
     def is_full(self, queue: str) -> bool:
-        """Say whether there is no room for messages that come without credit of the queue's own, and cannot wait."""
+        """Say whether there is no capacity for messages that come without credit of the queue's own, and cannot wait."""
         return self._service.capacity_of(queue) == 0
 
     def allowed(self, link: Sending, wanted: int, unconfirmed: int, has: int | None = None) -> int:
-        """Work out the credit that a link may have, of what it should have: `wanted`. It is to be granted at once, if it is more
-        than it `has`. None: the messages that it wants to send are here, so it needs no more room than it uses."""
+        """Return the credit to grant `link`: at most `wanted`, but never less than `has`, its present credit. None for a waiting
+        list: its messages have arrived, so it gets all that others leave, not half of it. `unconfirmed`: messages under way."""
         queue = link.queue
-        room = self._service.capacity_of(queue, link.usual_bytes) if queue else None
-        if room is None:
+        capacity = self._service.capacity_of(queue, link.usual_bytes) if queue else None
+        if capacity is None:
             self.forget(link)
             return wanted
         granted = self._granted.setdefault(queue, {})
         others = self._totals.get(queue, 0) - granted.get(link, 0)
-        least = 1 if room and not unconfirmed else 0
-        share = room - others - unconfirmed
+        least = 1 if capacity and not unconfirmed else 0
+        share = capacity - others - unconfirmed
         if has is not None:
             share = -(-share // 2)
         credit = max(min(wanted, max(share, least)), has or 0)
@@ -76,7 +76,7 @@ class SenderCredit:
         self._totals[queue] = others + granted[link]
         if credit < wanted:
             self._waiting.setdefault(queue, {})[link] = None
-            if not room and queue not in self._asked:
+            if not capacity and queue not in self._asked:
                 self._asked.add(queue)
                 self._service.call_when_capacity(queue, lambda: self._call(partial(self._on_capacity, queue)))
         else:
@@ -106,7 +106,7 @@ class SenderCredit:
         self._look_at(queue)
 
     def look(self) -> None:
-        """Let those that wait have what room there is."""
+        """Let those that wait have what capacity there is."""
         for queue in list(self._waiting) if self._waiting else ():
             self._look_at(queue)
 
@@ -118,7 +118,7 @@ class SenderCredit:
 
     def _look_at(self, queue: str) -> None:
         """Serve those that wait, one after the other; the one that was served last stands at the end."""
-        room = self._service.capacity_of(queue)
-        for link in list(self._waiting.get(queue, ()))[:room]:
+        capacity = self._service.capacity_of(queue)
+        for link in list(self._waiting.get(queue, ()))[:capacity]:
             self._wait_no_more(link)  # who has less than it wants is put at the tail
             link.renew()

@@ -39,14 +39,14 @@ class WaitingList:
         self._underway = 0  # that were handed on, and are not confirmed
 
     def add(self, deliveries: list[Delivery]) -> None:
-        """Hand on what there is room for; the rest waits, and beyond `WAITING_BYTES` the last to come are refused."""
+        """Hand on what there is capacity for; the rest waits, and beyond `WAITING_BYTES` the last to come are refused."""
         blocking, until = self._host.sender_credit, self._host.now() + CAPACITY_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
             blocking.waiting_bytes += _cost(delivery)
             self._waiting.append((delivery, until))
         self.renew()
-        beyond = []  # of what found no room just now
+        beyond = []  # of what found no capacity just now
         while self._waiting and blocking.waiting_bytes > WAITING_BYTES:
             beyond.append(self._next(last=True))
         for delivery in reversed(beyond):
@@ -54,7 +54,7 @@ class WaitingList:
         self._rest()
 
     def renew(self) -> None:
-        """Hand on what there is room for."""
+        """Hand on what there is capacity for."""
         if self._relay.ended:
             return
         count = self._host.sender_credit.allowed(self, len(self._waiting), self._underway)
@@ -111,7 +111,7 @@ class WaitingList:
             self._rest()
 
     def _rest(self) -> None:
-        """Leave room that it needs no more to others."""
+        """Leave capacity that it needs no more to others."""
         if self._waiting:
             return
         if self._underway:

@@ -4,7 +4,7 @@ The links hand in what came (`enqueue`, `settle`, `in_pass`, `has_capacity`): th
 every socket that was ready, a pass carries it all out in one turn of the broker's lock: one Enqueue per queue, one Settle or
 Release per link and outcome, then acquisitions for the links that wait. Each command's *effect* (dispositions, transfers, an
 answer to an attach) stands with its log position in one line, and leaves when the journal's writer says that the log is durable
-up to there. Of a small pass it is made ready, to the octet, while the disk is at work. The *gate* says when a pass runs.
+up to there. For a small pass the frames are encoded while the disk syncs. The *gate* says when a pass runs.
 
 What a session says is durable in the order in which it was said, though a pass sorts it by queue and link: a pass is in the log
 as a whole or not at all, and carries all that its sessions have said before. So messages for which the journal has no capacity

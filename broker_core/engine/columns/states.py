@@ -81,7 +81,10 @@ class Cause(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a message is a dead letter. Persisted as one byte; never renumber, append only."""
+    """Why a message is a dead letter. Persisted as one byte; never renumber, append only.
+
+    A member's name is public: in lower case it is the annotation `x-opt-death-reason`, so never rename one.
+    """
 
     NONE = 0
     REJECTED = 1

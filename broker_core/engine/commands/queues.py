@@ -63,7 +63,7 @@ class Appended(NamedTuple):
 
 
 class Stores(Command[R]):
-    """Messages that a queue has to have room for."""
+    """Messages that a queue has to have capacity for."""
 
     queue: str
     count: int

@@ -35,12 +35,12 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
 def declare_exchange(state: BrokerState, command: c.DeclareExchange, now: c.Now) -> Decision[bool]:
     """Add an exchange; False if the same is there. AlreadyExists, InvalidRequest, ResourceLimit, NotFound of an alternate."""
     check_node_name("exchange", command.exchange)
-    said = state.policies.options_of(command.exchange, command.type)
-    options = checked(command.type, {**said, **command.options})
+    policy = state.policies.options_of(command.exchange, command.type)
+    options = checked(command.type, {**policy, **command.options})
     exchange = state.exchanges.by_name.get(command.exchange)
     if exchange is not None:
         # What a policy says is its own business: it may have changed since.
-        asked = [name for name in OPTIONS if name in command.options or name not in said]
+        asked = [name for name in OPTIONS if name in command.options or name not in policy]
         _check_alike(exchange, command.type, options, asked)
         return Decision([], False)
     if command.exchange in state.queues:

@@ -126,7 +126,7 @@ def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -
 
 
 def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Shifted]:
-    """Send dead letters back to the queues that they came from, as far as these have room. Raises NotFound."""
+    """Send dead letters back to the queues that they came from, as far as these have capacity. Raises NotFound."""
     queue = need_queue(state, command.queue)
     events: list[e.Event] = []
     coming: Coming = {}

@@ -27,15 +27,15 @@ from .lifetimes import departure
 def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision[bool]:
     """Add a queue; False if the same is there. Raises AlreadyExists, InvalidRequest, ResourceLimit."""
     check_node_name("queue", command.queue)
-    said = state.policies.options_of(command.queue, command.type)
+    policy = state.policies.options_of(command.queue, command.type)
     check_names(command.options)
-    options = checked(command.type, {**said, **command.options})
+    options = checked(command.type, {**policy, **command.options})
     if command.queue in state.exchanges.by_name:
         raise errors.AlreadyExists(f"{command.queue!r} is an exchange: a queue needs a name that no exchange has")
     queue = state.queues.get(command.queue)
     if queue is not None:
         # What a policy says is its own business: it may have changed since.
-        asked = {name for name in (*options, *queue.options) if name in command.options or name not in said}
+        asked = {name for name in (*options, *queue.options) if name in command.options or name not in policy}
         if queue.kind != command.type or any(queue.options.get(name) != options.get(name) for name in asked):
             raise errors.AlreadyExists(
                 f"queue {queue.name!r} exists with type {queue.kind!r} and {_said(queue.options)}, not with type "

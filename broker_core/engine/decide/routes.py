@@ -1,6 +1,6 @@
 """Decisions about messages that go through an exchange: one event, whatever the number of queues.
 
-Each queue decides as if its part had been sent to it alone: it may know some as duplicates, drop older ones to make room, or
+Each queue decides as if its part had been sent to it alone: it may know some as duplicates, drop older ones to make space, or
 refuse some; one that would block takes all of its part, or none, since nobody can be made to wait for one of many. A message is
 refused only when every queue that it reaches has refused it; else it is accepted, and stands where it was taken.
 """
@@ -97,8 +97,8 @@ class _Sending:
                 self._add_to_one(queue, count, sizes, rows, attributes if rows is None else attributes.take(rows))
         for about, names in alike.items():
             attributes = self.command.attributes[about]
-            said = (attributes if rows is None or not attributes else attributes.take(rows)).journaled()
-            self._events.append(e.Routed(names, count, sizes, self.now.wall, said, rows))
+            taken = (attributes if rows is None or not attributes else attributes.take(rows)).journaled()
+            self._events.append(e.Routed(names, count, sizes, self.now.wall, taken, rows))
 
     def _add_to_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, attributes: Attributes) -> None:
         """Let the queue decide for itself."""

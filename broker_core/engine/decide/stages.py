@@ -101,9 +101,10 @@ def _check_keys(state: BrokerState, maker: c.Maker | None) -> None:
 
 def _done_before(state: BrokerState, command: c.Publish) -> int | None:
     """Return how many messages this same publish has published already, if it is remembered; its answer was lost."""
-    known = command.key is not None or not command.stages or any(name in state.stages for name in command.stages)
-    if command.write is None and known:  # by its key, or not done yet; else its first stage speaks for all, which are gone
-        return None
+    present = any(name in state.stages for name in command.stages)
+    if command.write is None and (command.key is not None or not command.stages or present):
+        return None  # the checks of `publish` that follow decide
+    # A write is looked up by its name. Stages without one are all gone here: the first is looked up.
     published = state.ended_writes.get(command.stages[0] if command.write is None else command.write, DISCARDED)
     return None if published == DISCARDED else published
 
@@ -121,7 +122,7 @@ def _repeated(state: BrokerState, command: c.Publish, key: c.PublishKey) -> Deci
 
 
 def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch]]:
-    """The batches of leases that hold messages and were read for what is written."""
+    """Return the unsettled lease batches that the Spark batch behind this write has read."""
     key, reader = command.key, command.reader
     if reader is None and key is not None and key.kind == "stream":
         reader = SparkBatch(key.id, key.number)
@@ -198,10 +199,10 @@ def _describe(state: BrokerState, name: str, now: c.Now) -> dict[str, Any]:
     stages = [state.stages[stage] for stage in write.stages]
     parts = [part for stage in stages for part in stage.parts]
     leases = {waiting.lease for stage in stages for waiting in stage.outcomes}
-    said = {state.leases[lease].queue for lease in leases if lease in state.leases}
+    outcome_queues = {state.leases[lease].queue for lease in leases if lease in state.leases}
     return {
         "stage": name,
-        "queues": sorted({part.exchange or part.queue for part in parts} | said),
+        "queues": sorted({part.exchange or part.queue for part in parts} | outcome_queues),
         "attempts": len(stages),
         "messages": sum(part.count for part in parts),
         "bytes": sum(part.bytes for part in parts),

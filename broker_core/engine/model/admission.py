@@ -1,4 +1,4 @@
-"""Admission of messages that arrive: not of those that came before, and not more than the queue's limits allow.
+"""Checks of arriving messages: drops duplicates, and refuses what exceeds the queue's limits.
 
 What a *ring* drops for them, and which older values they replace, is decided once they are there: see `apply.transitions.append`.
 """
@@ -22,7 +22,7 @@ NONE: Ints = np.zeros(0, np.int64)
 
 
 class NamesFull(errors.QueueFull):
-    """There are as many keys or groups as the queue keeps apart: room for messages changes nothing about that."""
+    """There are as many keys or groups as the queue keeps apart: capacity for messages changes nothing about that."""
 
 
 class Admission(NamedTuple):
@@ -34,7 +34,7 @@ class Admission(NamedTuple):
 
 
 def admit(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes, now: int, *, whole: bool) -> Admission:
-    """Of a queue that is not open. `now`: milliseconds since 1970. With `whole`, QueueFull where some would be refused."""
+    """Check messages for a queue with limits. `now`: milliseconds since 1970. QueueFull if `whole` and some are refused."""
     rows = np.arange(count)
     if attributes.ids is not None and queue.rules.duplicate_window:
         rows = rows[fresh(queue, attributes.ids, now)]
@@ -53,7 +53,7 @@ def admit(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes, n
 
 
 def admit_stage(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes) -> None:
-    """QueueFull unless there is room for all of them, so that a publish never blocks; it is the publish that finds duplicates."""
+    """Raise QueueFull unless there is capacity for all, so that a publish never blocks. The publish finds duplicates."""
     if queue.rules.unrestricted:
         return
     if not _within_names(queue, attributes, np.arange(count)).all():
@@ -115,9 +115,9 @@ def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFu
 
 
 def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
-    """By message, whether there is room for it. `stays`: 1 where it makes no room for those that come after it."""
+    """By message, whether there is capacity for it. `stays`: 1 where it frees none for those that come after it."""
     rules, taken, taken_bytes = queue.rules, queue.live + queue.staged, queue.bytes + queue.staged_bytes
-    if rules.overflow == "ring":  # what is AVAILABLE makes room
+    if rules.overflow == "ring":  # what is AVAILABLE gives way
         taken -= queue.counts[State.AVAILABLE]
         taken_bytes -= queue.available_bytes
     fits = np.ones(len(stays), np.bool_)
@@ -130,14 +130,14 @@ def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
 
 
 def _stays(queue: Queue, attributes: Attributes, rows: Ints, now: int) -> Ints:
-    """Return 1 for each message that makes no room for the next, else 0: in a ring only those that are not yet due."""
+    """Return 1 for each message that frees no capacity for the next, else 0: in a ring only those that are not yet due."""
     if queue.rules.overflow != "ring":
         return np.ones(len(rows), np.int64)
     return np.zeros(len(rows), np.int64) if attributes.due is None else (attributes.due[rows] > now).astype(np.int64)
 
 
 def _within_names(queue: Queue, attributes: Attributes, rows: Ints) -> Ints:
-    """By message, whether its group or key is known, or there is room for one more."""
+    """By message, whether its group or key is known, or there is capacity for one more."""
     fits = np.ones(len(rows), np.bool_)
     if attributes.group is not None:
         fits &= _known(attributes.group, queue.groups, {}, MAX_GROUPS)[rows]
@@ -147,12 +147,12 @@ def _within_names(queue: Queue, attributes: Attributes, rows: Ints) -> Ints:
 
 
 def within_keys(queue: Queue, keys: Coded) -> Ints:
-    """By message, whether a last-value queue knows its key, or has room for one more."""
+    """By message, whether a last-value queue knows its key, or has capacity for one more."""
     return _known(keys, queue.keys, queue.staged_keys, queue.rules.max_keys)
 
 
 def _known(coded: Coded, dictionary: Dictionary, staged: Collection[str], most: int) -> Ints:
-    """By message, whether its name is known, or among the first that are new for which there is room."""
+    """By message, whether its name is known, or among the first that are new for which there is capacity."""
     allowed = np.ones(len(coded.names) + 1, np.bool_)
     if len(dictionary) + len(staged) + len(coded.names) > most:
         names = [(code, coded.names[code - 1]) for code in coded.used().tolist()]

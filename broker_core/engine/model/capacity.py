@@ -24,9 +24,9 @@ def accepts(queue: Queue, source: str) -> bool:
 
 
 def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet:
-    """The first of the rows, for which there is room: all of them, unless the queue has limits. A queue whose overflow is *ring*
-    drops nothing of its own for them: it is full too; of a last-value queue, those with a key too many stay. They are noted in
-    `coming`."""
+    """Return the first rows for which there is capacity: all of them, unless the queue has limits. A full ring counts as full: it
+    drops nothing of its own for them. For a last-value queue, rows that would exceed `maxKeys` stay behind. Of a queue with
+    limits, the accepted rows are added to `coming`."""
     if source.overlay_bytes and queue is not source and queue.overlay_bytes + source.overlay_bytes > MAX_OVERLAY_BYTES:
         rows = _without_overlays(source, rows)
     rules = queue.rules
@@ -60,11 +60,11 @@ def first_of(rows: RowSet, count: int) -> RowSet:
     return RowSet.of(parts)
 
 
-def _within(source: Queue, rows: RowSet, room: int) -> RowSet:
+def _within(source: Queue, rows: RowSet, max_bytes: int) -> RowSet:
     if not rows:
         return rows
     sizes = [np.broadcast_to(source.blocks[number].sizes.get(part), row_count(part)) for number, part in rows.items()]
-    fit = int(np.searchsorted(np.cumsum(np.concatenate(sizes), dtype=np.int64), room, side="right"))
+    fit = int(np.searchsorted(np.cumsum(np.concatenate(sizes), dtype=np.int64), max_bytes, side="right"))
     return first_of(rows, fit)
 
 

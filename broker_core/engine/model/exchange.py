@@ -107,8 +107,8 @@ class Exchange:
         """Everything persisted."""
         bindings = [[number, binding.to_json()] for number, binding in self.bindings.items()]
         user = {} if self.user is None else {"user": self.user}
-        said = {"name": self.name, "type": self.kind, "options": self.options, **user}
-        return {**said, "next": self.next_number, "bindings": bindings}
+        fields = {"name": self.name, "type": self.kind, "options": self.options, **user}
+        return {**fields, "next": self.next_number, "bindings": bindings}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Exchange:

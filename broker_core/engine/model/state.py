@@ -181,7 +181,7 @@ class BrokerState:
         return found
 
     def count_staged(self, part: StagedPart, sign: int) -> None:
-        """A part of a stage came (1) or went (-1): it counts among what its queue has room for."""
+        """A part of a stage came (1) or went (-1): it counts among what its queue has capacity for."""
         self.staged_bytes += sign * part.bytes
         queue = self.queues.get(part.queue)
         if queue is not None:
@@ -217,7 +217,7 @@ class BrokerState:
             del self.departed[queue.id], self.by_id[queue.id]
 
     def delete_queue(self, name: str, *, departs: bool | None = None) -> None:
-        """Stages go on to hold messages for a queue of this name. Not those that its bindings brought: who declares it again may
+        """Stages still hold messages for a queue of this name. Not those that its bindings brought: who declares it again may
         bind it otherwise."""
         queue = self.queues[name]
         for stage in self.stages.values() if queue.staged else ():

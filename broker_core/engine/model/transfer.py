@@ -101,8 +101,8 @@ def unload(queue: Queue, cargo: Cargo, time: int) -> None:
     first, attributes = queue.next_sequence, cargo.attributes
     if ttl := queue.rules.message_ttl:
         latest = time // 1000 + ttl
-        said = np.zeros(cargo.count, np.int64) if attributes.expiry is None else attributes.expiry
-        attributes = replace(attributes, expiry=np.where(said > 0, np.minimum(said, latest), latest))
+        expiry = np.zeros(cargo.count, np.int64) if attributes.expiry is None else attributes.expiry
+        attributes = replace(attributes, expiry=np.where(expiry > 0, np.minimum(expiry, latest), latest))
     queue.append(cargo.sizes, cargo.runs, time, attributes)
     marks = {"origin": _origins(queue, cargo.origin), "came_from": cargo.came_from, "reason": cargo.reason}
     done = 0
