@@ -134,7 +134,7 @@ class Settings:
         "Journal bytes between two snapshots: a restart reads at most so much, half a second on a slow disk.",
     )
     retention_age_s: float | None = key(
-        None, seconds(1, unset=True), "How long settled messages stay readable. Left out: for ever."
+        None, seconds(1, unset=True), "How long settled messages stay in the journal without an archive. Left out: for ever."
     )
     retention_bytes: int | None = key(
         None,
