@@ -154,3 +154,16 @@ def test_the_notebook_of_dead_letters(repository: Path, tmp_path: Path, monkeypa
     printed, values = executed(repository / "notebooks" / "dead_letters.ipynb", tmp_path, monkeypatch)
     assert "(2000, 2000, 0, 60)" in values
     assert re.search(r"chosen: 0 dead letters\n", printed)
+
+
+def test_the_notebook_of_a_day_again(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U4 D4 S9: the archive has the day once; the replay has it once more, in order, and not at once."""
+    printed, values = executed(repository / "notebooks" / "replay_a_day.ipynb", tmp_path, monkeypatch)
+    assert re.search(r"\|accepted\| +842\| +842\|", printed)
+    assert "[(842, 842)]" in values
+    assert "(842, True)" in values
+    took = re.search(r"\[([\d.]+), ([\d.]+)\]", values)
+    assert took
+    original, replayed = map(float, took.groups())
+    assert original > 17
+    assert replayed > 1  # as long, less what Spark takes for its first batch; without a pace 0
