@@ -1,7 +1,7 @@
 """`./dev demo`: 336,776 flights go through a durable queue into Delta, exactly once, while Spark and the broker are killed.
 
 What is killed is killed with SIGKILL, in the middle of a batch: the Spark driver with its JVM, then the broker. In the end the
-archive is read as the table that it is, by Spark and by DuckDB, without a broker.
+archive is read as the table that it is, by Spark and by DuckDB, without a broker. Then messages come again, at a pace.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
@@ -40,6 +40,8 @@ BATCHES = 9
 ATTEMPTS = 4
 #: Seconds that a settled message waits until it is recorded; a minute by default, which nobody should have to watch.
 ARCHIVE_AFTER_S = 1.0
+#: What comes again at a pace: so many messages, with so many seconds between them, then so many times as fast.
+PACED, PAUSE_S, PACE = 100, 0.06, 2
 #: The mark of a folder that this demo made, and may remove.
 MARK = "made-by-penstock-demo"
 
@@ -181,7 +183,11 @@ def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
             await_archive(broker)
             broker.stop()
             told.fact("the broker is stopped")
-            return read_archive(spark, broker.data_dir / "archive" / folder_name(QUEUE), source.num_rows, told)
+            if not read_archive(spark, broker.data_dir / "archive" / folder_name(QUEUE), source.num_rows, told):
+                return False
+            told.step("What came slowly comes again, at a pace")
+            broker.start()
+            return at_pace(spark, broker, work, told)
         finally:
             spark.stop()
 
@@ -321,6 +327,49 @@ def read_archive(spark: SparkSession, table: Path, total: int, told: Told) -> bo
     return counts == (total,) * 3 and once
 
 
+def at_pace(spark: SparkSession, broker: Broker, work: Path, told: Told) -> bool:
+    """Send messages with pauses, and replay them faster; return True when all came again in order, and not too fast."""
+    first, second = "departures", "departures-again"
+    broker.declare(first)
+    broker.declare(second)
+    with penstock.connect(broker.amqp_url) as connection:
+        producer = connection.session().producer(first)
+        for number in range(PACED):
+            producer.send(f"departure {number}")
+            time.sleep(PAUSE_S)
+        consumer = connection.session().consumer(first)
+        for _ in range(PACED):
+            if consumer.receive(60) is None:
+                told.bad(f"{first} has less than {PACED} messages")
+                return False
+    await_archive(broker)
+
+    archive = spark.read.format("delta").load(str(broker.data_dir / "archive" / folder_name(first)))
+    came = _in_order(archive)
+    took = (came[-1].us - came[0].us) / 1e6
+    told.fact(f"{len(came)} messages came in {took:.1f} s; spark.readStream, mode=replay, pace={PACE}")
+    stream = spark.readStream.schema("message binary, priority smallint, durable boolean").format("amqp")
+    stream = stream.options(url=broker.url, queue=first, mode="replay", pace=PACE)
+    writer = stream.load().writeStream.format("amqp").options(url=broker.url, queue=second)
+    writer = writer.option("checkpointLocation", str(work / "replay-checkpoint")).trigger(availableNow=True)
+    started = time.monotonic()
+    writer.start().awaitTermination()
+    seconds = time.monotonic() - started
+
+    columns = "sequenceNumber bigint, enqueuedTime timestamp, message binary"
+    again = _in_order(spark.read.schema(columns).format("amqp").options(url=broker.url, queue=second).load())
+    same = [bytes(row.message) for row in came] == [bytes(row.message) for row in again]
+    if len(came) != PACED or not same or seconds < took / PACE:
+        told.bad(f"{len(again)} of {len(came)} messages came again in {seconds:.1f} s, {'in' if same else 'not in'} their order")
+        return False
+    told.good(f"{len(again)} messages came again in {seconds:.1f} s, in their order; at this pace it takes {took / PACE:.1f} s")
+    return True
+
+
+def _in_order(messages: DataFrame) -> list[Row]:
+    return messages.orderBy("sequenceNumber").select("message", F.unix_micros("enqueuedTime").alias("us")).collect()
+
+
 def _farewell(work: Path, told: Told) -> None:
     told.plain(
         f"""
@@ -332,7 +381,8 @@ Done in {told.seconds():.0f} s. Everything is still there:
    .venv/bin/penstock lease list
 
 The archive needs no broker: spark.read.format("delta").load("{_short(work / "broker" / "archive" / folder_name(QUEUE))}")
-Next: a queue of your own (README.md, "Five minutes"), or notebooks/flights.ipynb for a look with a plot.
+Next: a queue of your own (README.md, "Five minutes"), or notebooks/flights.ipynb for a look with a plot;
+notebooks/replay_a_day.ipynb for a day that comes again.
 """
     )
 

@@ -172,6 +172,7 @@ def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
     assert "933 messages, sequence numbers" in out
     assert "✓ Spark: 30,000 messages, each once; outcomes: accepted" in out  # D4
     assert re.search(r"✓ DuckDB: EWR [\d,]+, JFK [\d,]+, LGA [\d,]+\n", out)
+    assert re.search(r"✓ 100 messages came again in [\d.]+ s, in their order; at this pace it takes [\d.]+ s\n", out)  # S9
     # What it says to try next.
     with Broker(tmp_path / "demo" / "broker") as broker:
         environment = {**os.environ, "PENSTOCK_URL": broker.url}
