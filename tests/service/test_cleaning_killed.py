@@ -20,6 +20,8 @@ OPTIONS = {"segment_bytes": MIB, "retention_bytes": MIB, "archive": "off", "clea
 
 KILLED = """
     import sys
+
+    sys.path.append(sys.argv[2])  # for the tests; the broker is the one that is installed
     from tests.service.test_cleaning import pass_through, stick
     from tests.service.test_cleaning_killed import started
 
@@ -41,8 +43,8 @@ def started(data: str) -> BrokerService:
 @pytest.mark.parametrize("turns", [1, 3, 7])
 def test_a_broker_that_is_killed_while_it_cleans_has_every_message(tmp_path: Path, repository: Path, turns: int) -> None:
     for _ in range(2):
-        command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path / "data")]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=repository)
+        command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path / "data"), str(repository)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert process.stdout is not None
         for _ in range(turns + 1):
             assert process.stdout.readline()
