@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import site
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from .. import children
 from . import frames
 
 STOP_S = 5.0  # for which a process that was told to end is waited for; then it is killed, which loses nothing
@@ -62,7 +60,7 @@ class Child:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     cwd=self._hello["data"],  # so that `-m` finds the package where this process has it
-                    env=_environment(),
+                    env=children.environment(),
                     start_new_session=True,  # Ctrl-C in a terminal is for the broker
                 )
                 assert self._process.stdin is not None
@@ -96,12 +94,3 @@ class Child:
 
 def _how(code: int | None) -> str:
     return f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with the place `penstock` was imported from, unless the child's interpreter looks there anyway."""
-    environment = dict(os.environ)
-    root = str(Path(__file__).parents[3])
-    if root not in {*site.getsitepackages(), site.getusersitepackages()}:
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-    return environment

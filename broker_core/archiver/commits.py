@@ -6,6 +6,7 @@ leave the columns as they are: rows that somebody has added are read as ours are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -17,12 +18,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from ..archive import table
+from ..archive.files import OWNER
+from ..archive.scan import is_local, local_path
 from . import compaction
 from .compaction import Member, Replaced
 from .parquet import File
-from .stores import Store, is_local, local_path
+from .stores import Store
 
-OWNER = "penstock.broker"  # of a table's configuration: the id of the broker that writes it
 QUEUE = "penstock.queue"  # of a table's configuration: the name of its queue
 RETRIES = 100  # of a commit between which others commit
 
@@ -198,7 +200,7 @@ class QueueTable:
     def vacuum(self, age_s: float) -> int:
         """Remove files that no version of the last `age_s` seconds has, and those of attempts that died; return how many."""
         try:
-            hours = max(0, int(age_s // 3600))
+            hours = math.ceil(age_s / 3600)  # rounded up: delta-rs counts in hours, and readers of `age_s` seconds still run
             gone = self._table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
             self._table.update_incremental()
         except (DeltaError, OSError, ValueError) as error:

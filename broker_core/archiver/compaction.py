@@ -45,11 +45,13 @@ def small(members: Sequence[Member], file_bytes: int) -> list[list[Member]]:
             by_day.setdefault(member.day, []).append(member)
     for mine in by_day.values():
         group: list[Member] = []
+        size = 0
         for member in mine:
-            if group and sum(each.bytes for each in group) + member.bytes > file_bytes:
+            if group and size + member.bytes > file_bytes:
                 groups.append(group)
-                group = []
+                group, size = [], 0
             group.append(member)
+            size += member.bytes
         groups.append(group)
     return [group for group in groups if len(group) > 1]
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..archive.scan import is_local, local_path
 from ..settings.keys import Settings
-from .stores import is_local, local_path
 
 log = logging.getLogger("penstock")
 

@@ -8,17 +8,17 @@ import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..archive import table
 from .stores import Store
 
-GROUP_ROWS = 1 << 17  # of a row group: a task of Spark reads some, and statistics tell which
-GROUP_BYTES = 64 << 20
+GROUP_BYTES = 64 << 20  # of a row group, before it is compressed, if those are fewer than `table.ROW_GROUP_ROWS`
 COMPRESSION = "zstd"
 LEVEL = 1  # half the time of Parquet's usual level, and files a few hundredths larger
 #: Columns whose least and greatest values the table's log gets, by file.
@@ -86,7 +86,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]
     for batch in batches:
         for its_day, part in _by_day(batch):
             part_bytes = part.nbytes
-            if waiting and (its_day != day or rows + part.num_rows > GROUP_ROWS or size + part_bytes > GROUP_BYTES):
+            if waiting and (its_day != day or rows + part.num_rows > table.ROW_GROUP_ROWS or size + part_bytes > GROUP_BYTES):
                 yield day, pa.Table.from_batches(waiting)
                 waiting, rows, size = [], 0, 0
             waiting.append(part)
@@ -98,21 +98,11 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     days = batch.column(batch.schema.get_field_index(table.DAY))
     rest = batch.select(table.FILE_SCHEMA.names)
-    ends = days.run_end_encode() if hasattr(days, "run_end_encode") else _ends(days)
+    ends: Any = pc.run_end_encode(days)
     start = 0
     for end, day in zip(ends.run_ends.to_pylist(), ends.values.to_pylist(), strict=True):
-        yield _text(day), rest.slice(start, end - start)
+        yield day.isoformat(), rest.slice(start, end - start)
         start = end
-
-
-def _ends(days: pa.Array) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.run_end_encode(days)
-
-
-def _text(day: date) -> str:
-    return day.isoformat()
 
 
 class _Writer:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from .. import errors
-from ..archive.table import folder_name
+from ..archive.scan import is_local, local_path
+from ..archive.table import table_url
 from ..engine.columns.limits import NEVER
 from ..engine.commands import BeginPass, Command, EndPass, ListBacklogs
 from ..engine.model.passes import Backlog, Pass
@@ -26,7 +27,6 @@ from ..settings.keys import Settings
 from .child import Child, Gone
 from .estimate import Growth
 from .rows import Content
-from .stores import is_local, local_path
 
 log = logging.getLogger("penstock")
 
@@ -326,11 +326,6 @@ def greeting(host: Host, settings: Settings) -> dict[str, Any]:
 def url_of(settings: Settings) -> str:
     """Return the archive's folder or URL: a relative path counts from the data directory."""
     return settings.archive if "://" in settings.archive else str(settings.data.absolute() / settings.archive)
-
-
-def table_url(url: str, queue: str) -> str:
-    """Return the folder or URL of a queue's table."""
-    return f"{url.rstrip('/')}/{folder_name(queue)}"
 
 
 def _lag(backlog: Backlog, now: int) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import pyarrow as pa
 
 from ..archive import table
@@ -59,8 +58,7 @@ class Rows:
             if block is None:
                 self.gone += len(rows)
                 continue
-            run = np.searchsorted(block.runs.row.array(), rows, side="right") - 1
-            there = self._journal.holds(block.runs.position.array()[run] << 3)
+            there = self._journal.holds(block.positions(rows))
             self.gone += len(rows) - int(there.sum())
             if there.any():
                 kept: Any = part if there.all() else rows[there]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+
+from ..archive.scan import is_local, local_path
 
 
 class Store(Protocol):
@@ -33,16 +34,6 @@ class Store(Protocol):
 def store_of(url: str) -> Store:
     """Return the store of a table's URL or path."""
     return Folder(Path(local_path(url))) if is_local(url) else Objects(url)
-
-
-def is_local(url: str) -> bool:
-    """Say whether a URL names a folder of this host."""
-    return "://" not in url or url.startswith("file://")
-
-
-def local_path(url: str) -> str:
-    """Return the folder that a URL names."""
-    return unquote(urlsplit(url).path) if url.startswith("file://") else url
 
 
 class Folder:

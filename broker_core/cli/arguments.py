@@ -207,8 +207,6 @@ def _stage(commands: Commands[Parser]) -> None:
 def _archive(commands: Commands[Parser]) -> None:
     text = "show where settled messages are recorded, what waits for it and since when, and what is wrong"
     client_command(commands, "archive", text, "archive", run="status")
-    work = commands.add_parser("archiver", allow_abbrev=False)  # a broker starts it; no help names it
-    work.set_defaults(run=lazily("archive", "work"))
 
 
 def _name(command: argparse.ArgumentParser) -> None:

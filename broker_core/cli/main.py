@@ -11,8 +11,11 @@ from pathlib import Path
 
 from .. import errors
 from . import arguments
+from .parsers import lazily
 
 REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
+
+ARCHIVER = ["archiver"]  # a broker starts its archiver's process so; it is no command for people, and no help or error names it
 
 _BY_FAULT = {
     "caller": (REFUSED, "the broker refused this request"),
@@ -45,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     """argparse takes a list of positional arguments in one piece only; the rest of it, after a flag, is added here."""
+    if (sys.argv[1:] if argv is None else list(argv)) == ARCHIVER:
+        return argparse.Namespace(run=lazily("archive", "work"))
     parser = arguments.parser()
     given, rest = parser.parse_known_args(argv)
     more = getattr(given, "more", None)

@@ -14,7 +14,6 @@ import json
 import os
 import select
 import signal
-import site
 import socket
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from .. import errors
+from .. import children, errors
 from ..client.credentials import NOBODY, Credentials
 from ..settings import keys
 
@@ -143,7 +142,7 @@ class Broker:
             stdout=subprocess.PIPE,
             stderr=self._said,
             cwd=self.data_dir,
-            env=_environment(),
+            env=children.environment(),
             # Ctrl-C in a terminal goes to the whole group; when the broker stops is for the parent to say.
             start_new_session=True,
         )
@@ -258,15 +257,6 @@ class Broker:
 def _let_go(reserved: list[socket.socket]) -> None:
     while reserved:
         reserved.pop().close()
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with the place `penstock` was imported from, unless the child's interpreter looks there anyway."""
-    environment = dict(os.environ)
-    root = str(Path(__file__).parents[3])
-    if root not in {*site.getsitepackages(), site.getusersitepackages()}:
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-    return environment
 
 
 def _read_line(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:

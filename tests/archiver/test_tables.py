@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,8 @@ import pytest
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.archive.table import STORED, folder_name
+from penstock.broker_core.archiver.commits import QueueTable
+from penstock.broker_core.archiver.stores import store_of
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
@@ -39,7 +42,7 @@ def encoded(*numbers: int) -> pa.RecordBatch:
 
 
 def as_stored(service: BrokerService, queue: str = "q") -> pa.Table:
-    """What the broker itself has of the settled messages, as it is stored."""
+    """The settled messages as the broker itself has them, in stored form."""
     (block,) = service.state.queues[queue].blocks.values()
     slices = service.slices(queue, RowSet.of([(block.number, block.rows_between(0, 1 << 40))]))
     return pa.Table.from_batches(record_batches(service.journal, slices, STORED, queue, stored=True))
@@ -259,12 +262,21 @@ def test_small_files_are_put_together_old_days_go_and_so_does_what_dead_attempts
     rig.send("q", numbered(1))
     rig.settle("q", 1)
     rig.record()
-    from datetime import datetime, timedelta, timezone
-
-    from penstock.broker_core.archiver.commits import QueueTable
-    from penstock.broker_core.archiver.stores import store_of
-
     mine = QueueTable(store_of(str(rig.data / "archive" / "q")), rig.service.broker_id, "q")
     assert mine.expire(86400.0, datetime.now(timezone.utc)) == 0
     assert mine.expire(86400.0, datetime.now(timezone.utc) + timedelta(days=3)) > 0
     assert rig.table().num_rows == 0
+
+
+def test_vacuum_leaves_files_for_as_long_as_it_was_told(rig: Rig) -> None:
+    """D4: also where that is less than an hour, delta-rs's unit: a reader of a version of a minute ago still finds its files."""
+    rig.send("q", numbered(10))
+    for _ in range(2):
+        rig.settle("q", 5)
+        rig.record()
+    version = deltalake.DeltaTable(rig.data / "archive" / "q")
+    mine = QueueTable(store_of(str(rig.data / "archive" / "q")), rig.service.broker_id, "q")
+    assert mine.compact(1 << 30) == 1
+    assert mine.vacuum(1800.0) == 0
+    assert sequences(version.to_pyarrow_table().sort_by("sequenceNumber")) == numbers(range(10))
+    assert mine.vacuum(0.0) == 2

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from feeding import BATCH, QUEUE, batch_of, enqueue_command
 from harness import Bench, Line, Stopwatch
 
-from penstock.broker_core.archive.table import FILE_SCHEMA
+from penstock.broker_core.archive.table import FILE_SCHEMA, ROW_GROUP_ROWS
 from penstock.broker_core.archiver import parquet
 from penstock.broker_core.archiver.recorder import Recorder
 from penstock.broker_core.engine import commands as c
@@ -55,7 +55,7 @@ def _rewritten(rows: pa.Table, path: Path) -> float:
         writer = pq.ParquetWriter(
             file, FILE_SCHEMA, compression=parquet.COMPRESSION, compression_level=parquet.LEVEL, write_statistics=True
         )
-        writer.write_table(rows, row_group_size=parquet.GROUP_ROWS)
+        writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         writer.close()
         file.flush()
         os.fsync(file.fileno())

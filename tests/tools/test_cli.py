@@ -184,6 +184,12 @@ def test_a_wrong_command_line_is_exit_code_2(penstock: Run, command: list[str], 
     assert "Traceback" not in refused.stderr
 
 
+def test_what_a_broker_starts_for_itself_is_named_to_nobody(penstock: Run) -> None:
+    for command in (["dance"], ["--help"]):
+        said = penstock(*command)
+        assert "archiver" not in said.stdout + said.stderr
+
+
 def test_without_a_broker_it_says_how_to_start_one(penstock: Run) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers, and nobody else gets the port
