@@ -9,14 +9,10 @@ calls, budget          one gRPC call; memory for what comes
 statuses               how a call ends
 protobuf, arrow_ipc    Flight's messages, measured before they are decoded
 server                 Flight's methods
-callers, permissions   who asks, and which right each request needs
-namespaces             names of leases, stages and writes of each user
-requests               what a request may say: one table of fields
-actions                actions; by subject also in `leasing`, `moves`, `exchanges`
 receiver, outcomes     puts: messages, and outcomes of a lease's messages
-streams, browsing      gets: tickets; what a look shows
-recorded               messages in the archive's table
-malformed              messages that no reader can decode, set aside
+streams                gets: tickets
+
+Who asks, and what can be asked, stands in `actions/`.
 """
 
 from .server import FlightPlane

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .. import errors
+from ..actions.permissions import Check
+from ..actions.requests import stage_of
 from ..engine.columns.limits import MAX_OUTCOMES
 from ..engine.columns.rowset import RowSet
 from ..engine.commands import StageOutcomes
@@ -18,8 +20,6 @@ from ..engine.model.batch_outcomes import DISPOSITIONS, RowsOutcome, cut, shorte
 from ..messages import delivery_key
 from ..service.broker import BrokerService
 from .arrow_ipc import BatchReader, too_large
-from .permissions import Check
-from .requests import stage_of
 
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
 

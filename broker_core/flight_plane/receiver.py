@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from .. import errors
+from ..actions.permissions import Check
+from ..actions.requests import TEXT, parse, stage_of
 from ..client import timeouts
 from ..engine import commands as c
 from ..engine.commands import ListExchanges
@@ -20,8 +22,6 @@ from ..reading import stored
 from ..service import routing
 from ..service.broker import BrokerService
 from .arrow_ipc import BatchReader, too_large
-from .permissions import Check
-from .requests import TEXT, parse, stage_of
 
 UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
 

@@ -8,18 +8,19 @@ import threading
 from collections.abc import Callable
 
 from .. import errors
+from ..actions import namespaces
+from ..actions.actions import Actions
+from ..actions.callers import Caller, Callers
+from ..actions.permissions import Check, Permissions
+from ..actions.recorded import RecordedMessages
+from ..actions.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, by_op
 from ..security.access import Access
 from ..service.broker import BrokerService
-from . import arrow_ipc, namespaces, protobuf, statuses
-from .actions import Actions
-from .callers import Caller, Callers
+from . import arrow_ipc, protobuf, statuses
 from .calls import Call, Gone
 from .listener import Limits, Listener
 from .outcomes import OutcomeReceiver
-from .permissions import Check, Permissions
 from .receiver import Receiver
-from .recorded import RecordedMessages
-from .requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, by_op
 from .streams import Streams
 
 STOP_GRACE_S = 2.0  # for calls that run when the broker stops; a client that neither reads nor sends would hold it for ever

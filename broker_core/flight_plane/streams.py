@@ -11,6 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from .. import errors
+from ..actions import namespaces
+from ..actions.browsing import archived, selection
+from ..actions.callers import Caller
+from ..actions.malformed import by_reason, set_aside
+from ..actions.permissions import Check, Permissions
+from ..actions.recorded import RecordedMessages, beyond, may_be_beyond
+from ..actions.requests import TICKETS, by_op, reader_of, strings
 from ..archive.files import Table
 from ..client import timeouts
 from ..client.discovery import this_host
@@ -28,13 +35,6 @@ from ..selectors import Selector, parse
 from ..service.broker import BrokerService
 from ..service.matching import evaluated
 from ..service.missing import Missing
-from . import namespaces
-from .browsing import archived, selection
-from .callers import Caller
-from .malformed import by_reason, set_aside
-from .permissions import Check, Permissions
-from .recorded import RecordedMessages, beyond, may_be_beyond
-from .requests import TICKETS, by_op, reader_of, strings
 
 
 class Streams:

@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
+from penstock.broker_core.actions.actions import MAX_LEASE_TIMEOUT_S
 from penstock.broker_core.client.discovery import Endpoint
 from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.flight_plane.actions import MAX_LEASE_TIMEOUT_S
 from penstock.connector.options import OPTIONS, READ, STREAM, WRITE, Options
 from penstock.connector.partition import BrowsePartition
 

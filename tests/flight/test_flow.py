@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.actions.actions import MAX_WAIT_MS
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.flight_plane.actions import MAX_WAIT_MS
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, raw, send, sequences
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.actions.permissions import NEEDS, NODE_OPTIONS
+from penstock.broker_core.actions.requests import ACTIONS, PUTS, TICKETS
 from penstock.broker_core.engine.model import options
-from penstock.broker_core.flight_plane.permissions import NEEDS, NODE_OPTIONS
-from penstock.broker_core.flight_plane.requests import ACTIONS, PUTS, TICKETS
 from penstock.broker_core.security import Right
 
 from .helpers import numbered

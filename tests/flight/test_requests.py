@@ -13,8 +13,8 @@ from pyarrow import flight
 
 from penstock import Broker
 from penstock.broker_core import errors
+from penstock.broker_core.actions.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
 
 from .helpers import BODY, batch_of, browse, numbered, raw, send
 from .valid_requests import OPTIONAL, RUN_IS_OPTIONAL, SIGNS, TEXTS, VALID, VALID_PUTS, VALID_TICKETS

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.broker_core.actions import leasing
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.engine.commands import Redrive
-from penstock.broker_core.flight_plane import leasing
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.columns import STRING_MAP, stored_sizes
 from penstock.broker_core.messages.encoding.arriving import arrived

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker_core.actions.permissions import NEEDS
 from penstock.broker_core.engine.columns import limits
-from penstock.broker_core.flight_plane.permissions import NEEDS
 from penstock.broker_core.security.rights import Right
 from penstock.broker_core.server.open_files import OTHERS
 from penstock.broker_core.server.process import Broker

@@ -1,0 +1,10 @@
+"""Requests by name, whichever plane they come through: one table of them, who may make each, and what carries them out.
+
+callers, permissions      who asks, and which right each request needs
+namespaces                names of leases, stages and writes of each user
+requests                  what a request may say: one table of fields
+actions                   actions; by subject also in `leasing`, `moves`, `exchanges`
+browsing                  what a look shows, and its division into tasks
+recorded                  messages in the archive's table
+malformed                 messages that no reader can decode, set aside
+"""
