@@ -17,7 +17,7 @@ Every holder of a log position is safe:
 
 - rows of blocks and parts of stages get their new places by events, and a drop is decided under the lock, against all of them;
 - blocks that left memory: their segments are left alone as long as somebody needs something of them;
-- what is being read (cuts, and pieces that a selector looks at) has a hold of the journal's: dropped segments stay on the disk;
+- what is being read (slices, and chunks that a selector looks at) has a hold of the journal's: dropped segments stay on the disk;
 - batches of leases, links, and transactions name rows, not positions;
 - what was just stored (`reading.recent`) is found by positions, which are never used again.
 """
@@ -293,7 +293,7 @@ class Cleaner:
             log.warning("%s", error)
         with self._writing:
             freed = sum(segment.bytes for segment in self._owner.journal.drop(segments))
-        log.info("retention freed %d MiB", freed >> 20)
+        log.info("cleaning freed %d MiB of the journal", freed >> 20)
         return freed
 
     def snapshot_written(self, octets: int) -> None:

@@ -20,6 +20,7 @@ from ..engine.columns.series import Ints
 from ..engine.columns.states import State
 from ..engine.model.queue import Queue
 from ..engine.model.retention import Keeping, needed, needed_span
+from ..engine.model.stages import write_of
 from ..journal import SegmentInfo
 
 BLOCKS_AT_ONCE = 4  # looked at in one hold of the lock: some 300 µs each where all of their rows came one by one
@@ -132,7 +133,7 @@ class Needs:
                 if part.position in pins:
                     self.pin(at)
                 if self.oldest is None or part.position < self.oldest.position:
-                    write = state.writes.get(name.partition("\0")[0])
+                    write = state.writes.get(write_of(name))
                     self.oldest = Need(part.position, part.queue, stage=name, time=None if write is None else write.time)
 
     def pin_packed(self, queue: Queue, keeping: Keeping) -> None:

@@ -267,7 +267,7 @@ class Model:
         self.is_.update({(target, first + i): self.is_[source, sequence] for i, sequence in enumerate(waiting[:count])})
 
     def clean(self) -> None:
-        """What the cleaner does with some part of the log, perhaps disturbed in between."""
+        """Clean some part of the log as the cleaner does, perhaps disturbed in between."""
         log = [position for _, position in self.engine.log]
         begin, end = sorted(self.random.choices([*log, log[-1] + 8], k=2))
         going = Intervals([(begin, end)])

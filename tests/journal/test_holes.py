@@ -185,7 +185,7 @@ def test_a_dropping_stopped_at_any_operation_happened_or_did_not() -> None:
 @given(seed=st.integers(0, 1 << 32), stops=st.lists(st.integers(20, 120), min_size=1, max_size=4), kills=st.integers(0, 15))
 @settings(max_examples=200, deadline=None)
 def test_whatever_is_dropped_and_whenever_it_stops_the_rest_comes_back(seed: int, stops: list[int], kills: int) -> None:
-    """What was confirmed is there, unless it was dropped; what was dropped for certain is gone; and the last snapshot counts."""
+    """Confirmed records are there unless they were dropped; dropped ones stay gone; and the last snapshot counts."""
     random, disk = Random(seed), LyingDisk()
     appended: dict[int, Content] = {}  # by position; of a life that ended, what came back of it
     gone: list[tuple[int, int]] = []  # dropped: these, and perhaps the last
