@@ -1,7 +1,8 @@
 """Every error of Penstock: who is at fault, what happened, what to do.
 
 `fault` is one of *caller* (the request is wrong, or no longer allowed), *peer* (the other side broke the protocol or went away)
-and *storage* (the disk, or data on it). `code` is stable and travels over the wire; the text is for people.
+and *storage* (the disk, or data on it). `code` is stable and travels over the wire, and into Spark's errors as
+`[PENSTOCK.QUEUE_NOT_FOUND]`; the text is for people. docs/errors.md lists the codes; a test compares.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import ClassVar
 class PenstockError(Exception):
     """Base of all errors that Penstock itself reports."""
 
-    code: ClassVar[str] = "error"
+    code: ClassVar[str] = "ERROR"
     fault: ClassVar[str] = "caller"
 
     def to_json(self) -> bytes:
@@ -24,11 +25,25 @@ class PenstockError(Exception):
 class InvalidRequest(PenstockError):
     """A field that is missing, unknown, or has a value that is not allowed."""
 
-    code = "invalid"
+    code = "INVALID_REQUEST"
+
+
+class InvalidOption(InvalidRequest):
+    """An option of Spark's read or write that does not exist, has a wrong value, or is missing."""
+
+    code = "INVALID_OPTION"
+
+
+class InvalidColumn(InvalidRequest):
+    """A column of a DataFrame or schema that does not exist, is missing, or has a wrong type."""
+
+    code = "INVALID_COLUMN"
 
 
 class InvalidSelector(InvalidRequest):
     """A message selector that cannot be parsed, or exceeds a limit. `position` is the first wrong character, from 1."""
+
+    code = "INVALID_SELECTOR"
 
     def __init__(self, text: str, position: int = 1) -> None:
         super().__init__(text)
@@ -36,112 +51,178 @@ class InvalidSelector(InvalidRequest):
 
 
 class NotFound(PenstockError):
-    """A queue, lease or stage that does not exist."""
+    """Something named that does not exist."""
 
-    code = "not-found"
+    code = "NOT_FOUND"
+
+
+class QueueNotFound(NotFound):
+    """A queue that does not exist."""
+
+    code = "QUEUE_NOT_FOUND"
+
+
+class ExchangeNotFound(NotFound):
+    """An exchange that does not exist."""
+
+    code = "EXCHANGE_NOT_FOUND"
+
+
+class LeaseNotFound(NotFound):
+    """A lease that does not exist."""
+
+    code = "LEASE_NOT_FOUND"
+
+
+class StageNotFound(NotFound):
+    """A stage that does not exist: never staged, discarded, or published already."""
+
+    code = "STAGE_NOT_FOUND"
+
+
+class MessageNotFound(NotFound):
+    """Messages that are not where the request looks for them."""
+
+    code = "MESSAGE_NOT_FOUND"
+
+
+class UserNotFound(NotFound):
+    """A user that does not exist."""
+
+    code = "USER_NOT_FOUND"
+
+
+class Unroutable(NotFound):
+    """A message that an exchange leads to no queue."""
+
+    code = "UNROUTABLE"
 
 
 class AlreadyExists(PenstockError):
     """A name that is taken by something declared differently."""
 
-    code = "exists"
+    code = "ALREADY_EXISTS"
 
 
 class InUse(PenstockError):
     """Something to be deleted or restarted that still holds messages for somebody."""
 
-    code = "in-use"
+    code = "IN_USE"
+
+
+class LeaseInUse(InUse):
+    """A lease that another query holds, or whose batch an earlier run has not finished."""
+
+    code = "LEASE_IN_USE"
 
 
 class Fenced(PenstockError):
     """A request of an older epoch of a lease: another reader has taken the lease over since."""
 
-    code = "fenced"
+    code = "FENCED"
 
 
 class DataLoss(PenstockError):
     """Messages named by an offset that are gone, or belong to it no longer (see `failOnDataLoss`)."""
 
-    code = "data-loss"
+    code = "DATA_LOSS"
 
 
 class WrongOffset(PenstockError):
     """An offset of another broker, run, queue or lease."""
 
-    code = "wrong-offset"
+    code = "WRONG_OFFSET"
 
 
 class IllegalTransition(PenstockError):
     """A message in a state from which the table does not allow this transition; nothing was changed."""
 
-    code = "illegal-transition"
+    code = "ILLEGAL_TRANSITION"
 
 
 class ResourceLimit(PenstockError):
     """A named limit that is reached: the disk's free-space mark, a size, a count."""
 
-    code = "resource-limit"
+    code = "RESOURCE_LIMIT"
 
 
 class QueueFull(ResourceLimit):
     """A queue without capacity for messages to be stored there."""
 
-    code = "queue-full"
+    code = "QUEUE_FULL"
+
+
+class DiskFull(ResourceLimit):
+    """A disk that has reached its free-space mark, or is full."""
+
+    code = "DISK_FULL"
 
 
 class UnknownTransaction(PenstockError):
     """A transaction id that is not open."""
 
-    code = "unknown-transaction"
+    code = "UNKNOWN_TRANSACTION"
 
 
 class TransactionRolledBack(PenstockError):
     """A transaction rolled back by the broker, for the reason in the text. Repeat its work in a new one."""
 
-    code = "transaction-rolled-back"
+    code = "TRANSACTION_ROLLED_BACK"
 
 
 class TransactionTimedOut(PenstockError):
     """A transaction that took too long and was rolled back."""
 
-    code = "transaction-timed-out"
+    code = "TRANSACTION_TIMED_OUT"
 
 
 class Unauthenticated(PenstockError):
     """A request without credentials, with wrong ones, or with a token that has expired."""
 
-    code = "unauthenticated"
+    code = "UNAUTHENTICATED"
 
 
 class NotAllowed(PenstockError):
     """A known user without permission for this."""
 
-    code = "not-allowed"
+    code = "NOT_ALLOWED"
 
 
 class NotDelivered(PenstockError):
     """Messages that the broker gave back: no queue was bound for them, or none can take them now."""
 
-    code = "not-delivered"
+    code = "NOT_DELIVERED"
 
 
 class NotMappable(PenstockError):
     """Rows too scattered to be read from the segments in place; ask for the messages instead."""
 
-    code = "not-mappable"
+    code = "NOT_MAPPABLE"
 
 
 class PeerError(PenstockError):
-    """A peer that broke the protocol, or cannot be reached."""
+    """A peer that broke the protocol, went away, or cannot be reached."""
 
-    code = "unreachable"
+    code = "PEER"
     fault = "peer"
+
+
+class Unreachable(PeerError):
+    """A broker that nobody answers for, or that says nothing more."""
+
+    code = "UNREACHABLE"
+
+
+class WrongPort(PeerError):
+    """A port at which another protocol is spoken: AMQP where Flight was expected, TLS where there is none."""
+
+    code = "WRONG_PORT"
 
 
 class MalformedMessage(PenstockError):
     """A stored message that is not well-formed AMQP. Nothing of it was read; the text says how to go on without it."""
 
-    code = "malformed"
+    code = "MALFORMED_MESSAGE"
     fault = "peer"
 
     @classmethod
@@ -157,19 +238,20 @@ class MalformedMessage(PenstockError):
 class StorageError(PenstockError):
     """A failed write or fsync. The broker stops, since nobody can know what is on the disk."""
 
-    code = "storage"
+    code = "STORAGE"
     fault = "storage"
 
 
 class DamagedJournal(StorageError):
     """Confirmed bytes that read back wrong. The text names the file and the offset."""
 
-    code = "damaged"
+    code = "DAMAGED_JOURNAL"
 
 
 class DamagedMessages(DamagedJournal):
     """A damaged record that holds messages. The text names queue, messages, file and offset, and how to go on without them."""
 
+    code = "DAMAGED_MESSAGES"
     queue, first, last = "", 0, 0
 
     @classmethod
@@ -195,27 +277,28 @@ class DamagedMessages(DamagedJournal):
 class ArchiveUnreachable(PenstockError):
     """An archive's table, or a file of it, that cannot be read from here. The text names it."""
 
-    code = "archive"
+    code = "ARCHIVE_UNREACHABLE"
     fault = "storage"
 
 
 class DirectoryLocked(StorageError):
     """A data directory that another broker holds; the text names its process."""
 
-    code = "locked"
+    code = "DIRECTORY_LOCKED"
 
 
 def _kinds(of: type[PenstockError]) -> list[type[PenstockError]]:
     return [of, *(kind for each in of.__subclasses__() for kind in _kinds(each))]
 
 
-_BY_CODE = {kind.code: kind for kind in reversed(_kinds(PenstockError))}  # the base wins where several share a code
+#: Every error of this module by its code.
+BY_CODE = {kind.code: kind for kind in _kinds(PenstockError)}
 
 
 def from_json(data: bytes) -> PenstockError:
     """Return the error that `to_json` wrote. An unknown code becomes a plain `PenstockError`, other bytes a `PeerError`."""
     try:
         fields = json.loads(data)
-        return _BY_CODE.get(fields["code"], PenstockError)(fields["message"])
+        return BY_CODE.get(fields["code"], PenstockError)(fields["message"])
     except (ValueError, KeyError, TypeError):
         return PeerError(f"the broker answered with an error that cannot be read: {data[:200]!r}")

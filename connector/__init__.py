@@ -20,7 +20,8 @@ recorded               messages in the archive's table: its files for the planne
 mapped, batching       files of the broker's journal, mapped; batches of the size that Spark wants
 sink, settle           stage, then publish once; outcomes of single messages
 access, connections    a broker's address and credentials; a task's connection, lent to the next task
-context, explanation   query and attempt of a task; an error of Spark's in one sentence
+context                query and attempt of a task
+reporting, explanation our errors as Spark shows them; any of Spark's in one sentence
 pyfiles, _discovery    the zip for `--py-files`; makes Spark find the format by itself
 
 A query's progress is in Spark's checkpoint, and names durable data of the broker. A planner's epoch lives as long as its

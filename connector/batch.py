@@ -32,11 +32,13 @@ from .options import OUTCOMES, READ, Options
 from .partition import BrowsePartition, RecordedPartition
 from .read import read_browsed
 from .recorded import read_recorded, table_of, version_of
+from .reporting import reports_errors
 from .schema import check_source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
+@reports_errors
 class BatchReader(DataSourceReader):
     """Reader of the messages that are in one queue or several now, within the options' bounds; planning fixes the range."""
 
@@ -106,6 +108,7 @@ class BatchReader(DataSourceReader):
         return as_declared(found, self._nullable)
 
 
+@reports_errors
 class PushdownBatchReader(BatchReader):
     """Reader that narrows the range by the query's filters, too. Spark applies them all again: a bound saves transfers."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_OURS = re.compile(r"penstock\.broker_core\.errors\.\w+: (.+)")
+_OURS = re.compile(r"(?:penstock\.broker_core\.errors\.\w+: (?!\[PENSTOCK\.)|\[PENSTOCK\.[A-Z_]+\] )(.+)")
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MULTILINE)  # the last line of a Python traceback
 
 

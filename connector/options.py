@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..broker_core import shipped
 from ..broker_core.client.credentials import Credentials
 from ..broker_core.client.flight import check
-from ..broker_core.errors import InvalidRequest
+from ..broker_core.errors import InvalidOption, InvalidRequest, InvalidSelector
 from .access import Access
 
 #: Where an option may stand. A batch read looks (`mode=browse`), a stream acquires.
@@ -147,7 +147,7 @@ def _time(text: str) -> int:
 
 def _url(text: str) -> str:
     if "@" in text:
-        raise InvalidRequest("option url: it must not hold a user; urls end up in logs, so use the options userName and password")
+        raise InvalidOption("option url: it must not hold a user; urls end up in logs, so use the options userName and password")
     host = r"(\[[0-9a-fA-F:.]+\]|[^/:\s\[\]]+)"
     if not re.fullmatch(rf"grpc(\+tls)?://{host}:[0-9]{{1,5}}|amqps?://{host}(:[0-9]{{1,5}})?", text):
         raise ValueError
@@ -160,7 +160,7 @@ def _selector(text: str) -> str:
         with shipped.own_errors():
             return str(shipped.module("selectors").parse(text).text)
     except InvalidRequest as error:
-        raise InvalidRequest(f"option selector: {error}") from None
+        raise InvalidSelector(f"option selector: {error}") from None
 
 
 def _text(text: str) -> str:
@@ -244,9 +244,9 @@ class Options(Mapping[str, Any]):
         for name, text in options.items():
             option = _BY_NAME.get(name.lower())
             if option is None:
-                raise InvalidRequest(_unknown(name))
+                raise InvalidOption(_unknown(name))
             if option.name in self.given:
-                raise InvalidRequest(f"option {name} is another name of {option.name}, and both are given: leave one out")
+                raise InvalidOption(f"option {name} is another name of {option.name}, and both are given: leave one out")
             self._values[option.name] = _parse(option, text)
             self.given.add(option.name)
         _check_together(self)
@@ -255,15 +255,15 @@ class Options(Mapping[str, Any]):
     def _access(self) -> Access:
         password, self._values["password"] = self._values["password"], None
         if (self["userName"] is None) != (password is None):
-            raise InvalidRequest("options userName and password go together: give both, or neither")
+            raise InvalidOption("options userName and password go together: give both, or neither")
         if self["keyFile"] is not None and self["certFile"] is None:
-            raise InvalidRequest("option keyFile has no meaning without certFile: give both")
+            raise InvalidOption("option keyFile has no meaning without certFile: give both")
         try:
             credentials = Credentials.from_files(self["userName"], password, self["caFile"], self["certFile"], self["keyFile"])
             if self["url"] is not None:
                 check(self["url"], credentials)
         except InvalidRequest as error:
-            raise InvalidRequest(f"options url, userName, caFile, certFile, keyFile: {error}") from None
+            raise InvalidOption(f"options url, userName, caFile, certFile, keyFile: {error}") from None
         return Access(self["url"] or "", credentials)
 
     def __getitem__(self, name: str) -> Any:
@@ -280,30 +280,30 @@ class Options(Mapping[str, Any]):
         for name in sorted(self.given):
             places = _BY_NAME[name.lower()].places
             if place not in places:
-                raise InvalidRequest(f"option {name} has no meaning for {place}; it is for {' and '.join(places)}")
+                raise InvalidOption(f"option {name} has no meaning for {place}; it is for {' and '.join(places)}")
         if self["url"] is None:
-            raise InvalidRequest(f"option url is missing; it must be {_URL} (`penstock serve` prints them)")
+            raise InvalidOption(f"option url is missing; it must be {_URL} (`penstock serve` prints them)")
         if self["queue"] is None and place != WRITE:
-            raise InvalidRequest(f"option queue is missing; {place} needs the name of a queue")
+            raise InvalidOption(f"option queue is missing; {place} needs the name of a queue")
         queues = self["queue"] or ()
         if place == WRITE and len(queues) > 1:
-            raise InvalidRequest(f"option queue names {len(queues)} queues; {WRITE} needs one, or a column 'queue' in each row")
+            raise InvalidOption(f"option queue names {len(queues)} queues; {WRITE} needs one, or a column 'queue' in each row")
         if place == STREAM and len(queues) > 1 and max(map(len, queues)) + len(self["lease"] or _ANY_LEASE) >= MAX_NAME:
-            raise InvalidRequest(
+            raise InvalidOption(
                 f"a query over several queues has leases named LEASE/QUEUE, up to {MAX_NAME} characters: choose a shorter lease,"
                 f" or give queue {max(queues, key=len)!r} a query of its own"
             )
         if place == STREAM and self["mode"] == "browse":
-            raise InvalidRequest("option mode=browse is for spark.read; a stream acquires what it reads, so leave mode out")
+            raise InvalidOption("option mode=browse is for spark.read; a stream acquires what it reads, so leave mode out")
         if place == REPLAY and len(queues) > 1:
-            raise InvalidRequest(f"option queue names {len(queues)} queues; a replay is of one: start a query for each")
+            raise InvalidOption(f"option queue names {len(queues)} queues; a replay is of one: start a query for each")
         if place == READ and self["mode"] == "replay":
-            raise InvalidRequest(
+            raise InvalidOption(
                 "option mode=replay is for spark.readStream (with trigger(availableNow=True) it ends): for a batch read leave"
                 " mode out, and set states=archived"
             )
         if place == READ and self["mode"] == "acquire":
-            raise InvalidRequest(
+            raise InvalidOption(
                 "option mode=acquire is for spark.readStream (with trigger(availableNow=True) it ends when the queue is"
                 " empty): a batch read has no commit that could settle anything; use mode=browse, or leave it out"
             )
@@ -313,7 +313,7 @@ def _parse(option: Option, text: str) -> Any:
     try:
         return option.parse(text)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        raise InvalidRequest(f"option {option.name} cannot be {text!r}; it must be {option.allowed}") from None
+        raise InvalidOption(f"option {option.name} cannot be {text!r}; it must be {option.allowed}") from None
 
 
 def _unknown(name: str) -> str:
@@ -325,19 +325,19 @@ def _unknown(name: str) -> str:
 
 def _check_together(options: Options) -> None:
     if options["queue"] is not None and options["exchange"] is not None:
-        raise InvalidRequest("options queue and exchange: name one of them; an exchange leads rows to the queues bound to it")
+        raise InvalidOption("options queue and exchange: name one of them; an exchange leads rows to the queues bound to it")
     if options["operation"] == "settle":
         for name in ("queue", "exchange"):
             if options[name] is not None:
-                raise InvalidRequest(
+                raise InvalidOption(
                     f"option {name} has no meaning with operation=settle: the column 'delivery' names the message"
                 )
     if (options["txnAppId"] is None) != (options["txnVersion"] is None):
-        raise InvalidRequest("options txnAppId and txnVersion go together: name both, or neither")
+        raise InvalidOption("options txnAppId and txnVersion go together: name both, or neither")
     if options["outcome"] is not None and options["states"] != ("archived",) and options["mode"] != "replay":
-        raise InvalidRequest("option outcome is of settled messages only: set the option states to archived beside it")
+        raise InvalidOption("option outcome is of settled messages only: set the option states to archived beside it")
     for first, last, inclusive in (("startingSequence", "endingSequence", True), ("startingTimestamp", "endingTimestamp", False)):
         if None in (options[first], options[last]):
             continue
         if options[first] > options[last] or (not inclusive and options[first] == options[last]):
-            raise InvalidRequest(f"option {first} lies after what {last} allows: nothing could be read")
+            raise InvalidOption(f"option {first} lies after what {last} allows: nothing could be read")

@@ -23,12 +23,13 @@ from pyspark.sql.types import StructType
 from ..broker_core.archive.bounds import Bounds
 from ..broker_core.archive.files import File, Table, tasks
 from ..broker_core.client.flight import Client
-from ..broker_core.errors import DataLoss, InvalidRequest, WrongOffset
+from ..broker_core.errors import DataLoss, InvalidColumn, WrongOffset
 from .batching import as_declared
 from .offset import REPLAYED
 from .options import REPLAY, Options
 from .partition import RecordedPartition
 from .recorded import read_recorded, table_of, version_of
+from .reporting import reports_errors
 from .schema import check_source
 
 #: Messages of one batch where `maxMessagesPerTrigger` says nothing: some seconds of reading, which a restart repeats at most.
@@ -68,6 +69,7 @@ def parse(data: Mapping[str, Any]) -> Replayed | None:
         raise WrongOffset(f"{dict(data)!r} is not an offset of mode=replay: {error!r}") from None
 
 
+@reports_errors
 class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what is recorded of a queue, as a stream. Connects at its first call."""
 
@@ -75,7 +77,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.check_for(REPLAY)
         check_source(schema, stream=False)
         if "delivery" in schema.names:
-            raise InvalidRequest("column 'delivery' is for streams that acquire: nothing of a replay can be settled")
+            raise InvalidColumn("column 'delivery' is for streams that acquire: nothing of a replay can be settled")
         self._options = options
         self._queue: str = options["queue"][0]
         self._columns = [field.name for field in schema.fields]

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..broker_core.errors import InvalidRequest
+from ..broker_core.errors import InvalidColumn
 from ..broker_core.messages import incoming
 from ..broker_core.messages.columns import (
     BATCH,
@@ -73,20 +73,20 @@ def check_source(schema: StructType, *, stream: bool) -> None:
     """
     allowed = [name for name in TYPES if name not in _SINK_ONLY and not (stream and name in _BATCH_ONLY)]
     if not schema.fields:
-        raise InvalidRequest(f"the schema names no column; it may name any of {', '.join(allowed)}")
+        raise InvalidColumn(f"the schema names no column; it may name any of {', '.join(allowed)}")
     for field in schema.fields:
         if field.name not in allowed:
-            raise InvalidRequest(_no_such_column(field.name, allowed, stream))
+            raise InvalidColumn(_no_such_column(field.name, allowed, stream))
         if field.dataType != TYPES[field.name]:
-            raise InvalidRequest(
+            raise InvalidColumn(
                 f"column {field.name!r} of the schema has type {field.dataType.simpleString()};"
                 f" it must be {TYPES[field.name].simpleString()} (cast it after the read)"
             )
         if not field.nullable and field.name not in NOT_NULL:
-            raise InvalidRequest(f"column {field.name!r} of the schema may be null; leave NOT NULL out")
+            raise InvalidColumn(f"column {field.name!r} of the schema may be null; leave NOT NULL out")
     names = [field.name for field in schema.fields]
     if len(set(names)) < len(names):
-        raise InvalidRequest(f"the schema names column {next(n for n in names if names.count(n) > 1)!r} twice")
+        raise InvalidColumn(f"the schema names column {next(n for n in names if names.count(n) > 1)!r} twice")
 
 
 def _no_such_column(name: str, allowed: list[str], stream: bool) -> str:
@@ -107,14 +107,14 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
 
     Names match whatever their case, as everywhere in Spark. The option `queue` wins over the column, as the option `topic` of
     Spark's Kafka sink does: what was read from one queue can then be written to another without dropping the column. Raises
-    InvalidRequest for an unknown column, a wrong type, a missing or doubled content, or a row that no queue could be found for.
+    InvalidColumn for an unknown column, a wrong type, a missing or doubled content, or a row that no queue could be found for.
     """
     found: dict[str, int] = {}
     for index, field in enumerate(schema.fields):
         name = _BY_LOWER.get(field.name.lower())
         if name is None:
             if not ignore_unknown:
-                raise InvalidRequest(
+                raise InvalidColumn(
                     f"there is no sink column {field.name!r}: drop it, or set the option ignoreUnknownColumns=true;"
                     f" known are {', '.join([*SENT_COLUMNS, 'queue'])}"
                 )
@@ -122,14 +122,14 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
         if name in READ_ONLY:
             continue
         if name in found:
-            raise InvalidRequest(f"column {name!r} is there twice")
+            raise InvalidColumn(f"column {name!r} is there twice")
         _check_sink_type(name, field.dataType)
         found[name] = index
     incoming.check_content([name for name in found if name != "queue"])
     if queue is not None:
         found.pop("queue", None)
     elif "queue" not in found:
-        raise InvalidRequest(
+        raise InvalidColumn(
             "no queue to write to: set the option queue or exchange, or add a column 'queue' that names one in each row"
         )
     return found
@@ -142,27 +142,27 @@ SETTLE: dict[str, DataType] = {"delivery": BinaryType(), "outcome": StringType()
 def settle_columns(schema: StructType, *, ignore_unknown: bool) -> dict[str, int]:
     """Map the columns of an outcome to their index in the DataFrame; other columns of the source may stand beside them.
 
-    Raises InvalidRequest for an unknown column, a wrong type, or one that is missing.
+    Raises InvalidColumn for an unknown column, a wrong type, or one that is missing.
     """
     found: dict[str, int] = {}
     for index, field in enumerate(schema.fields):
         name = field.name.lower()
         if name not in SETTLE:
             if name not in _BY_LOWER and not ignore_unknown:
-                raise InvalidRequest(
+                raise InvalidColumn(
                     f"there is no column {field.name!r} to settle by: drop it, or set the option ignoreUnknownColumns=true;"
                     f" operation=settle reads {', '.join(SETTLE)}"
                 )
             continue
         if name in found:
-            raise InvalidRequest(f"column {name!r} is there twice")
+            raise InvalidColumn(f"column {name!r} is there twice")
         if not isinstance(field.dataType, (type(SETTLE[name]), NullType)):
             wanted, is_ = SETTLE[name].simpleString(), field.dataType.simpleString()
-            raise InvalidRequest(f"column {name!r} has type {is_}; it must be {wanted}; cast it")
+            raise InvalidColumn(f"column {name!r} has type {is_}; it must be {wanted}; cast it")
         found[name] = index
     for name, hint in (("delivery", "name it in the stream's schema"), ("outcome", "accepted, rejected, released or modified")):
         if name not in found:
-            raise InvalidRequest(f"operation=settle needs a column {name!r} ({hint})")
+            raise InvalidColumn(f"operation=settle needs a column {name!r} ({hint})")
     return found
 
 
@@ -172,7 +172,7 @@ def _check_sink_type(name: str, found: DataType) -> None:
         return
     also = " or string" if name == "body" else ""
     hint = "; cast it to timestamp, which says whose time it is" if isinstance(found, TimestampNTZType) else "; cast it"
-    raise InvalidRequest(f"column {name!r} has type {found.simpleString()}; it must be {wanted.simpleString()}{also}{hint}")
+    raise InvalidColumn(f"column {name!r} has type {found.simpleString()}; it must be {wanted.simpleString()}{also}{hint}")
 
 
 def _fits(name: str, found: DataType, wanted: DataType) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..broker_core.client.flight import Client
-from ..broker_core.errors import InvalidRequest
+from ..broker_core.errors import InvalidColumn
 from .batching import coalesce, halved
 
 #: The columns of `operation=settle`. `error` may be left out: it says why, of what is rejected.
@@ -41,7 +41,7 @@ def by_lease(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
     if batch.column("delivery").null_count:
         row = pc.index(pc.is_null(batch.column("delivery")), True).as_py()
-        raise InvalidRequest(f"column 'delivery' is null in row {row}: hand on what the stream has read")
+        raise InvalidColumn(f"column 'delivery' is null in row {row}: hand on what the stream has read")
     while batch.num_rows:
         head, name = lease_of(batch.column("delivery")[0].as_py())
         mine = pc.starts_with(batch.column("delivery"), head)
@@ -61,6 +61,6 @@ def lease_of(delivery: bytes) -> tuple[bytes, str]:
             raise ValueError
         return head, head[3:].decode()
     except ValueError:
-        raise InvalidRequest(
+        raise InvalidColumn(
             "column 'delivery' is none that a stream has read: name it in the stream's schema, and hand it on as it is"
         ) from None

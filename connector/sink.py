@@ -24,13 +24,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from ..broker_core.client.flight import Client
-from ..broker_core.errors import DataLoss, InvalidRequest, PeerError, PenstockError, StorageError
+from ..broker_core.errors import DataLoss, InvalidColumn, InvalidOption, InvalidRequest, PeerError, PenstockError, StorageError
 from ..broker_core.messages import incoming
 from . import settle
 from .backoff import Patience
 from .batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 from .context import attempt, spark_batch
 from .options import MAX_NAME, WRITE, Options
+from .reporting import reports_errors
 from .schema import settle_columns, sink_columns
 
 # Rows kept back over all queues of a task while they are being routed.
@@ -164,6 +165,7 @@ class _Writer:
             client.call("stage.discard", write=write, attempts=list(attempts), timeout_s=FORGET_S)
 
 
+@reports_errors
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writer for `df.write.format("amqp")`: all or nothing. With `txnAppId` and `txnVersion` a repetition is a no-op."""
 
@@ -202,13 +204,14 @@ def written_as(app: str, place: Any) -> str:
     return name if len(name) <= MAX_NAME else hashlib.sha256(name.encode()).hexdigest()
 
 
+@reports_errors
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writer for `df.writeStream.format("amqp")`: publishing the same (query id, batch id) again, or a lower one, is a no-op."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
         if options["txnAppId"] is not None:
-            raise InvalidRequest("options txnAppId and txnVersion are for df.write; a stream has its query id and batch id")
+            raise InvalidOption("options txnAppId and txnVersion are for df.write; a stream has its query id and batch id")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task of a micro-batch. Raises InvalidRequest if Spark names no query."""
@@ -290,7 +293,7 @@ def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterat
         assert queues is not None
         if queues.null_count:
             row = queues.is_null().index(True).as_py()
-            raise InvalidRequest(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")
+            raise InvalidColumn(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")
         names.append(queues)
         waiting.append(rows)
         count, size = count + rows.num_rows, size + rows.nbytes

@@ -16,11 +16,13 @@ from pyspark.sql.types import StructType
 from .batch import BatchReader, PushdownBatchReader
 from .options import Options
 from .replay import ReplayReader
+from .reporting import reports_errors
 from .schema import default_schema
 from .sink import BatchWriter, StreamWriter
 from .stream import StreamReader
 
 
+@reports_errors
 class AmqpSource(DataSource):
     """Data source for `spark.readStream`, `spark.read`, `df.write` and `df.writeStream` with `format("amqp")`.
 

@@ -21,11 +21,13 @@ from .offset import INITIAL
 from .options import STREAM, Options
 from .partition import LeasePartition
 from .read import read_leased
+from .reporting import reports_errors
 from .schema import check_source
 
 _NO_LIMIT = 2**63 - 1
 
 
+@reports_errors
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reader of one queue or several, exactly once.
 

@@ -11,7 +11,7 @@ import select
 import socket
 import ssl
 
-from ..errors import PeerError
+from ..errors import PeerError, Unreachable
 from .address import Address
 
 #: Octets of one read. More gains nothing; less costs more calls.
@@ -114,7 +114,7 @@ def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Tran
     try:
         sock = socket.create_connection((address.host, address.port), timeout_s)
     except OSError as error:
-        raise PeerError(
+        raise Unreachable(
             f"no broker answers at {address} ({error.strerror or error}): start one with `penstock serve --data DIR`, or correct"
             " the url"
         ) from error

@@ -250,7 +250,7 @@ class Client:
             return timeouts.silent(self._endpoint.url, self._timeout)
         if isinstance(error, flight.FlightUnavailableError):
             where = self._endpoint.url + self._hint()
-            return errors.PeerError(
+            return errors.Unreachable(
                 f"no broker answers at {where}: start one with `penstock serve --data DIR`, or correct the url"
             )
         return errors.PeerError(f"the call to {self._endpoint.url} failed: {error}")

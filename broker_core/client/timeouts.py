@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 
 def silent(url: str, seconds: float) -> errors.PeerError:
     """Make the error for a broker that has said nothing for so many seconds."""
-    return errors.PeerError(
+    return errors.Unreachable(
         f"the broker at {url} has said nothing for {seconds:g} s: the network is silent, or the broker stands still. Try again "
         "when it can be reached; what was sent may have been stored"
     )

@@ -64,7 +64,6 @@ class FlightPlane:
 class BrokerMistake(errors.PenstockError):
     """Mistake of ours: the log says what happened, and the caller learns no more of our inside."""
 
-    code = "error"
     fault = "storage"
 
 

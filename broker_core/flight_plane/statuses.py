@@ -14,7 +14,7 @@ MAX_ERROR_BYTES = 1000  # of an error's text: it travels three times in HTTP/2 h
 _UNIMPLEMENTED = 12
 _IO_ERROR = b"5"  # Arrow's status of every Flight error
 _FAULTS = {"caller": (2, b"Failed"), "peer": (14, b"Unavailable"), "storage": (13, b"Internal")}
-_CODES = {errors.Unauthenticated.code: (16, b"Unauthenticated"), errors.NotAllowed.code: (7, b"Unauthorized")}
+_REFUSED = {errors.Unauthenticated: (16, b"Unauthenticated"), errors.NotAllowed: (7, b"Unauthorized")}
 OK = frames.header_block([(b"grpc-status", b"0")])
 
 
@@ -23,7 +23,7 @@ def of(error: errors.PenstockError) -> bytes:
     text = str(error).encode(errors="backslashreplace")
     if len(text) > MAX_ERROR_BYTES:
         error = type(error)(text[:MAX_ERROR_BYTES].decode(errors="ignore") + " …")
-    code, detail = _CODES.get(error.code) or _FAULTS[error.fault]
+    code, detail = _REFUSED.get(type(error)) or _FAULTS[error.fault]
     said = str(error).encode(errors="backslashreplace")
     return _status(
         code,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ..errors import DamagedJournal, InvalidRequest, ResourceLimit, StorageError
+from ..errors import DamagedJournal, DiskFull, InvalidRequest, ResourceLimit, StorageError
 from . import lineage, manifest, snapshots
 from .disk import Buffer, Disk, is_shortage, write_file
 from .holds import Hold, Holds
@@ -379,7 +379,7 @@ class Journal:
     def _write_error(self, what: str, error: OSError) -> ResourceLimit | StorageError:
         """Return the error for `what`, which could not be written. A full disk is no failure; otherwise the journal fails."""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return ResourceLimit(f"the disk is full, {what} was given up: {error}")
+            return DiskFull(f"the disk is full, {what} was given up: {error}")
         if is_shortage(error):
             return out_of_files(f"{what} was given up, and will be tried again", error)
         self._writer.fail(error)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import InvalidRequest, ResourceLimit
+from ..errors import InvalidColumn, InvalidRequest, ResourceLimit
 from . import representable
 from .columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS, where_valid
 
@@ -49,7 +49,7 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None) -> pa.RecordB
         import pyarrow.compute as pc
 
         row = pc.index(pc.is_null(columns[content]), True).as_py()
-        raise InvalidRequest(f"column {content!r} is null in row {row}; every message needs one (it may be empty)")
+        raise InvalidColumn(f"column {content!r} is null in row {row}; every message needs one (it may be empty)")
     representable.check(columns)
     return pa.RecordBatch.from_arrays(
         list(columns.values()), schema=pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in columns])
@@ -59,9 +59,9 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None) -> pa.RecordB
 def _check_names(names: Sequence[str]) -> None:
     for i, name in enumerate(names):
         if name not in SENT_COLUMNS:
-            raise InvalidRequest(f"there is no message column {name!r}; allowed are {', '.join(SENT_COLUMNS)}")
+            raise InvalidColumn(f"there is no message column {name!r}; allowed are {', '.join(SENT_COLUMNS)}")
         if name in names[:i]:
-            raise InvalidRequest(f"column {name!r} is named twice")
+            raise InvalidColumn(f"column {name!r} is named twice")
     check_content(names)
 
 
@@ -70,9 +70,9 @@ def check_content(names: Sequence[str]) -> None:
     if "message" in names:
         for name in names:
             if name in BARE_COLUMNS:
-                raise InvalidRequest(f"column {name!r} stands beside 'message', which is sent exactly as it is: drop one")
+                raise InvalidColumn(f"column {name!r} stands beside 'message', which is sent exactly as it is: drop one")
     elif "body" not in names:
-        raise InvalidRequest("there is no content: name a column 'body' (binary or string) or 'message' (a bare AMQP message)")
+        raise InvalidColumn("there is no content: name a column 'body' (binary or string) or 'message' (a bare AMQP message)")
 
 
 def _check_type(name: str, found: pa.DataType) -> None:
@@ -81,7 +81,7 @@ def _check_type(name: str, found: pa.DataType) -> None:
     inner = found.value_type if pa.types.is_dictionary(found) else found
     nested = inner != found and (pa.types.is_dictionary(inner) or pa.types.is_nested(inner))
     if nested or (inner != wanted and not _castable(inner, wanted, name)):
-        raise InvalidRequest(f"column {name!r} has type {found}; it must be {wanted}")
+        raise InvalidColumn(f"column {name!r} has type {found}; it must be {wanted}")
 
 
 def _column(name: str, array: pa.Array) -> pa.Array:
@@ -91,7 +91,7 @@ def _column(name: str, array: pa.Array) -> pa.Array:
     try:
         return _cast(array, wanted)
     except pa.ArrowException as error:
-        raise InvalidRequest(f"column {name!r} has a value that does not fit {wanted}: {error}") from error
+        raise InvalidColumn(f"column {name!r} has a value that does not fit {wanted}: {error}") from error
 
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -153,7 +153,7 @@ class Access:
         """A bearer token, good for `TOKEN_S`, for a user who has logged in. NotFound when it is gone since."""
         identity = self.identity(user)
         if identity is None:
-            raise errors.NotFound(f"there is no user {user!r}")
+            raise errors.UserNotFound(f"there is no user {user!r}")
         return tokens.sign(self._token_key, tokens.Claim(user, int(self._clock()) + TOKEN_S, identity))
 
     def user_of_token(self, token: str) -> str | None:

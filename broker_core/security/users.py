@@ -79,7 +79,7 @@ class Users:
     def need(self, name: str) -> User:
         """Return this user. Raises NotFound."""
         if name not in self.users:
-            raise errors.NotFound(f"there is no user {name!r}: add it with `penstock user add {name}`")
+            raise errors.UserNotFound(f"there is no user {name!r}: add it with `penstock user add {name}`")
         return self.users[name]
 
     def permit(self, name: str, queue: str, rights: Iterable[Right]) -> Users:

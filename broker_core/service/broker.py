@@ -270,7 +270,7 @@ class BrokerService(Looks):
     def _check_space(self, left: int) -> None:
         """`left`: free bytes of the disk after what is to be stored."""
         if left < self.settings.free_space_mark_bytes:
-            raise errors.ResourceLimit(
+            raise errors.DiskFull(
                 f"the broker's disk would have {max(0, left) >> 20} MiB left and keeps "
                 f"{self.settings.free_space_mark_bytes >> 20} MiB for settling: nothing was stored. Free some space, or shorten "
                 "the retention"

@@ -15,6 +15,8 @@ During handling of the above exception, another exception occurred:
 penstock.broker_core.errors.NotFound: there is no queue 'orders': declare it with `penstock queue declare orders`
   at org.apache.spark.Somewhere(Somewhere.scala:1)
 """
+OURS_SAID = "there is no queue 'orders': declare it with `penstock queue declare orders`"
+CONNECT = f"(org.apache.spark.SparkException) Job aborted due to stage failure: [PENSTOCK.QUEUE_NOT_FOUND] {OURS_SAID}"
 THEIRS = """Job aborted
 Traceback (most recent call last):
   File "udf.py", line 1, in f
@@ -31,7 +33,9 @@ class SparkError(Exception):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (OURS, "there is no queue 'orders': declare it with `penstock queue declare orders`"),
+        (OURS, OURS_SAID),
+        (OURS.replace("errors.NotFound: ", "errors.QueueNotFound: [PENSTOCK.QUEUE_NOT_FOUND] "), OURS_SAID),
+        (CONNECT, OURS_SAID),
         (THEIRS, "ZeroDivisionError: division by zero"),
         ("\n  [TABLE_NOT_FOUND] there is none\n  at line 2", "[TABLE_NOT_FOUND] there is none"),
         ("", "SparkError"),

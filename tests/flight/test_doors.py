@@ -245,7 +245,7 @@ def test_hostile_json_is_the_senders_fault(channel: grpc.Channel, body: bytes) -
     with pytest.raises(grpc.RpcError) as refused:
         call(channel, "DoAction", action("queue.stat", body))
     details = dict(refused.value.trailing_metadata())
-    assert json.loads(details["grpc-status-details-bin"])["code"] == "invalid"
+    assert json.loads(details["grpc-status-details-bin"])["code"] == "INVALID_REQUEST"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="RssAnon is Linux's")

@@ -10,19 +10,18 @@ from ...security.rights import Right
 
 MAX_DESCRIPTION = 300  # octets: an error must fit any frame, and the smallest has 512
 
-_CONDITIONS: dict[str, str] = {
-    errors.InvalidRequest.code: Condition.INVALID_FIELD,
-    errors.NotFound.code: Condition.NOT_FOUND,
-    errors.AlreadyExists.code: Condition.PRECONDITION_FAILED,
-    errors.InUse.code: Condition.RESOURCE_LOCKED,
-    errors.IllegalTransition.code: Condition.ILLEGAL_STATE,
-    errors.UnknownTransaction.code: Condition.TRANSACTION_UNKNOWN_ID,
-    errors.TransactionRolledBack.code: Condition.TRANSACTION_ROLLBACK,
-    errors.TransactionTimedOut.code: Condition.TRANSACTION_TIMEOUT,
-    errors.ResourceLimit.code: Condition.RESOURCE_LIMIT_EXCEEDED,
-    errors.QueueFull.code: Condition.RESOURCE_LIMIT_EXCEEDED,
-    "not-allowed": Condition.UNAUTHORIZED_ACCESS,
-    "unauthenticated": Condition.UNAUTHORIZED_ACCESS,
+_CONDITIONS: dict[type[errors.PenstockError], str] = {
+    errors.InvalidRequest: Condition.INVALID_FIELD,
+    errors.NotFound: Condition.NOT_FOUND,
+    errors.AlreadyExists: Condition.PRECONDITION_FAILED,
+    errors.InUse: Condition.RESOURCE_LOCKED,
+    errors.IllegalTransition: Condition.ILLEGAL_STATE,
+    errors.UnknownTransaction: Condition.TRANSACTION_UNKNOWN_ID,
+    errors.TransactionRolledBack: Condition.TRANSACTION_ROLLBACK,
+    errors.TransactionTimedOut: Condition.TRANSACTION_TIMEOUT,
+    errors.ResourceLimit: Condition.RESOURCE_LIMIT_EXCEEDED,
+    errors.NotAllowed: Condition.UNAUTHORIZED_ACCESS,
+    errors.Unauthenticated: Condition.UNAUTHORIZED_ACCESS,
 }
 
 
@@ -32,8 +31,8 @@ def as_error(error: Exception) -> Error:
         return Error(condition=error.condition, description=_short(str(error)))
     if isinstance(error, RemoteProtocolError):
         return Error(condition=error.condition, description=_short(error.description))
-    code = error.code if isinstance(error, errors.PenstockError) else ""
-    return Error(condition=_CONDITIONS.get(code, Condition.INTERNAL_ERROR), description=_short(str(error)))
+    found = next((_CONDITIONS[kind] for kind in type(error).__mro__ if kind in _CONDITIONS), Condition.INTERNAL_ERROR)
+    return Error(condition=found, description=_short(str(error)))
 
 
 def deleted(node: str) -> Error:

@@ -47,7 +47,7 @@ def need_queue(state: BrokerState, name: str) -> Queue:
     """Return the queue of this name, or raise NotFound."""
     queue = state.queues.get(name)
     if queue is None:
-        raise errors.NotFound(f"there is no queue {name!r}: declare it with `penstock queue declare {name}`")
+        raise errors.QueueNotFound(f"there is no queue {name!r}: declare it with `penstock queue declare {name}`")
     return queue
 
 

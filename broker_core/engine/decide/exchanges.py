@@ -28,7 +28,7 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
     """Return the exchange of this name, or raise NotFound."""
     exchange = state.exchanges.by_name.get(name)
     if exchange is None:
-        raise errors.NotFound(f"there is no exchange {name!r:.300}: declare it with `penstock exchange declare`")
+        raise errors.ExchangeNotFound(f"there is no exchange {name!r:.300}: declare it with `penstock exchange declare`")
     return exchange
 
 

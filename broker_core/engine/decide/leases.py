@@ -40,7 +40,7 @@ def need_lease(state: BrokerState, name: str) -> Lease:
     """Return the lease of this name, or raise NotFound."""
     lease = state.leases.get(name)
     if lease is None:
-        raise errors.NotFound(f"there is no lease {name!r}: see `penstock lease list`")
+        raise errors.LeaseNotFound(f"there is no lease {name!r}: see `penstock lease list`")
     return lease
 
 
@@ -144,7 +144,7 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[in
     """A fresh checkpoint on a name that an earlier run used."""
     batch = lease.current
     if batch is not None and batch.state is BatchState.READ:
-        raise errors.InUse(
+        raise errors.LeaseInUse(
             f"lease {lease.name!r} holds batch {batch.number} ({batch.rows.count} messages), which an earlier run has read "
             f"and not finished: go on with that run's checkpoint, or end it with `penstock lease release {lease.name} "
             "--settle` (its sink has the rows) or `--return` (it has not)"
@@ -380,7 +380,7 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
     if command.outcome not in ROW_OUTCOMES:
         raise errors.InvalidRequest(f"outcome {command.outcome!r}: allowed are {', '.join(ROW_OUTCOMES)}")
     if command.sequence not in batch.rows:
-        raise errors.NotFound(
+        raise errors.MessageNotFound(
             f"message {command.sequence} is not in batch {batch.number}, which lease {lease.name!r} holds: name one of it"
         )
     rows = RowSet.single(command.sequence)
@@ -402,7 +402,7 @@ def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Deci
     """Remove a lease. Raises NotFound, and InUse while it holds a batch."""
     lease = need_lease(state, command.lease)
     if lease.current is not None:
-        raise errors.InUse(
+        raise errors.LeaseInUse(
             f"lease {lease.name!r} holds batch {lease.current.number}: end it first with `penstock lease release {lease.name} "
             "--settle|--return`"
         )

@@ -47,7 +47,7 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
     """Archive a range of messages as purged, held ones too, and fence their leases. Raises NotFound, ResourceLimit."""
     queue = need_queue(state, command.queue)
     if not 0 <= command.first <= command.last < queue.next_sequence:
-        raise errors.NotFound(
+        raise errors.MessageNotFound(
             f"queue {queue.name!r} has messages 0 to {queue.next_sequence - 1}, not {command.first} to {command.last}: name"
             " some of them"
         )

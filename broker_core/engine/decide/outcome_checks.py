@@ -12,7 +12,7 @@ def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: i
     write that Spark repeats sends the same outcomes again."""
     lease = state.leases.get(name)
     if lease is None:
-        raise errors.NotFound(f"there is no lease {name!r}: see `penstock lease list`")
+        raise errors.LeaseNotFound(f"there is no lease {name!r}: see `penstock lease list`")
     if epoch != lease.epoch:
         raise errors.Fenced(
             f"lease {name!r} was taken up again since these messages were read (epoch {lease.epoch}, these are of {epoch}): "

@@ -34,7 +34,7 @@ def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> 
         if each.outcome not in DISPOSITIONS:
             raise errors.InvalidRequest(f"outcome {each.outcome!r:.80}: allowed are {', '.join(DISPOSITIONS)}")
         if each.rows.minus(batch.rows):
-            raise errors.NotFound(
+            raise errors.MessageNotFound(
                 f"lease {command.lease!r}: batch {command.batch} does not hold all of these messages: none of the "
                 f"outcomes was taken"
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import NotFound, PenstockError
+from ...errors import PenstockError, Unroutable
 from .. import commands as c
 from .. import events as e
 from ..columns.attributes import Attributes, Coded
@@ -30,7 +30,7 @@ from .transactions import post
 
 
 def route_messages(state: BrokerState, command: c.Route, now: c.Now) -> Decision[c.Sent]:
-    """Send messages to the queues that an exchange leads to, as one event. NotFound; with `whole`, any refusal raises."""
+    """Send messages to the queues that an exchange leads to, as one event. Unroutable; with `whole`, any refusal raises."""
     need_exchange(state, command.exchange)
     exchanges, queues = state.exchanges.by_name, state.queues
     try:
@@ -51,7 +51,7 @@ def _check_whole(command: c.Route, sent: c.Sent) -> None:
         raise sent.error
     if row_count(sent.unroutable):
         row = int(as_array(sent.unroutable)[0])
-        raise NotFound(
+        raise Unroutable(
             f"exchange {command.exchange!r} leads a message with the routing key {_key_of(command.keys, row)!r:.300} to no queue "
             f"({row_count(sent.unroutable)} of {command.count}, the first in row {row}): nothing was stored. Bind a queue, or "
             "declare the exchange with an alternate, or with unroutable=drop"

@@ -142,16 +142,16 @@ def _check_stages(state: BrokerState, stages: list[str]) -> None:
         write = write_of((missing or stages)[0])
         published = state.ended_writes.get(write)
         if published is not None and published != DISCARDED:
-            raise errors.NotFound(
+            raise errors.StageNotFound(
                 f"stage {write!r} was published already, {published} messages with what was named beside it then: nothing of "
                 "this publish was done, which names other stages or another key"
             )
         if published is not None:
-            raise errors.NotFound(
+            raise errors.StageNotFound(
                 f"write {write!r} was discarded, by its job or an operator (`penstock stage discard`), or because nobody had "
                 f"published it for {STAGE_AGE // (3600 * SECOND)} hours: nothing of it was published; write the data again"
             )
-        raise errors.NotFound(
+        raise errors.StageNotFound(
             f"stage {write!r} is not there (any more), so nothing of this publish was done. If it repeats one whose answer was "
             f"lost more than {MAX_ENDED_WRITES} writes ago, that one may have been sent: look, and write the data again"
         )
