@@ -83,9 +83,9 @@ def rows(batch: pa.RecordBatch, *, queue_id: int, number: int, lineage: str) -> 
     `number` is the pass that writes them.
     """
     count = batch.num_rows
-    own = {"queueId": queue_id, "pass": number, "lineage": lineage}
+    own: dict[str, int | str] = {"queueId": queue_id, "pass": number, "lineage": lineage}
     arrays = [batch.column(name) for name in STORED]
-    arrays += [pa.repeat(pa.scalar(own[name], type_), count) for name, type_ in OWN.items()]
+    arrays += [assembly.constant(own[name], type_, count) for name, type_ in OWN.items()]
     return pa.RecordBatch.from_arrays([*arrays, _days(batch.column("enqueuedTime"))], schema=SCHEMA)
 
 
@@ -96,7 +96,7 @@ def _days(times: pa.Array) -> pa.Array:
     ends = pc.min_max(times.view(pa.int64()))
     first, last = (ends[end].as_py() // _DAY_US for end in ("min", "max")) if len(times) else (0, 0)
     if first == last:  # as nearly always
-        return pa.repeat(pa.scalar(first, pa.int32()), len(times)).view(pa.date32())
+        return assembly.constant(first, pa.int32(), len(times)).view(pa.date32())
     return pc.floor_temporal(times.view(pa.timestamp("us")), unit="day").cast(pa.date32())
 
 

@@ -234,7 +234,7 @@ def _values(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
     if value is None:
         return _nulls(type_, rows)
     if isinstance(value, (int, str, bytes)):
-        return _constant(value, type_, rows)
+        return constant(value, type_, rows)
     array = value if isinstance(value, pa.Array) else pa.array(value)
     if array.type == type_:
         return array
@@ -245,7 +245,8 @@ def _values(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
 # lengths builds each only once. The caches are small, since a big constant string column is as big as a column.
 
 
-def _constant(value: int | str | bytes, type_: pa.DataType, rows: int) -> pa.Array:
+def constant(value: int | str | bytes, type_: pa.DataType, rows: int) -> pa.Array:
+    """Return a column of one value."""
     return _repeated(value, type_, _room(rows)).slice(0, rows)
 
 

@@ -168,7 +168,12 @@ _OUTCOME_NAMES = pa.array([None if o is Outcome.NONE else o.name.lower().replace
 
 
 def _names(codes: Any, names: pa.Array) -> Any:
-    return names[codes].as_py() if isinstance(codes, int) else names.take(pa.array(codes))
+    """Return the names of codes: one for all rows where all have it."""
+    if not isinstance(codes, int):
+        if not len(codes) or (codes != codes[0]).any():
+            return names.take(pa.array(codes))
+        codes = int(codes[0])
+    return names[codes].as_py()
 
 
 def _settled(parts: list[_Part]) -> pa.Array:
@@ -181,16 +186,18 @@ def _settled(parts: list[_Part]) -> pa.Array:
     return pa.concat_arrays(columns)
 
 
-def _errors(parts: list[_Part], otherwise: str | None) -> pa.Array:
-    """Build the column of error texts: those of rejected messages, `otherwise` in all other rows."""
-    found: list[str | None] = []
+def _errors(parts: list[_Part], otherwise: str | None) -> pa.Array | None:
+    """Build the column of error texts: those of rejected messages, `otherwise` in all other rows. None: no row has one."""
+    texts = [otherwise]
+    places = np.zeros(sum(indexes.stop - indexes.start for _, indexes in parts), np.int32)
+    first = 0
     for block_slice, indexes in parts:
-        texts: list[str | None] = [otherwise] * (indexes.stop - indexes.start)
         for index, text in block_slice.errors.items():
             if indexes.start <= index < indexes.stop:
-                texts[index - indexes.start] = text
-        found += texts
-    return pa.array(found, pa.string())
+                places[first + index - indexes.start] = len(texts)
+                texts.append(text)
+        first += indexes.stop - indexes.start
+    return None if texts == [None] else pa.array(texts, pa.string()).take(pa.array(places))
 
 
 def _deliveries(prefix: bytes, parts: list[_Part]) -> pa.Array:
