@@ -208,6 +208,10 @@ class Journal:
         """Let the writer's thread call `callback(durable)` whenever that has grown. One that raises is not called again."""
         self._writer.add_listener(callback)
 
+    def tell_syncs(self, callback: Callable[[float], None]) -> None:
+        """Let `callback(seconds)` be called after each sync of the log, by the thread that synced. Before `start`."""
+        self._writer.on_sync = callback
+
     # ---- a copy elsewhere
 
     @property

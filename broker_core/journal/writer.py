@@ -77,6 +77,7 @@ class Writer:
         self._on_failure = on_failure
         self._listeners: list[Callable[[int], None]] = []
         self._stored_listeners: list[Callable[[], None]] = []
+        self.on_sync: Callable[[float], None] | None = None  # is told how many seconds each sync took
 
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # the writer waits here
@@ -409,6 +410,8 @@ class Writer:
         self.synced = written
         self._synced_at = self._disk.monotonic_s()
         took = self._synced_at - began
+        if self.on_sync is not None:
+            self.on_sync(took)
         self._sync_takes = max(took, self._sync_takes + (took - self._sync_takes) / SYNCS_REMEMBERED)
         assert self._segment is not None
         self._manifest.note(self._segment, written)

@@ -37,11 +37,14 @@ from .blocked_producers import BlockedProducers, Waiting
 from .cleaning import Cleaner, Owner
 from .clock import RunningClock
 from .damage import Damage
+from .histograms import Histograms
+from .history import History
 from .looks import Looks
 from .matching import Matcher
 from .needs import oldest_of
 from .nodes import Nodes
 from .policies import policies_of
+from .queue_counts import QueueCounts
 from .recordings import Recordings
 from .recovery import recovered
 from .ticker import Ticker
@@ -105,6 +108,10 @@ class BrokerService(Looks):
             raise
         self.matching = Matcher(self.state, self.journal, self._lock, self._recent, self.damage)
         self.nodes = Nodes(self.state, self._lock)
+        self.counts = QueueCounts(self.state, self._lock)
+        self.history = History()
+        self.histograms = Histograms()
+        self.journal.tell_syncs(self.histograms.fsync.observe)
         owner = Owner(self.state, self.journal, settings, self.damage, lambda command: self.submit(command), self.take_snapshot)
         self.cleaner = Cleaner(owner, self._lock, self.wall_ms, self._closing)
         self._blocked = BlockedProducers(self.state)
@@ -301,6 +308,8 @@ class BrokerService(Looks):
     def _keep_house(self, *, seldom: bool) -> None:
         try:
             self.submit(TimeOutTransactions())
+            if self.history.is_due(self.uptime_s()):
+                self.history.sample(self.uptime_s(), self.wall_ms() * 1000, self.counts.read())
             self.pack_blocks()
             if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
                 self.take_snapshot()

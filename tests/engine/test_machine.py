@@ -71,6 +71,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.links: set[int] = set()
         self.former: set[int] = set()
         self.stages = 0
+        self.taken, self.taken_again = 0, 0  # deliveries since the start
+        self.at_start = 0, np.zeros(len(Outcome), np.int64)  # messages there were, and how many had ended by outcome
 
     @initialize(count=COUNTS)
     def begin(self, count: int) -> None:
@@ -140,6 +142,8 @@ class QueueMachine(RuleBasedStateMachine):
         rows = self.engine.run(c.Acquire("q", holder, credit)).rows
         expected = self.model.next(credit, 0, holder)
         assert rows.sequences().tolist() == expected.tolist()  # never a later place while an eligible earlier one stands behind
+        self.taken += len(expected)
+        self.taken_again += int(self.model.returned[expected].sum())
         self.model.move(expected, State.ACQUIRED, holder)
 
     @precondition(lambda self: any(len(self.held(link)) for link in self.links))
@@ -276,6 +280,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.engine = self.engine.from_snapshot() if snapshot else self.engine.recovered()
         assert self.engine.persisted() == before
         self.engine.run(c.Recovered())
+        self.taken, self.taken_again, self.at_start = 0, 0, (len(self.model.state), self.ended())
         lost = np.flatnonzero(self.model.state == State.ACQUIRED)
         self.model.move(lost, State.AVAILABLE)
         self.model.attempts[lost] += RETURN_COUNTS_ATTEMPT[Cause.BROKER_LOST]
@@ -295,6 +300,20 @@ class QueueMachine(RuleBasedStateMachine):
         assert queue.next_sequence == len(self.model.state)
         for block in queue.blocks.values():
             self.matches(block)
+
+    @invariant()
+    def totals_count_from_the_start(self) -> None:
+        """U3: what has arrived, been delivered and ended since the broker started, each time it happened."""
+        queue = self.engine.state.queues["q"]
+        there, before = self.at_start
+        ended = self.ended() - before
+        removed = ended[Outcome.PURGED] + ended[Outcome.NOT_DELIVERED]
+        expected = [len(self.model.state) - there, self.taken, self.taken_again, 0]
+        assert queue.totals.row(queue) == [*expected, ended[Outcome.ACCEPTED], ended[Outcome.REJECTED], 0, 0, removed]
+
+    def ended(self) -> Any:
+        archived = self.model.state == State.ARCHIVED
+        return np.bincount(self.model.outcome[archived], minlength=len(Outcome))
 
     def matches(self, block: Block) -> None:
         rows = slice(block.base, block.base + block.filled)

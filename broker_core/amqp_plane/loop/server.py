@@ -95,6 +95,7 @@ class AmqpPlane:
         self._users = access.generation  # of the users file, when the peers were last looked at
         self.ready = Ready()
         self._loop = asyncio.SelectorEventLoop(self.ready)
+        self._tick_at = self._loop.time()  # when the next look at all peers is due
         self.sender_credit = SenderCredit(service, self.call)
         self.passes = Passes(service, self._loop, self.sender_credit.look)
         self.detached = Detached(self._loop, self.limits)
@@ -228,7 +229,9 @@ class AmqpPlane:
     def _tick(self) -> None:
         if self._stopping:
             return
-        self._loop.call_later(TICK_S, self._tick)  # first: whatever goes wrong below, time goes on
+        self.service.histograms.loop_delay.observe(max(0.0, self._loop.time() - self._tick_at))
+        self._tick_at = self._loop.time() + TICK_S
+        self._loop.call_at(self._tick_at, self._tick)  # first: whatever goes wrong below, time goes on
         now = self.now()
         self.access.refresh()  # also the Flight plane does, so what it answers here does not say whether there is news
         self.sender_credit.tick(now)

@@ -61,6 +61,7 @@ def redriven(state: BrokerState, event: e.Redriven, position: int) -> None:
         queue.take_up(block, part)
         state.finished.remove(queue.name, number)
     queue.ended[Outcome.DEAD_LETTERED] -= event.rows.count
+    queue.totals.redriven += event.rows.count
     queue.came_back(event.rows)
     if queue.rules.key:
         archive(state, queue, stale(queue, event.rows), Verb.REPLACE, Outcome.REPLACED, event.time)

@@ -51,9 +51,10 @@ def time_passed(state: BrokerState, event: e.TimePassed, position: int) -> None:
 
 
 def clock_started(state: BrokerState, event: e.ClockStarted, position: int) -> None:
-    """Count the uptime of leases and groups anew after a start."""
+    """Count the uptime of leases and groups, and the totals of queues, anew after a start."""
     state.started, state.nonce = event.up, event.nonce
     for queue in state.queues.values():
+        queue.totals.begin(queue)
         if queue.grouping is not None:
             queue.grouping.restarted()
     for lease in state.leases.values():

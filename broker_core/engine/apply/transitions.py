@@ -30,6 +30,7 @@ def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None) -> Non
         block = queue.blocks[number]
         queue.move(block, part, Verb.ACQUIRE)
         queue.acquired(block, part, holder, chose=chose)
+        queue.totals.acquired(block, part)
         block.lock.set(part, 0, len(block.state))
         if subscription is not None:
             subscription.held[number] = subscription.held.get(number, 0) + row_count(part)

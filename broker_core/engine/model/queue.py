@@ -44,6 +44,7 @@ from .exclusions import Exclusions
 from .groups import Groups
 from .options import level_of_priority, rules
 from .passes import Passes
+from .totals import Totals
 
 
 @dataclass
@@ -125,6 +126,7 @@ class Queue:
         self.counts = [0] * len(State)  # of resident blocks
         self.bytes = 0  # stored bytes of what is not archived
         self.available_bytes = 0
+        self.totals = Totals()
         self.unlocked = 0  # messages that went back because a lock ended, since the broker started
         self.staged = 0  # messages that wait in stages for a publish, and their bytes
         self.staged_bytes = 0

@@ -439,5 +439,6 @@ def counted(queue: Queue) -> bool:
 
 
 def conserved(queue: Queue) -> bool:
-    """Say whether the conservation laws hold: of the messages by state, and of what is not recorded in the archive yet."""
-    return counted(queue) and queue.passes.conserved(queue)
+    """Say whether the conservation laws hold: of the messages by state, of the totals since the start, and of what is not
+    recorded in the archive yet."""
+    return counted(queue) and queue.totals.conserved(queue) and queue.passes.conserved(queue)

@@ -1,0 +1,215 @@
+"""U3: counts of all queues as columns, their last hour, and histograms."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
+from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.service import history as rings
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.service.histograms import BOUNDS_S, Histogram
+from penstock.broker_core.service.history import PERIOD_S, SAMPLES, History
+from penstock.broker_core.service.queue_counts import COLUMNS, Counts
+
+from ..journal.lying_disk import LyingDisk
+from .helpers import START, Clock, abandon, open_service, running
+
+CPU_MS = 50.0  # of the broker, for 1,000 queues: the issue's number for all of /metrics
+
+
+def row(service: BrokerService, queue: str) -> dict[str, int]:
+    found = service.counts.read()
+    return dict(zip(COLUMNS, found.table[:, found.names.index(queue)].tolist(), strict=True))
+
+
+def test_every_column_is_what_the_queue_is() -> None:
+    clock = Clock()
+    with running(LyingDisk(), clock) as service:
+        service.submit(c.DeclareQueue("dead"))
+        service.submit(c.DeclareQueue("q", options={"deadLetterQueue": "dead"}))
+        service.submit(c.Enqueue("q", 6, 10))
+        link = service.submit(c.Subscribe("q"))
+        first = service.submit(c.Acquire("q", link, 2)).rows
+        service.submit(c.Settle("q", link, first, Outcome.REJECTED))
+        clock.advance(5)
+        held = service.submit(c.Acquire("q", link, 2)).rows
+        service.submit(c.Release("q", link, held))
+        again = service.submit(c.Acquire("q", link, 1)).rows
+        service.submit(c.Settle("q", link, again, Outcome.ACCEPTED))
+        service.submit(c.Acquire("q", link, 1))
+        service.submit(c.PauseQueue("q"))
+
+        found = row(service, "q")
+        assert found.pop("bytes") > 0
+        assert found == {
+            "available": 2,
+            "acquired": 1,
+            "delayed": 0,
+            "staged": 0,
+            "deadLetters": 0,
+            "oldest": clock.wall - 5_000_000,
+            "consumers": 1,
+            "leases": 0,
+            "paused": 1,
+            "enqueued": 6,
+            "delivered": 6,
+            "redelivered": 2,
+            "redriven": 0,
+            "acknowledged": 1,
+            "rejected": 0,
+            "deadLettered": 2,
+            "expired": 0,
+            "removed": 0,
+        }
+        dead = row(service, "dead") | {"bytes": 0, "oldest": 0}
+        assert dead == dict.fromkeys(COLUMNS, 0) | {"available": 2, "deadLetters": 2, "enqueued": 2}
+
+
+def test_totals_begin_at_0_with_the_broker_and_dead_letters_that_come_back_count_once() -> None:
+    disk, clock = LyingDisk(), Clock()
+    with running(disk, clock) as service:
+        service.submit(c.DeclareQueue("q", options={"maxAttempts": 1}))
+        service.submit(c.Enqueue("q", 3, 10))
+    with running(disk, clock.restarted()) as service:
+        link = service.submit(c.Subscribe("q"))
+        rows = service.submit(c.Acquire("q", link, 3)).rows
+        service.submit(c.Release("q", link, rows, Cause.MODIFIED))
+        found = row(service, "q")
+        assert (found["enqueued"], found["deadLettered"], found["deadLetters"], found["oldest"]) == (0, 3, 3, 0)
+        service.submit(c.Redrive("q"))
+        found = row(service, "q")
+        assert (found["deadLettered"], found["redriven"], found["available"], found["deadLetters"]) == (3, 3, 3, 0)
+        assert found["oldest"] == START
+
+
+def test_the_oldest_message_is_found_across_blocks_and_again_when_one_comes_back() -> None:
+    """The place of the last look is remembered, and is no excuse for a wrong answer."""
+    clock = Clock()
+    with running(LyingDisk(), clock) as service:
+        service.submit(c.DeclareQueue("q", options={"maxAttempts": 1}))
+        arrived = []
+        for _ in range(3):
+            arrived.append(clock.wall)
+            service.submit(c.Enqueue("q", BLOCK_ROWS // 2 + 1, 10))
+            clock.advance(60)
+        link = service.submit(c.Subscribe("q"))
+        for batch in range(3):
+            assert row(service, "q")["oldest"] == arrived[batch]
+            rows = service.submit(c.Acquire("q", link, BLOCK_ROWS // 2 + 1)).rows
+            assert row(service, "q")["oldest"] == arrived[batch]  # held, and not ended
+            service.submit(c.Release("q", link, rows, Cause.MODIFIED))
+        assert row(service, "q")["oldest"] == 0
+        service.submit(c.Redrive("q"))
+        assert row(service, "q")["oldest"] == arrived[0]
+
+
+def test_names_have_a_generation_and_a_queue_that_goes_is_gone() -> None:
+    with running(LyingDisk()) as service:
+        for name in ("a", "b"):
+            service.submit(c.DeclareQueue(name))
+        before = service.counts.read()
+        service.submit(c.Enqueue("a", 1, 10))
+        assert service.counts.read().generation == before.generation
+        service.submit(c.DeleteQueue("a"))
+        after = service.counts.read()
+        assert (after.generation != before.generation, after.names, after.table.shape) == (True, ["b"], (len(COLUMNS), 1))
+
+
+def test_a_thousand_queues_cost_little() -> None:
+    """The number of the issue is for all of /metrics; this is a part of it. The best of five: others run on this machine."""
+    with running(LyingDisk()) as service:
+        for number in range(1000):
+            service.submit_nowait(c.DeclareQueue(f"q{number}"))
+            service.submit_nowait(c.Enqueue(f"q{number}", 100, 10))
+        took = []
+        for _ in range(5):
+            began = time.thread_time()
+            assert service.counts.read().of("available").sum() == 100_000
+            took.append((time.thread_time() - began) * 1000)
+        assert min(took) < CPU_MS / 2, took
+
+
+def counts(generation: int = 1, **queues: tuple[int, int, int, int]) -> Counts:
+    """`queues`: available, and the totals enqueued, delivered, acknowledged."""
+    table = np.zeros((len(COLUMNS), len(queues)), np.int64)
+    for column, number in zip(("available", "enqueued", "delivered", "acknowledged"), range(4), strict=True):
+        table[COLUMNS.index(column)] = [each[number] for each in queues.values()]
+    return Counts(generation, list(queues), table)
+
+
+def test_history_has_depth_and_what_came_since_the_last_sample() -> None:
+    history = History()
+    history.sample(0.0, 100, counts(q=(5, 5, 0, 0)))
+    history.sample(10.0, 200, counts(q=(7, 9, 3, 2), r=(1, 1, 0, 0)))
+    plot = history.of(["r", "q", "nobody"])
+    assert (plot.time, plot.names) == (200, ["r", "q"])
+    assert plot.table.tolist() == [[[0, 1], [0, 1], [0, 0], [0, 0]], [[5, 7], [5, 4], [0, 3], [0, 2]]]
+    assert history.of_all().table.tolist() == [[[5, 8], [5, 5], [0, 3], [0, 2]]]
+
+
+def test_history_keeps_an_hour_and_another_queue_of_the_same_name_begins_anew() -> None:
+    history = History()
+    for number in range(SAMPLES + 5):
+        history.sample(number * PERIOD_S, number, counts(q=(number, 2 * number, 0, 0)))
+    (depth, enqueued, *_) = history.of(["q"]).table[0].tolist()
+    assert depth == [*range(5, SAMPLES + 5)]
+    assert enqueued == [2] * SAMPLES
+    history.sample(5000.0, 1, counts(q=(1, 1, 0, 0)))  # deleted, and declared again
+    assert history.of(["q"]).table[0, 1, -1] == 0
+    history.sample(5010.0, 1, counts())
+    history.sample(5020.0, 1, counts(q=(1, 1, 0, 0)))
+    assert history.of(["q"]).table[0, 0].tolist() == [0] * (SAMPLES - 1) + [1]
+
+
+def test_history_has_a_limit_on_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rings, "MAX_HISTORY_QUEUES", 20)
+    history = History()
+    for generation in range(5):  # queues come and go, and the ring does not grow for those that are gone
+        history.sample(0.0, 1, counts(**{f"q{generation}-{number}": (1, 1, 0, 0) for number in range(30)}))
+    assert len(history.of([f"q4-{number}" for number in range(30)]).names) == 20
+    assert history.of_all().table[0, 0, -1] == 20
+    assert len(history._ring) == 20
+
+
+def test_samples_are_due_every_ten_seconds_and_not_twice_after_a_standstill() -> None:
+    history, taken = History(), []
+    for second in (*range(35), 200, 201, 202, 212):
+        if history.is_due(float(second)):
+            history.sample(float(second), 1, counts(q=(0, 0, 0, 0)))
+            taken.append(second)
+    assert taken == [0, 10, 20, 30, 200, 212]
+
+
+def test_the_broker_takes_samples_by_its_own_clock() -> None:
+    clock = Clock()
+    with running(LyingDisk(), clock) as service:
+        service.submit(c.DeclareQueue("q"))
+        service.submit(c.Enqueue("q", 4, 10))
+        for _ in range(12):
+            service._keep_house(seldom=False)
+            clock.advance(1)
+        assert service.history.of(["q"]).table[0, 0].tolist() == [4, 4]
+
+
+def test_histograms_count_by_upper_bounds() -> None:
+    histogram = Histogram()
+    for seconds in (0.0, BOUNDS_S[0], BOUNDS_S[0] * 1.01, BOUNDS_S[-1] * 2):
+        histogram.observe(seconds)
+    found = histogram.read()
+    assert (found.counts[0], found.counts[1], found.counts[-1], sum(found.counts)) == (2, 1, 1, 4)
+    assert found.seconds == pytest.approx(BOUNDS_S[0] * 2.01 + BOUNDS_S[-1] * 2)
+
+
+def test_every_sync_of_the_journal_is_observed() -> None:
+    service = open_service(LyingDisk())
+    try:
+        before = sum(service.histograms.fsync.read().counts)
+        service.submit(c.DeclareQueue("q"))
+        assert sum(service.histograms.fsync.read().counts) > before
+    finally:
+        abandon(service)
