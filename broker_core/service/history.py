@@ -22,7 +22,7 @@ _LARGEST = np.iinfo(np.uint32).max
 
 
 class Plot(NamedTuple):
-    """What plots show. Samples are in order, PERIOD_S apart; the last one was taken at `time`."""
+    """Data of plots. Samples are in order, PERIOD_S apart; the last one was taken at `time`."""
 
     time: int  # microseconds since 1970; 0 before the first sample
     names: list[str]  # those of the wanted queues that have a history

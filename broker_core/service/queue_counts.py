@@ -41,7 +41,7 @@ class Counts(NamedTuple):
 
 
 class _Oldest(NamedTuple):
-    """Where the oldest live message of a queue was found last: nothing before it is live until a redrive."""
+    """Place of the oldest live message of a queue, when it was found last: nothing before it is live until a redrive."""
 
     queue: int  # id
     redriven: int
