@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED
+from ..engine.columns.totals import TOTALS
 from ..engine.model.queue import Queue
 from ..engine.model.state import BrokerState
-from ..engine.model.totals import TOTALS
 
 #: `oldest`: microseconds since 1970 at which the oldest live message arrived, 0 without one. `deadLetters`: live messages of a
 #: queue to which dead letters of others go, and of any queue those that stay in it. Totals count from the broker's start.
@@ -95,7 +95,7 @@ class QueueCounts:
             len(queue.subscriptions),
             leases.get(name, 0),
             queue.paused,
-            *queue.totals.row(queue),
+            *queue.totals.row(queue.next_sequence, queue.ended),
         ]
 
     def _oldest_of(self, queue: Queue) -> int:

@@ -309,7 +309,14 @@ class QueueMachine(RuleBasedStateMachine):
         ended = self.ended() - before
         removed = ended[Outcome.PURGED] + ended[Outcome.NOT_DELIVERED]
         expected = [len(self.model.state) - there, self.taken, self.taken_again, 0]
-        assert queue.totals.row(queue) == [*expected, ended[Outcome.ACCEPTED], ended[Outcome.REJECTED], 0, 0, removed]
+        assert queue.totals.row(queue.next_sequence, queue.ended) == [
+            *expected,
+            ended[Outcome.ACCEPTED],
+            ended[Outcome.REJECTED],
+            0,
+            0,
+            removed,
+        ]
 
     def ended(self) -> Any:
         archived = self.model.state == State.ARCHIVED

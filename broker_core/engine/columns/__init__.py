@@ -8,6 +8,7 @@ series, packing, values   columns that cost what they hold; their persisted form
 attributes, dictionary    what a queue has to know of messages; names that rows carry as numbers
 overlays                  annotations that were added after a message arrived
 waiting, returns          where AVAILABLE messages wait; how far back a return sends a consumer
+totals                    what has happened to a queue's messages since the broker started
 timetable                 when something is due
 limits                    every limit of the engine, with unit and reason
 

@@ -10,7 +10,6 @@ exchange, exchange_options, bindings    exchanges, what may be declared of them,
 topics, headers, routes                 patterns of routing keys, bindings by headers, which message goes where
 stages, publish_keys, transaction       writes before they are published; their keys; open transactions
 transfer, dispositions                  messages on their way to another queue; how a delivery ends
-totals                                  what has happened to a queue's messages since the broker started
 passes                                  settled messages on their way into the archive's table
 
 Survives a restart: queues and the columns of their blocks, exchanges and bindings, durable subscriptions (queues named

@@ -38,13 +38,13 @@ from ..columns.states import (
     Verb,
 )
 from ..columns.timetable import Timetable
+from ..columns.totals import Totals
 from ..columns.waiting import Waiting
 from .duplicates import DuplicateWindow
 from .exclusions import Exclusions
 from .groups import Groups
 from .options import level_of_priority, rules
 from .passes import Passes
-from .totals import Totals
 
 
 @dataclass

@@ -441,4 +441,5 @@ def counted(queue: Queue) -> bool:
 def conserved(queue: Queue) -> bool:
     """Say whether the conservation laws hold: of the messages by state, of the totals since the start, and of what is not
     recorded in the archive yet."""
-    return counted(queue) and queue.totals.conserved(queue) and queue.passes.conserved(queue)
+    totals = queue.totals.conserved(queue.next_sequence, queue.live, queue.ended)
+    return counted(queue) and totals and queue.passes.conserved(queue)

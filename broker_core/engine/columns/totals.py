@@ -6,17 +6,14 @@ and redrives are counted as they happen.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..columns.rowset import row_count
-from ..columns.states import Outcome
-
-if TYPE_CHECKING:
-    from ..columns.blocks import Block
-    from ..columns.series import Rows
-    from .queue import Queue
+from .blocks import Block
+from .rowset import row_count
+from .series import Rows
+from .states import Outcome
 
 TOTALS = ("enqueued", "delivered", "redelivered", "redriven", "acknowledged", "rejected", "deadLettered", "expired", "removed")
 _REMOVED = (Outcome.PURGED, Outcome.REPLACED, Outcome.NOT_DELIVERED, Outcome.MOVED, Outcome.DROPPED)
@@ -34,10 +31,10 @@ class Totals:
         self._next_sequence = self._live = 0  # of the queue when the broker started
         self._ended = [0] * len(Outcome)
 
-    def begin(self, queue: Queue) -> None:
-        """Begin at 0: the broker starts."""
+    def begin(self, next_sequence: int, live: int, ended: Sequence[int]) -> None:
+        """Begin at 0: the broker starts, with these numbers of the queue."""
         self.delivered = self.redelivered = self.redriven = 0
-        self._next_sequence, self._live, self._ended = queue.next_sequence, queue.live, list(queue.ended)
+        self._next_sequence, self._live, self._ended = next_sequence, live, list(ended)
 
     def acquired(self, block: Block, rows: Rows) -> None:
         """Count a delivery of each of the rows."""
@@ -45,11 +42,11 @@ class Totals:
         if block.returned.values is not None:
             self.redelivered += int(np.count_nonzero(block.returned.values[rows]))
 
-    def row(self, queue: Queue) -> list[int]:
-        """Return the totals, in the order of `TOTALS`."""
-        ended = [now - before for now, before in zip(queue.ended, self._ended, strict=True)]
+    def row(self, next_sequence: int, ended: Sequence[int]) -> list[int]:
+        """Return the totals, in the order of `TOTALS`; `ended`: messages of the queue that have ended, by outcome."""
+        ended = [now - before for now, before in zip(ended, self._ended, strict=True)]
         return [
-            queue.next_sequence - self._next_sequence,
+            next_sequence - self._next_sequence,
             self.delivered,
             self.redelivered,
             self.redriven,
@@ -60,7 +57,7 @@ class Totals:
             sum(ended[outcome] for outcome in _REMOVED),
         ]
 
-    def conserved(self, queue: Queue) -> bool:
+    def conserved(self, next_sequence: int, live: int, ended: Sequence[int]) -> bool:
         """Say whether the totals account for every live message."""
-        enqueued, _, _, redriven, *ended = self.row(queue)
-        return self._live + enqueued + redriven - sum(ended) == queue.live
+        enqueued, _, _, redriven, *gone = self.row(next_sequence, ended)
+        return self._live + enqueued + redriven - sum(gone) == live
