@@ -15,6 +15,7 @@ from ..broker_core import shipped
 from ..broker_core.client.credentials import Credentials
 from ..broker_core.client.flight import check
 from ..broker_core.errors import InvalidOption, InvalidRequest, InvalidSelector
+from . import suggestions
 from .access import Access
 
 #: Where an option may stand. A batch read looks (`mode=browse`), a stream acquires.
@@ -138,6 +139,8 @@ def _lease(text: str) -> str:
 
 
 def _time(text: str) -> int:
+    if re.fullmatch("[0-9]{12,14}", text.strip()):  # fewer digits: seconds, or a date
+        return int(text) * 1000
     moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
@@ -177,6 +180,7 @@ RANDOM_LEASE = re.compile(r"q-[0-9a-f]{32}")
 _ANY_LEASE = "q-" + "0" * 32
 
 _COUNT = "a whole number, at least 1"
+_MOMENT = "an ISO 8601 time, UTC where it names no zone, or milliseconds since 1970"
 _TIME = 'a time such as 600, "10m" or "2h", at least 60 seconds, at most 3650d'
 _QUEUES = (
     f"the name of a queue, or to read from several at most {MAX_QUEUES} different ones separated by commas; up to 255 characters"
@@ -209,8 +213,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("states", (READ,), f"a comma-separated list of {', '.join(STATES)}", _states, ("available",)),
     Option("startingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
     Option("endingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
-    Option("startingTimestamp", (REPLAY, READ), "an ISO 8601 time (included); UTC where it names no zone", _time),
-    Option("endingTimestamp", (REPLAY, READ), "an ISO 8601 time (excluded); UTC where it names no zone", _time),
+    Option("startingTimestamp", (REPLAY, READ), f"{_MOMENT} (included)", _time),
+    Option("endingTimestamp", (REPLAY, READ), f"{_MOMENT} (excluded)", _time),
     Option("outcome", (REPLAY, READ), f"one of {', '.join(OUTCOMES)}", _one_of(*OUTCOMES)),
     Option("pushdown", (READ,), "true (only with spark.sql.python.filterPushdown.enabled=true) or false", _flag, False),
     # Writing.
@@ -320,7 +324,7 @@ def _unknown(name: str) -> str:
     if name.lower() == "path":
         return "a path has no meaning for the format amqp: name the queue with the option queue, and leave the path out"
     names = sorted(option.name for option in OPTIONS)
-    return f"there is no option {name!r}; allowed are {', '.join(names)}"
+    return f"there is no option {name!r}{suggestions.for_option(name, names)} Allowed are {', '.join(names)}"
 
 
 def _check_together(options: Options) -> None:

@@ -33,6 +33,7 @@ from ..broker_core.messages.columns import (
     STRING_MAP,
     TIMESTAMP,
 )
+from . import suggestions
 
 _OF_ARROW: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -94,9 +95,7 @@ def _no_such_column(name: str, allowed: list[str], stream: bool) -> str:
         return f"column {name!r} is for batch reads (spark.read): in a stream every message is being acquired"
     if name in _SINK_ONLY:
         return f"column {name!r} is the sink's; a source does not have it"
-    near = _BY_LOWER.get(name.lower())
-    hint = f" (names are case-sensitive here: {near!r})" if near else ""
-    return f"there is no source column {name!r}{hint}; allowed are {', '.join(allowed)}"
+    return f"there is no source column {name!r}{suggestions.for_column(name, allowed)} Allowed are {', '.join(allowed)}"
 
 
 # --- The sink --------------------------------------------------------------------------------------------------------------
@@ -114,9 +113,10 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
         name = _BY_LOWER.get(field.name.lower())
         if name is None:
             if not ignore_unknown:
+                known = [*SENT_COLUMNS, "queue"]
                 raise InvalidColumn(
-                    f"there is no sink column {field.name!r}: drop it, or set the option ignoreUnknownColumns=true;"
-                    f" known are {', '.join([*SENT_COLUMNS, 'queue'])}"
+                    f"there is no sink column {field.name!r}{suggestions.for_column(field.name, known)} Rename or drop it, or set"
+                    f" the option ignoreUnknownColumns=true; known are {', '.join(known)}"
                 )
             continue
         if name in READ_ONLY:
@@ -150,8 +150,8 @@ def settle_columns(schema: StructType, *, ignore_unknown: bool) -> dict[str, int
         if name not in SETTLE:
             if name not in _BY_LOWER and not ignore_unknown:
                 raise InvalidColumn(
-                    f"there is no column {field.name!r} to settle by: drop it, or set the option ignoreUnknownColumns=true;"
-                    f" operation=settle reads {', '.join(SETTLE)}"
+                    f"there is no column {field.name!r} to settle by{suggestions.for_column(name, SETTLE)} Drop it, or set the"
+                    f" option ignoreUnknownColumns=true; operation=settle reads {', '.join(SETTLE)}"
                 )
             continue
         if name in found:

@@ -129,6 +129,8 @@ class _Writer:
         """Return the column `queue` if it routes, and the messages of a batch as the broker takes them."""
         names = [name for name in self._columns if name != "queue"]
         chosen = pa.RecordBatch.from_arrays([batch.column(self._columns[name]) for name in names], names=names)
+        if "priority" in names and "message" not in names:
+            _check_priorities(chosen.column("priority"))
         routed = batch.column(self._columns["queue"]) if "queue" in self._columns else None
         return routed, incoming.validate(chosen)
 
@@ -252,6 +254,15 @@ def _key(query: str, batch: int) -> dict[str, Any]:
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     return [staged for staged in messages if isinstance(staged, Staged)]
+
+
+def _check_priorities(found: pa.Array) -> None:
+    """Raise InvalidColumn unless all are 0 to 9, as for every client. AMQP takes up to 255, and so does a row with `message`."""
+    import pyarrow.compute as pc
+
+    row = pc.index(pc.or_(pc.less(found, 0), pc.greater(found, 9)), True).as_py()
+    if row >= 0:
+        raise InvalidColumn(f"column 'priority' is {found[row]} in row {row}; it takes 0 to 9, of which 9 is the most urgent")
 
 
 # --- Sending ---------------------------------------------------------------------------------------------------------------

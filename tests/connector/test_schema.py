@@ -75,8 +75,8 @@ def test_a_schema_may_name_any_subset(stream: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "stream", "says"),
     [
-        ("bdy BINARY", False, "no source column 'bdy'; allowed are queue"),
-        ("BODY BINARY", False, "case-sensitive here: 'body'"),
+        ("bdy BINARY", False, "no source column 'bdy': did you mean 'body'\\? Allowed are queue"),
+        ("BODY BINARY", False, "did you mean 'body'\\? Names are case-sensitive here"),
         ("body STRING", False, "must be binary"),
         ("priority INT", True, "must be smallint"),
         ("body BINARY NOT NULL", False, "leave NOT NULL out"),
@@ -115,7 +115,7 @@ def test_sink_columns_match_whatever_their_case() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("value STRING", "no sink column 'value'.*ignoreUnknownColumns"),
+        ("value STRING", "no sink column 'value': did you mean 'body'\\? Rename or drop it.*ignoreUnknownColumns"),
         ("subject STRING", "no content"),
         ("body STRING, message BINARY", "'body' stands beside 'message'"),
         ("message BINARY, subject STRING", "'subject' stands beside 'message'"),

@@ -51,6 +51,8 @@ def test_names_are_case_insensitive_and_absent_ones_have_their_defaults() -> Non
         ("startingTimestamp", "1970-01-01T01:00:00.000001+01:00", 1),
         ("endingTimestamp", "1970-01-02", 86_400_000_000),
         ("startingTimestamp", "1969-12-31T23:59:59.999999Z", -1),
+        ("startingTimestamp", "20260301", 1_772_323_200_000_000),
+        ("startingTimestamp", "1772323200123", 1_772_323_200_123_000),
         ("pushdown", "true", True),
         ("mode", "Browse", "browse"),
     ],
@@ -120,7 +122,10 @@ def test_a_wrong_value_is_refused_by_name_with_what_is_allowed(name: str, text: 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"maxMesagesPerTrigger": "1"}, "no option 'maxMesagesPerTrigger'; allowed are .*maxMessagesPerTrigger"),
+        (
+            {"maxMesagesPerTrigger": "1"},
+            "no option 'maxMesagesPerTrigger': did you mean maxMessagesPerTrigger\\? Allowed are .*maxMessagesPerTrigger",
+        ),
         ({"path": "orders"}, "option queue"),
         ({"url": "amqp://ann:hunter2@127.0.0.1"}, "userName and password"),
         ({"userName": "ann"}, "give both, or neither"),

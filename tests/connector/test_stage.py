@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, ShortType, StringType, StructField, StructType
 
 from penstock import Broker
 from penstock.broker_core import errors
@@ -220,3 +220,21 @@ def test_S7_each_queue_and_exchange_keeps_versions_of_its_own(client: Client, ap
         writer = BatchWriter(Options({"url": client.url, "txnAppId": app, "txnVersion": "1"}), schema, False)
         writer.commit([staged(writer, routed)])
     assert bodies(client) == [*places, b"routed"]
+
+
+def prioritised(client: Client, kind: pa.DataType, *priorities: int | None) -> tuple[BatchWriter, pa.RecordBatch]:
+    schema = StructType([StructField("body", BinaryType()), StructField("priority", ShortType())])
+    writer = BatchWriter(Options({"url": client.url, "queue": "q"}), schema, False)
+    return writer, pa.record_batch({"body": pa.array([b"x"] * len(priorities)), "priority": pa.array(priorities, kind)})
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int64()])
+def test_a_priority_is_0_to_9(client: Client, kind: pa.DataType) -> None:
+    writer, right = prioritised(client, kind, 0, None, 9)
+    writer.commit([staged(writer, right)])
+    assert len(bodies(client)) == 3
+    for wrong, row in (((3, 10), 1), ((-1, 3), 0)):
+        writer, batch = prioritised(client, kind, *wrong)
+        with pytest.raises(errors.InvalidColumn, match=f"'priority' is {wrong[row]} in row {row}; it takes 0 to 9, of which 9"):
+            writer.write(iter([batch]))
+    assert len(bodies(client)) == 3

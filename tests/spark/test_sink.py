@@ -111,7 +111,7 @@ def test_a_row_that_no_amqp_client_could_get_is_named_when_it_is_written(rig: Ri
 @pytest.mark.parametrize(
     ("columns", "options", "says"),
     [
-        (["'x' value"], {"queue": "orders"}, "no sink column 'value'.*ignoreUnknownColumns"),
+        (["'x' value"], {"queue": "orders"}, "no sink column 'value': did you mean 'body'.*ignoreUnknownColumns"),
         (["'x' body", "'y' message"], {"queue": "orders"}, "must be binary"),
         (["'x' body"], {}, "set the option queue"),
         (["'x' body"], {"queue": "orders", "operation": "settle"}, "the column 'delivery' names the message"),

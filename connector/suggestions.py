@@ -1,0 +1,91 @@
+"""Suggestions for an option or a column that there is not: our name for what may be meant, or what to do instead.
+
+Tried in this order: our own name written otherwise (`message_id`, `Max-Messages-Per-Trigger`), the names of Kafka's, Pulsar's and
+Event Hubs' connectors, and a name that is nearly one of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+#: Options of other connectors, in `_plain` form: one of ours, or, with a blank in it, what to do instead.
+_OPTIONS = {
+    **dict.fromkeys(("kafkabootstrapservers", "bootstrapservers", "serviceurl", "adminurl", "brokerurl", "broker"), "url"),
+    **dict.fromkeys(("eventhubsconnectionstring", "connectionstring", "host", "hostname", "endpoint", "uri", "address"), "url"),
+    **dict.fromkeys(("subscribe", "assign", "topic", "topics", "eventhubsname", "entitypath", "queuename", "queues"), "queue"),
+    **dict.fromkeys(
+        ("subscribepattern", "topicspattern", "topicpattern"), "name the queues in queue, up to 64 with commas between them"
+    ),
+    **dict.fromkeys(
+        ("startingoffsets", "startingoffset", "startingposition", "startingpositions", "eventhubsstartingposition"),
+        "a stream takes what waits; a batch read, and mode=replay, begin at startingSequence or startingTimestamp",
+    ),
+    **dict.fromkeys(("endingoffsets", "endingoffset", "eventhubsendingposition", "endingposition"), "endingSequence"),
+    **dict.fromkeys(("startingoffsetsbytimestamp", "startingtime", "since"), "startingTimestamp"),
+    **dict.fromkeys(("endingoffsetsbytimestamp", "endingtime", "until"), "endingTimestamp"),
+    **dict.fromkeys(
+        ("maxoffsetspertrigger", "maxeventspertrigger", "maxrowspertrigger", "maxrecordspertrigger", "maxfilespertrigger"),
+        "maxMessagesPerTrigger",
+    ),
+    **dict.fromkeys(("maxrecordsperpartition", "maxrowsperpartition"), "maxMessagesPerPartition"),
+    **dict.fromkeys(
+        ("kafkagroupid", "groupid", "groupidprefix", "predefinedsubscription", "subscriptionname", "eventhubsconsumergroup"),
+        "lease",
+    ),
+    **dict.fromkeys(("user", "login"), "userName"),
+    **dict.fromkeys(("kafkasasljaasconfig", "kafkasaslmechanism", "authparams"), "use userName and password"),
+    **dict.fromkeys(("kafkasecurityprotocol", "usetls", "ssl", "tls"), "use a url that begins with amqps:// or grpc+tls://"),
+    **dict.fromkeys(("kafkassltruststorelocation", "tlstrustcertsfilepath", "truststore", "cafilepath"), "caFile"),
+    **dict.fromkeys(("kafkasslkeystorelocation", "keystore"), "use certFile and keyFile"),
+    **dict.fromkeys(("routingkey", "bindingkey"), "write exchange=EXCHANGE/ROUTING-KEY"),
+    "includeheaders": "leave it out, the column properties is always there",
+    "filter": "selector",
+}
+#: Columns of other connectors, likewise.
+_COLUMNS = {
+    **dict.fromkeys(("value", "payload", "data", "content", "text"), "body"),
+    **dict.fromkeys(("key", "partitionkey", "messagegroup", "sessionid"), "groupId"),
+    **dict.fromkeys(("topic", "entitypath", "eventhub", "topicname"), "queue"),
+    **dict.fromkeys(("headers", "header", "messageproperties", "applicationproperties", "attributes"), "properties"),
+    **dict.fromkeys(("offset", "sequence", "partition"), "sequenceNumber"),
+    **dict.fromkeys(("timestamp", "publishtime", "enqueuedtimeutc", "enqueuedat"), "enqueuedTime"),
+    **dict.fromkeys(("eventtime", "time", "createdat", "created"), "creationTime"),
+    **dict.fromkeys(("id", "msgid"), "messageId"),
+    **dict.fromkeys(("label", "routingkey", "jmstype"), "subject"),
+    **dict.fromkeys(("jmspriority", "prio"), "priority"),
+    **dict.fromkeys(("timetolive", "expiration", "ttlms"), "ttl"),
+    **dict.fromkeys(("delay", "scheduledenqueuetime", "delayuntil"), "deliveryTime"),
+    "contentencoded": "contentEncoding",
+}
+
+
+def for_option(name: str, known: Iterable[str]) -> str:
+    """Return what ends the words "there is no option …": `: did you mean …?`, or a stop where no guess is good enough."""
+    guess = _guess(name, list(known), _OPTIONS)
+    if guess is None and name.lower().startswith(("kafka.", "eventhubs.", "pulsar.")):
+        guess = "leave it out, settings of other connectors have no meaning here"
+    return "." if guess is None else f": {guess}." if " " in guess else f": did you mean {guess}?"
+
+
+def for_column(name: str, known: Iterable[str]) -> str:
+    """Return what ends the words "there is no column …": `: did you mean 'body'?`, or a stop where no guess is good enough."""
+    known = list(known)
+    guess = _guess(name, known, _COLUMNS)
+    if guess is None or guess not in known:
+        return "."
+    return f": did you mean {guess!r}?" + (" Names are case-sensitive here." if guess.lower() == name.lower() else "")
+
+
+def _guess(name: str, known: list[str], foreign: dict[str, str]) -> str | None:
+    plain = _plain(name)
+    ours = {_plain(each): each for each in known}
+    if plain in ours or plain in foreign:
+        return ours.get(plain) or foreign[plain]
+    near = difflib.get_close_matches(plain, ours, 1, 0.75)
+    return ours[near[0]] if near else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
