@@ -7,7 +7,7 @@ is a class of its own, chosen by the option `pushdown=true`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -25,13 +25,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ..broker_core.archive.bounds import Bounds
-from ..broker_core.archive.files import tasks
+from ..broker_core.archive.files import Table, tasks
 from ..broker_core.client.flight import Client
 from .batching import as_declared
 from .options import OUTCOMES, READ, Options
 from .partition import BrowsePartition, RecordedPartition
 from .read import read_browsed
-from .recorded import read_recorded, table_of, version_of
+from .recorded import read_recorded, version_of
 from .reporting import reports_errors
 from .schema import check_source
 
@@ -69,19 +69,17 @@ class BatchReader(DataSourceReader):
             plans = {queue: client.call(plan, **self._asked(queue), **sizes) for queue in queues}
             found: list[InputPartition] = []
             for queue, answer in plans.items():
-                found += self._recorded(client, queue, answer.get("table"), least)
-                after = answer["table"]["passes"] if answer.get("table") else 0
-                rest = {"op": "browse", **self._asked(queue), **more, "recordedAfter": after}
+                table = Table.of_fields(answer["table"]) if answer.get("table") else None
+                if table is not None:
+                    found += self._recorded(client, queue, table, least)
+                rest = {"op": "browse", **self._asked(queue), **more, "recordedAfter": table.passes if table is not None else 0}
                 found += [BrowsePartition(client.endpoint, {**rest, "first": a, "last": b}) for a, b in answer["parts"]]
         return found
 
-    def _recorded(self, client: Client, queue: str, table: Mapping[str, Any] | None, least: int) -> Iterator[InputPartition]:
+    def _recorded(self, client: Client, queue: str, known: Table, least: int) -> Iterator[InputPartition]:
         """Plan what is in the archive's table, of the passes that the broker then leaves out."""
-        if table is None:
-            return
-        known = table_of(table)
         came, settled = (self._since, self._until), (self._settled_since, self._settled_until)
-        bounds = Bounds(known.queue_id, known.passes, 0, self._first, self._last, *came, *settled, self._outcome)
+        bounds = Bounds(known.queue_id, known.lineages, 0, self._first, self._last, *came, *settled, self._outcome)
         listed = version_of(client, queue, known, bounds).files
         for shares in tasks(listed, self._options["maxMessagesPerPartition"], least):
             yield RecordedPartition(client.endpoint, queue, known.url, shares, bounds, self._columns, self._options["selector"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -29,11 +29,6 @@ log = logging.getLogger("penstock")
 
 REMEMBERED = 64  # tables that this process does not reach; after that they are forgotten, and tried again
 _unreachable: set[str] = set()
-
-
-def table_of(answer: Mapping[str, Any]) -> Table:
-    """Read what `archive.plan` says of the table."""
-    return Table(*(answer[name] for name in ("url", "broker", "queueId", "passes", "version")))
 
 
 def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number: int | None = None) -> Version:

@@ -20,15 +20,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ..broker_core.archive.bounds import Bounds
+from ..broker_core.archive.bounds import Bounds, Lineages, common, lineages_of, to_list
 from ..broker_core.archive.files import File, Table, tasks
 from ..broker_core.client.flight import Client
-from ..broker_core.errors import DataLoss, InvalidColumn, WrongOffset
+from ..broker_core.errors import DataLoss, InvalidColumn, InvalidRequest, WrongOffset
 from .batching import as_declared
 from .offset import REPLAYED
 from .options import REPLAY, Options
 from .partition import RecordedPartition
-from .recorded import read_recorded, table_of, version_of
+from .recorded import read_recorded, version_of
 from .reporting import reports_errors
 from .schema import check_source
 
@@ -44,17 +44,17 @@ class Replayed(NamedTuple):
     queue_id: int
     version: int  # of the table
     after: int  # passes above this one
-    passes: int  # up to this one
+    lineages: Lineages  # of these
     next: int
     turn: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that Spark keeps in its checkpoint."""
-        names = ("broker", "queueId", "version", "after", "passes", "next", "turn")
-        return {"v": REPLAYED, **dict(zip(names, self, strict=True))}
+        return {"v": REPLAYED, **dict(zip(_FIELDS, self, strict=True)), "lineages": to_list(self.lineages)}
 
 
 INITIAL = {"v": REPLAYED}
+_FIELDS = ("broker", "queueId", "version", "after", "lineages", "next", "turn")
 
 
 def parse(data: Mapping[str, Any]) -> Replayed | None:
@@ -64,8 +64,9 @@ def parse(data: Mapping[str, Any]) -> Replayed | None:
     if len(data) == 1:
         return None
     try:
-        return Replayed(str(data["broker"]), *(int(data[n]) for n in ("queueId", "version", "after", "passes", "next", "turn")))
-    except (KeyError, TypeError, ValueError) as error:
+        queue_id, version, after, following, turn = (int(data[name]) for name in ("queueId", "version", "after", "next", "turn"))
+        return Replayed(str(data["broker"]), queue_id, version, after, lineages_of(data["lineages"]), following, turn)
+    except (KeyError, TypeError, ValueError, InvalidRequest) as error:
         raise WrongOffset(f"{dict(data)!r} is not an offset of mode=replay: {error!r}") from None
 
 
@@ -86,7 +87,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends = options["endingSequence"] is not None or options["endingTimestamp"] is not None
         self._available_now = False
         self._client: Client | None = None
-        self._files: tuple[tuple[int, int, int], list[File]] | None = None  # of a set
+        self._files: tuple[tuple[Any, ...], list[File]] | None = None  # of a set
         self._clock: tuple[float, int] | None = None  # when the pace began, and the arrival time of the first message then
         self._due: tuple[tuple[Any, ...], float] | None = None  # an offset, and when the next message after it is to come
 
@@ -151,12 +152,13 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _known(self) -> Table | None:
         answer = self._connected().call("archive.plan", queue=self._queue, states=["archived"], first=2**62)
-        return None if answer["table"] is None else table_of(answer["table"])
+        return None if answer["table"] is None else Table.of_fields(answer["table"])
 
     def _table(self, of: Replayed) -> Table:
         """Look up where the table is. Raises WrongOffset where it is not the one that the replay began with."""
         table = self._known()
-        if table is None or (table.broker, table.queue_id) != (of.broker, of.queue_id):
+        same = table is not None and (table.broker, table.queue_id) == (of.broker, of.queue_id)
+        if table is None or not same or common(table.lineages, of.lineages) is None:
             raise WrongOffset(
                 f"the checkpoint belongs to queue {self._queue!r} of broker {of.broker}, declared as its number {of.queue_id},"
                 " and that one is not there: it is another broker, or the queue was deleted. Start with a new checkpoint"
@@ -173,14 +175,15 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._ends or self._available_now:
             return done
         table = self._table(done)
-        return done if table.passes == done.passes else self._fixed(table, done.passes)
+        after = common(table.lineages, done.lineages) or 0  # of another number than the last where the broker was restored
+        return done if table.passes == after else self._fixed(table, after)
 
     def _fixed(self, table: Table, after: int) -> Replayed | None:
-        found = Replayed(table.broker, table.queue_id, 0, after, table.passes, 0)
+        found = Replayed(table.broker, table.queue_id, 0, after, table.lineages, 0)
         bounds = self._bounds(found)
         listed = version_of(self._connected(), self._queue, table, bounds)
         found = found._replace(version=listed.number)
-        self._files = (found.version, found.after, found.passes), listed.files
+        self._files = found[:5], listed.files
         first = min((file.first for file in listed.files), default=0)
         return found._replace(next=max(bounds.first, first)) if listed.files else None
 
@@ -189,14 +192,13 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._options[name]
             for name in ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp", "outcome")
         )
-        return Bounds(of.queue_id, of.passes, of.after, first or 0, last, since, until, None, None, outcome)
+        return Bounds(of.queue_id, of.lineages, of.after, first or 0, last, since, until, None, None, outcome)
 
     def _listed(self, of: Replayed) -> list[File]:
         """The files of the set that may have rows."""
-        key = (of.version, of.after, of.passes)
-        if self._files is None or self._files[0] != key:
+        if self._files is None or self._files[0] != of[:5]:
             listed = version_of(self._connected(), self._queue, self._table(of), self._bounds(of), of.version)
-            self._files = key, listed.files
+            self._files = of[:5], listed.files
         return self._files[1]
 
     def _last(self, of: Replayed) -> int:

@@ -80,10 +80,7 @@ class RecordedMessages:
         packed = may_be_beyond(browsing.archived(f), ALL_PASSES)
         parts = browsing.plan(self._service, f, beyond(browsing.selection(f), ALL_PASSES), packed)
         table = self._service.table(f["queue"])
-        if table is None:
-            return {"parts": parts, "table": None}
-        names = ("url", "broker", "queueId", "passes", "version")
-        return {"parts": parts, "table": dict(zip(names, table, strict=True))}
+        return {"parts": parts, "table": None if table is None else table.to_fields()}
 
     def files(self, f: dict[str, Any]) -> dict[str, Any]:
         """`archive.files`: files of a version that may have what is asked for."""
@@ -117,7 +114,7 @@ class RecordedMessages:
     def _gone(self, table: Table, queue: str, share: scan.Share, error: errors.ArchiveUnreachable) -> errors.PenstockError:
         """The error for a file that cannot be opened: data loss, if the table is there without it."""
         try:
-            files.version(table, Bounds(table.queue_id, table.passes))
+            files.version(table, table.bounds)
         except errors.ArchiveUnreachable:
             return error
         return errors.DataLoss(
@@ -129,7 +126,7 @@ class RecordedMessages:
         self, table: Table, f: dict[str, Any], columns: list[str], after: int = 0, missing: Missing | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Rows that a ticket `browse` asks for, of the passes above `after`: all of them, or those that are missing elsewhere."""
-        bounds = Bounds(table.queue_id, table.passes, after, f["first"], f["last"], f["since"], f["until"])
+        bounds = Bounds(table.queue_id, table.lineages, after, f["first"], f["last"], f["since"], f["until"])
         found = self._scan(table, bounds._replace(outcome=f["outcome"]), columns, f["selector"], missing)
         return self._told(found, columns, f["queue"], f["stored"])
 
@@ -142,7 +139,7 @@ class RecordedMessages:
         wanted = missing.sequences()
         last: dict[int, int] = {}
         if table is not None:
-            bounds = Bounds(table.queue_id, table.passes, 0, missing.first, missing.last)
+            bounds = table.bounds._replace(first=missing.first, last=missing.last)
             for batch in self._scan(table, bounds, ["sequenceNumber", "pass"], None, missing):
                 numbers, passes = (batch.column(name).to_pylist() for name in ("sequenceNumber", "pass"))
                 for number, pass_ in zip(numbers, passes, strict=True):
@@ -158,7 +155,7 @@ class RecordedMessages:
         for number in sorted(set(last.values())):  # nearly always one
             some = Missing()
             some.add(0, np.array(sorted(each for each, pass_ in last.items() if pass_ == number), np.int64))
-            bounds = Bounds(table.queue_id, number, number - 1, some.first, some.last)
+            bounds = table.of_pass(number)._replace(first=some.first, last=some.last)
             for batch in self._scan(table, bounds, columns, None, some):
                 yield from self._told(iter([batch]), columns, queue, stored, token, aside)
 

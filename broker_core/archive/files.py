@@ -6,18 +6,19 @@ The table's log says of every file how many rows it has, and the least and great
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from ..errors import ArchiveUnreachable
-from .bounds import Bounds
+from .bounds import Bounds, Lineages, Range, lineages_of, to_list
 from .scan import Share
 
 OWNER = "penstock.broker"  # in a table's configuration: the id of the broker that writes it
 _UNKNOWN_ROWS = 1 << 20  # of a file of which the log does not say it
+_FIELDS = ("url", "broker", "queueId", "lineages", "version")  # of a table, in an answer of the broker
 _TIMES = ("enqueuedTime", "settledTime")
 _MILLISECOND = 999  # microseconds that a log leaves off the end of a time, which may have been rounded down
 
@@ -37,8 +38,33 @@ class Table(NamedTuple):
     url: str
     broker: str  # the id of the broker that writes it, which stands in the table's configuration
     queue_id: int
-    passes: int  # all of these are in it
+    lineages: Lineages  # all of these passes are in it
     version: int  # from which on they are
+
+    @property
+    def passes(self) -> int:
+        """Number of the last pass."""
+        return self.lineages[-1][1]
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds of all rows that the broker has recorded."""
+        return Bounds(self.queue_id, self.lineages)
+
+    def of_pass(self, number: int) -> Bounds:
+        """Return the bounds of the rows of one pass."""
+        lineages = tuple((name, min(last, number)) for name, last in self.lineages)
+        return Bounds(self.queue_id, lineages, after=number - 1)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what `archive.plan` says of the table."""
+        return {**dict(zip(_FIELDS, self, strict=True)), "lineages": to_list(self.lineages)}
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> Table:
+        """Read what `archive.plan` says of the table."""
+        found = cls(*(fields[name] for name in _FIELDS))
+        return found._replace(lineages=lineages_of(found.lineages))
 
 
 class Version(NamedTuple):
@@ -86,14 +112,16 @@ def _wanted(actions: pa.Table, bounds: Bounds) -> Iterator[File]:
         return list(found.to_pylist())
 
     conditions = bounds.conditions()
-    ranges = [
-        list(zip(column(f"min.{each.column}"), _greatest(each.column, column(f"max.{each.column}")), strict=True))
+    ranges: dict[str, list[Range]] = {
+        name: list(zip(column(f"min.{name}"), _greatest(name, column(f"max.{name}")), strict=True))
         for each in conditions
-    ]
+        for name in each.columns
+    }
     paths, rows = column("path"), column("num_records")
     firsts, lasts = column("min.sequenceNumber"), column("max.sequenceNumber")
     for index, path in enumerate(paths):
-        if all(each.may_hold(range_[index]) for each, range_ in zip(conditions, ranges, strict=True)):
+        mine = {name: (each[index], True) for name, each in ranges.items()}
+        if all(each.may_hold(mine.__getitem__) for each in conditions):
             first = 0 if firsts[index] is None else firsts[index]
             last = 2**62 if lasts[index] is None else lasts[index]
             yield File(unquote(path), _UNKNOWN_ROWS if rows[index] is None else rows[index], first, last)

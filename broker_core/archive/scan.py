@@ -17,7 +17,7 @@ import pyarrow as pa
 from .. import shipped
 from ..errors import ArchiveUnreachable, InvalidRequest
 from . import table
-from .bounds import Bounds, Condition, Range
+from .bounds import Bounds, Condition, Passes, Range
 
 BATCH_ROWS = 1 << 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -83,17 +83,18 @@ def batches(
     names = {column: index for index, column in enumerate(_paths(file.metadata))}
     wanted = [name for name in table.needed(columns) if name in file.schema_arrow.names]
     for group in share.of(file.metadata.num_row_groups):
-        ranges = {each: _range(file.metadata.row_group(group), names.get(each.column)) for each in bounds.conditions()}
-        if not all(each.may_hold(range_) for each, (range_, _) in ranges.items()):
+        conditions = bounds.conditions()
+        found = {name: _range(file.metadata.row_group(group), names.get(name)) for each in conditions for name in each.columns}
+        if not all(each.may_hold(found.__getitem__) for each in conditions):
             continue
-        checked = [each for each, (range_, nulls) in ranges.items() if not each.holds(range_, nulls=nulls)]
-        more = [each.column for each in checked] + _selected(selector)
+        checked = [each for each in conditions if not each.holds(found.__getitem__)]
+        more = [name for each in checked for name in each.columns] + _selected(selector)
         read = [name for name in file.schema_arrow.names if name in {*wanted, *more}]
         for batch in _read(file, group, read):
-            found = _within(batch, checked)
-            if selector is not None and found.num_rows:
-                found = found.filter(matching(selector, found))
-            yield found.select(wanted)
+            rows = _within(batch, checked)
+            if selector is not None and rows.num_rows:
+                rows = rows.filter(matching(selector, rows))
+            yield rows.select(wanted)
 
 
 def _read(file: Any, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -103,14 +104,14 @@ def _read(file: Any, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]
         raise ArchiveUnreachable(f"a file of the archive cannot be read: {error}") from error
 
 
-def _within(batch: pa.RecordBatch, checked: Sequence[Condition]) -> pa.RecordBatch:
+def _within(batch: pa.RecordBatch, checked: Sequence[Condition | Passes]) -> pa.RecordBatch:
     import pyarrow.compute as pc
 
     if not checked:
         return batch
     mask = None
     for each in checked:
-        mine = each.mask(batch.column(each.column))
+        mine = each.mask(batch)
         mask = mine if mask is None else pc.and_(mask, mine)
     return batch.filter(mask)
 

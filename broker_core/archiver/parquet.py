@@ -27,7 +27,7 @@ _NO_DICTIONARY = frozenset({"sequenceNumber"})
 _NO_STATISTICS = frozenset({"body", "message", "properties", "annotations", "encodedAnnotations", "footer"})
 _LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
 #: Columns whose least and greatest values the table's log gets, by file.
-STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass")
+STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass", "lineage")
 
 
 @dataclass

@@ -117,10 +117,10 @@ class Journal:
         """The lineage of the directory."""
         return self._lineage
 
-    def adopt(self, begun: Mapping[str, int]) -> None:
-        """Note, at the first start after a restore, what has begun and not ended, by its number. StorageError."""
+    def adopt(self, numbers: Mapping[str, int]) -> None:
+        """Note, at the first start after a restore, the last number of each thing that was numbered before. StorageError."""
         if self._lineage.parent is not None:
-            self._lineage = self._lineage.adopted(begun)
+            self._lineage = self._lineage.adopted(numbers)
             try:
                 lineage.write(self._disk, self._lineage)
             except OSError as error:

@@ -2,19 +2,20 @@
 original.
 
 What a state numbers, and somebody elsewhere knows by that number, belongs to a lineage: a restored state gives the same numbers
-once more, to something else. What had begun when the copy was taken, and had not ended, is the former lineage's: both name the
-same by it. In the file `lineage`:
+once more, to something else. What was numbered when the copy was taken is the former lineages': both name the same by it, also
+where it had begun and not ended. In the file `lineage`:
 
-    {"version": 1, "name": lineage, "parent": the former one, "begun": {what: [number, lineage]} | null}
+    {"version": 1, "name": lineage, "parent": the former one | null, "history": {what: [[former lineage, its last number] …]}}
 
-`begun` is null until the first start after the restore knows what that was.
+`parent` is there from the restore until the first start, which knows how far the numbers had come and adds them to `history`.
+A change of this format takes the next version, and reads this one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..errors import DamagedJournal, StorageError
 from .disk import Disk, write_file
@@ -23,6 +24,9 @@ NAME = "lineage"
 VERSION = 1
 BYTES_MAX = 16 << 20
 
+#: Who gave the numbers of something: lineages and their last numbers, ascending. Each begins after the one before it.
+History = tuple[tuple[str, int], ...]
+
 
 @dataclass(frozen=True)
 class Lineage:
@@ -30,21 +34,24 @@ class Lineage:
 
     name: str
     parent: str | None = None
-    begun: Mapping[str, tuple[int, str]] | None = None
+    history: Mapping[str, History] = field(default_factory=dict)
 
     def of(self, what: str, number: int) -> str:
         """Return the lineage in which `what` got that number."""
-        begun = (self.begun or {}).get(what)
-        return begun[1] if begun is not None and begun[0] == number else self.name
+        return next((name for name, last in self.history.get(what, ()) if number <= last), self.name)
+
+    def until(self, what: str, number: int) -> History:
+        """Return who gave the numbers of `what` up to `number`."""
+        return (*((name, min(last, number)) for name, last in self.history.get(what, ())), (self.name, number))
 
     def restored(self, name: str) -> Lineage:
         """Return the lineage of a directory that is restored from a copy of this one."""
-        return Lineage(name, self.name, None if self.begun is None else dict(self.begun))
+        return Lineage(name, self.parent or self.name, self.history)
 
-    def adopted(self, begun: Mapping[str, int]) -> Lineage:
-        """Return the lineage with what has begun by now and not ended, by number: all of it is the former's."""
-        before = Lineage(self.parent or self.name, None, self.begun)
-        return Lineage(self.name, None, {what: (number, before.of(what, number)) for what, number in begun.items()})
+    def adopted(self, numbers: Mapping[str, int]) -> Lineage:
+        """Return the lineage with what was numbered before it, and the last number of each: all of these are the former's."""
+        before = Lineage(self.parent or self.name, None, self.history)
+        return Lineage(self.name, None, {what: before.until(what, number) for what, number in numbers.items()})
 
 
 def read(disk: Disk, broker_id: str) -> Lineage:
@@ -55,17 +62,18 @@ def read(disk: Disk, broker_id: str) -> Lineage:
         fields = json.loads(disk.open(NAME).read(0, BYTES_MAX))
         if fields["version"] != VERSION:
             raise StorageError(f"{disk.path(NAME)}: written in format version {fields['version']}, this program reads {VERSION}")
-        begun = fields["begun"]
-        found = None if begun is None else {what: (int(number), str(name)) for what, (number, name) in begun.items()}
-        return Lineage(fields["name"], fields["parent"], found)
+        return Lineage(fields["name"], fields["parent"], {what: _history(each) for what, each in fields["history"].items()})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedJournal(
             f"{disk.path(NAME)}, offset 0: the lineage cannot be read ({error}); restore it from a backup"
         ) from None
 
 
+def _history(pairs: Sequence[Sequence[str | int]]) -> History:
+    return tuple((str(name), int(last)) for name, last in pairs)
+
+
 def write(disk: Disk, lineage: Lineage) -> None:
     """Replace the file."""
-    begun = None if lineage.begun is None else {what: list(value) for what, value in lineage.begun.items()}
-    fields = {"version": VERSION, "name": lineage.name, "parent": lineage.parent, "begun": begun}
+    fields = {"version": VERSION, "name": lineage.name, "parent": lineage.parent, "history": lineage.history}
     write_file(disk, NAME, [json.dumps(fields).encode() + b"\n"])

@@ -102,6 +102,7 @@ class BrokerService(Looks):
             if self.journal.repaired is not None:
                 log.warning("the journal's tail was repaired: %s", self.journal.repaired)
             self.state = recovered(self.journal, policies, records=archive)
+            self.journal.adopt({str(number): queue.passes.last for number, queue in self.state.by_id.items()})
             self.copier = copying.begin(settings, self.journal, disk, store)
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory

@@ -129,7 +129,8 @@ class Looks:
             yield number, found, lost
 
     def table(self, queue_name: str) -> Table | None:
-        """Describe the queue's table in the archive, with the passes that have ended. None where there is none, yet."""
+        """Describe the queue's table in the archive, with the passes that have ended and which lineages these are of. None where
+        there is none, yet."""
         with self._lock:
             queue, end = need_queue(self.state, queue_name), self.journal.end
             passes = queue.passes
@@ -137,7 +138,8 @@ class Looks:
         self.journal.wait(end)
         if self.archive is None or version == NO_TABLE:
             return None
-        return Table(table_url(self.archive, queue.name), self.broker_id, queue.id, number, version)
+        lineages = self.journal.lineage.until(str(queue.id), number)
+        return Table(table_url(self.archive, queue.name), self.broker_id, queue.id, lineages, version)
 
     def _numbers(self, queue_name: str, first: int, last: int | None) -> tuple[list[int], int, int]:
         """The blocks with messages from sequence number `first` to `last`; the last of these that there is; the log's end."""

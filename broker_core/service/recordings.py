@@ -30,8 +30,6 @@ class Recordings:
     ) -> None:
         self._state, self._journal, self._lock, self._clock, self._submit = state, journal, lock, clock, submit
         self.broker_id = journal.broker_id
-        passes = {number: queue.passes.current for number, queue in state.by_id.items()}
-        journal.adopt({str(number): current.number for number, current in passes.items() if current is not None})
 
     def submit(self, command: Command[R]) -> R:
         """Carry out a command; return its reply once that is durable."""

@@ -15,6 +15,7 @@ from penstock.broker_core.messages import columns as message
 
 DAY_US = 86_400_000_000
 BROKER = "a-broker"
+LINEAGE = "a-lineage"
 
 
 def archived(payload: dict[str, list[Any]], sequence: list[int], time: list[int], outcome: str | list[str] = "accepted") -> Any:
@@ -38,7 +39,7 @@ def write(
     folder: Path, number: int, batch: pa.RecordBatch, *, queue_id: int = 7, broker: str = BROKER, row_group_rows: int = 1 << 17
 ) -> Table:
     """Commit one pass; return the table as the broker knows it then."""
-    rows = pa.Table.from_batches([table.rows(batch, queue_id=queue_id, number=number, lineage="l")])
+    rows = pa.Table.from_batches([table.rows(batch, queue_id=queue_id, number=number, lineage=LINEAGE)])
     if not deltalake.DeltaTable.is_deltatable(str(folder)):
         deltalake.DeltaTable.create(
             str(folder),
@@ -54,4 +55,4 @@ def write(
         partition_by=[table.DAY],
         writer_properties=deltalake.WriterProperties(max_row_group_size=row_group_rows),
     )
-    return Table(str(folder), broker, queue_id, number, deltalake.DeltaTable(folder).version())
+    return Table(str(folder), broker, queue_id, ((LINEAGE, number),), deltalake.DeltaTable(folder).version())

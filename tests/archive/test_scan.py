@@ -15,7 +15,7 @@ from penstock.broker_core.archive.files import Table
 from penstock.broker_core.errors import ArchiveUnreachable
 from penstock.broker_core.selectors import parse
 
-from .helpers import DAY_US, archived, write
+from .helpers import DAY_US, LINEAGE, archived, write
 
 BEGIN = 18_000 * DAY_US
 PER_PASS = 1000
@@ -39,6 +39,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return found
 
 
+def of(**bounds: Any) -> Bounds:
+    return Bounds(**{"queue_id": 7, "lineages": ((LINEAGE, 3),), **bounds})
+
+
 def read(table: Table, bounds: Bounds, selector: str | None = None, parts: int = 1) -> list[int]:
     found: list[int] = []
     for file in files.version(table, bounds).files:
@@ -52,9 +56,9 @@ def read(table: Table, bounds: Bounds, selector: str | None = None, parts: int =
 
 WANTED: list[tuple[dict[str, Any], range | list[int]]] = [
     ({}, range(3000)),
-    ({"passes": 2}, range(2000)),
+    ({"lineages": ((LINEAGE, 2),)}, range(2000)),
     ({"after": 1}, range(1000, 3000)),
-    ({"after": 1, "passes": 2}, range(1000, 2000)),
+    ({"after": 1, "lineages": ((LINEAGE, 2),)}, range(1000, 2000)),
     ({"first": 150, "last": 149}, []),
     ({"first": 950, "last": 2001}, range(950, 2002)),
     ({"since": BEGIN + DAY_US, "until": BEGIN + 2 * DAY_US}, range(1000, 2000)),
@@ -62,6 +66,10 @@ WANTED: list[tuple[dict[str, Any], range | list[int]]] = [
     ({"settled_since": BEGIN + DAY_US + 6, "settled_until": BEGIN + 2 * DAY_US + 6}, range(1001, 2001)),
     ({"outcome": "rejected"}, range(0, 3000, 10)),
     ({"outcome": "expired"}, []),
+    ({"lineages": (("another", 3),)}, []),
+    ({"lineages": ((LINEAGE, 2), ("another", 3))}, range(2000)),
+    ({"lineages": (("another", 1), (LINEAGE, 2)), "first": 1500}, range(1500, 2000)),
+    ({"lineages": ((LINEAGE, 1), ("another", 2), (LINEAGE, 3)), "after": 2}, range(2000, 3000)),
     ({"since": 2**60}, []),
     ({"until": 2**60}, range(3000)),
 ]
@@ -70,12 +78,12 @@ WANTED: list[tuple[dict[str, Any], range | list[int]]] = [
 @pytest.mark.parametrize("parts", [1, 3, 20])
 @pytest.mark.parametrize(("bounds", "wanted"), WANTED)
 def test_exactly_the_rows_within_the_bounds(recorded: Table, bounds: dict[str, Any], wanted: Any, parts: int) -> None:
-    assert read(recorded, Bounds(**{"queue_id": 7, "passes": 3, **bounds}), parts=parts) == list(wanted)
+    assert read(recorded, of(**bounds), parts=parts) == list(wanted)
 
 
 def test_a_selector_is_evaluated_on_rows_of_either_form(recorded: Table) -> None:
-    assert read(recorded, Bounds(7, 3, first=10, last=20), "JMSType = 'even'") == list(range(10, 21, 2))
-    other = Bounds(8, 3)
+    assert read(recorded, of(first=10, last=20), "JMSType = 'even'") == list(range(10, 21, 2))
+    other = of(queue_id=8)
     (file, *_) = files.version(recorded, other).files
     batches = list(scan.batches(scan.opened(recorded.url, file.path), scan.Share(file.path), ["body"], other, "JMSType IS NULL"))
     assert sum(batch.num_rows for batch in batches) == 5
@@ -83,12 +91,12 @@ def test_a_selector_is_evaluated_on_rows_of_either_form(recorded: Table) -> None
 
 
 def opened_files(table: Table, **bounds: Any) -> int:
-    return len(files.version(table, Bounds(**{"queue_id": 7, "passes": 3, **bounds})).files)
+    return len(files.version(table, of(**bounds)).files)
 
 
 def test_files_are_left_out_by_what_the_log_says_of_them(recorded: Table) -> None:
     assert opened_files(recorded) == 3
-    assert opened_files(recorded, passes=1) == 1
+    assert opened_files(recorded, lineages=((LINEAGE, 1),)) == 1
     assert opened_files(recorded, first=1000, last=1999) == 1
     assert opened_files(recorded, since=BEGIN + 2 * DAY_US) == 1
     assert opened_files(recorded, settled_until=BEGIN + DAY_US) == 1
@@ -99,7 +107,7 @@ def test_row_groups_are_left_out_by_their_statistics(recorded: Table, monkeypatc
     read_groups: list[tuple[int, list[str]]] = []
     real = scan._read
     monkeypatch.setattr(scan, "_read", lambda file, group, names: read_groups.append((group, names)) or real(file, group, names))
-    assert read(recorded, Bounds(7, 3, first=1250, last=1449)) == list(range(1250, 1450))
+    assert read(recorded, of(first=1250, last=1449)) == list(range(1250, 1450))
     assert [group for group, _ in read_groups] == [2, 3, 4]
     columns = [names for _, names in read_groups]
     assert columns[1] == ["sequenceNumber", "body", "message"], "nothing is read only to be compared where all rows are wanted"
@@ -113,17 +121,17 @@ def test_a_compacted_table_gives_the_same_rows(recorded: Table, tmp_path: Path) 
     table = deltalake.DeltaTable(copy.url)
     table.optimize.compact(target_size=1 << 30)
     for bounds, wanted in WANTED:
-        assert sorted(read(copy, Bounds(**{"queue_id": 7, "passes": 3, **bounds}))) == list(wanted)
+        assert sorted(read(copy, of(**bounds))) == list(wanted)
 
 
 def test_another_table_at_that_place_is_refused(recorded: Table, tmp_path: Path) -> None:
     with pytest.raises(ArchiveUnreachable, match="not to the broker another"):
-        files.version(recorded._replace(broker="another"), Bounds(7, 3))
+        files.version(recorded._replace(broker="another"), of())
     with pytest.raises(ArchiveUnreachable, match="older copy"):
-        files.version(recorded._replace(version=recorded.version + 9), Bounds(7, 3))
+        files.version(recorded._replace(version=recorded.version + 9), of())
     with pytest.raises(ArchiveUnreachable, match="cannot be read here"):
-        files.version(recorded._replace(url=str(tmp_path / "nowhere")), Bounds(7, 3))
-    (file, *_) = files.version(recorded, Bounds(7, 3)).files
+        files.version(recorded._replace(url=str(tmp_path / "nowhere")), of())
+    (file, *_) = files.version(recorded, of()).files
     with pytest.raises(ArchiveUnreachable, match=file.path):
         scan.opened(str(tmp_path), file.path)
 

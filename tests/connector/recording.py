@@ -69,7 +69,7 @@ class Site:
         assert begun is not None
         slices = self.service.slices(queue, begun.rows)
         found = list(record_batches(self.service.journal, slices, table.STORED, queue, stored=True))
-        made = [table.rows(batch, queue_id=queue_id, number=begun.number, lineage="l") for batch in found]
+        made = [table.rows(batch, queue_id=queue_id, number=begun.number, lineage=self.service.broker_id) for batch in found]
         url = self.url(queue)
         if not deltalake.DeltaTable.is_deltatable(url):
             deltalake.DeltaTable.create(

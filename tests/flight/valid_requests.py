@@ -14,7 +14,7 @@ BROWSED = {
     "outcome": None,
 }
 RECORDED = {
-    "passes": 3,
+    "lineages": ["b", 3],
     "recordedAfter": 1,
     "first": 0,
     "last": 9,

@@ -144,6 +144,11 @@ class Passes:
         return self.current is not None and self.current.rows.rows(block) is not None
 
     @property
+    def last(self) -> int:
+        """Number of the last pass that has begun; 0: none has."""
+        return self.finished if self.current is None else self.current.number
+
+    @property
     def oldest(self) -> int:
         """Time before which nothing was settled that is not recorded, microseconds since 1970; NEVER without such."""
         if not self.rows:

@@ -1,0 +1,209 @@
+"""D4, S8, S9: after a restore of an older state the archive's table also has what the original recorded since. A read shows what
+the restored directory's own history recorded: each row once, and none of the lineage that was left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from penstock.broker_core.archive.table import table_url
+from penstock.broker_core.cli import main
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.states import Outcome
+from penstock.broker_core.errors import WrongOffset
+from penstock.broker_core.flight_plane import FlightPlane
+from penstock.connector import recorded
+from penstock.connector.batch import BatchReader
+from penstock.connector.options import Options
+from penstock.connector.replay import ReplayReader
+from penstock.connector.schema import source_schema
+
+from ..archiver.helpers import Rig, sequences, table
+from ..flight.helpers import numbered
+
+COLUMNS = ("sequenceNumber", "outcome")
+Rows = list[tuple[int, str]]
+
+
+class Site:
+    """Brokers that share one archive, each on a data directory of its own; `by_broker`: who reads does not see the archive."""
+
+    def __init__(self, folder: Path, *, by_broker: bool) -> None:
+        self.folder, self.archive = folder, str(folder / "tables")
+        self._running: list[tuple[Rig, FlightPlane]] = []
+        if by_broker:
+            recorded._unreachable |= {table_url(self.archive, queue) for queue in ("q", "new")}
+
+    def open(self, name: str, *, restored: str | None = None) -> Rig:
+        """Start a broker; `restored`: on what that backup has."""
+        self.close()
+        if restored is not None:
+            assert main(["restore", "--from", str(self.folder / restored), "--data", str(self.folder / name)]) == 0
+        rig = Rig(self.folder / name, archive=self.archive)
+        rig.service.archive = self.archive
+        self._running.append((rig, FlightPlane(rig.service, "127.0.0.1", 0)))
+        return rig
+
+    def backup(self, data: str, name: str) -> None:
+        """Stop what runs, and back a directory up."""
+        self.close()
+        assert main(["backup", "--data", str(self.folder / data), "--to", str(self.folder / name)]) == 0
+
+    def close(self) -> None:
+        while self._running:
+            rig, plane = self._running.pop()
+            plane.close()
+            rig.close()
+
+    def _options(self, queue: str, **more: str) -> Options:
+        ((_, plane),) = self._running
+        return Options({"url": plane.url, "queue": queue, **more})
+
+    def read(self, queue: str = "q") -> Rows:
+        reader = BatchReader(self._options(queue, states="archived"), source_schema(COLUMNS))
+        return rows_of(reader, reader.partitions())
+
+    def replay(self, offset: dict[str, Any] | None = None, queue: str = "q") -> tuple[Rows, dict[str, Any]]:
+        """What a replay gives from an offset on until nothing more comes, and the offset then."""
+        reader = self.replayer(queue)
+        offset, found = offset or reader.initialOffset(), []
+        while (end := reader.latestOffset(offset, ReadMaxRows(2**62))) != offset:
+            found += rows_of(reader, reader.partitions(offset, end))
+            offset = end
+        return sorted(found), offset
+
+    def replayer(self, queue: str = "q") -> ReplayReader:
+        return ReplayReader(self._options(queue, mode="replay", maxMessagesPerTrigger="7"), source_schema(COLUMNS))
+
+
+def rows_of(reader: Any, parts: Any) -> Rows:
+    return sorted(tuple(row.values()) for part in parts for batch in reader.read(part) for row in batch.to_pylist())
+
+
+def rows(numbers: range, outcome: str = "accepted") -> Rows:
+    return [(number, outcome) for number in numbers]
+
+
+@pytest.fixture(params=[False, True], ids=["by the task", "by the broker"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    recorded._unreachable.clear()
+    running = Site(tmp_path, by_broker=request.param)
+    yield running
+    running.close()
+    recorded._unreachable.clear()
+
+
+@pytest.fixture
+def left(site: Site) -> Callable[[], Rig]:
+    """A broker that records messages 0 to 9, is backed up, and goes on with 10 to 29 by two passes."""
+
+    def make() -> Rig:
+        one = site.open("one")
+        one.service.submit(c.DeclareQueue("q"))
+        one.send("q", numbered(30))
+        one.settle("q", 10)
+        one.record()
+        site.backup("one", "backup")
+        one = site.open("one")
+        for _ in range(2):
+            one.settle("q", 10)
+            one.record()
+        assert site.read() == rows(range(30))
+        return one
+
+    return make
+
+
+def settle_anew(rig: Rig) -> None:
+    """Two passes with the numbers of those that the original had since, of other outcomes and sizes."""
+    for count in (5, 12):
+        rig.settle("q", count, Outcome.REJECTED)
+        rig.record()
+
+
+def test_a_read_shows_what_the_restored_history_recorded(site: Site, left: Callable[[], Rig]) -> None:
+    left()
+    two = site.open("two", restored="backup")
+    assert site.read() == site.replay()[0] == rows(range(10)), "nothing of what the original recorded later"
+    settle_anew(two)
+    anew = rows(range(10)) + rows(range(10, 27), "rejected")
+    assert site.read() == site.replay()[0] == anew
+    site.backup("two", "of two")
+    two = site.open("two")
+    two.settle("q", 3)
+    two.record()
+    assert site.read() == anew + rows(range(27, 30))
+
+    three = site.open("three", restored="of two")
+    assert site.read() == anew
+    three.settle("q", 2, Outcome.REJECTED)
+    three.record()
+    three = site.open("three")
+    assert site.read() == site.replay()[0] == anew + rows(range(27, 29), "rejected")
+    deltalake.DeltaTable(table_url(site.archive, "q")).optimize.compact()
+    assert site.read() == site.replay()[0] == anew + rows(range(27, 29), "rejected"), "rows of all lineages in one row group"
+    all_rows = sequences(table(Path(site.archive)))
+    assert len(all_rows) == 30 + 17 + 3 + 2, "the table has what each lineage recorded"
+
+
+def test_the_original_shows_nothing_of_the_restored_one(site: Site, left: Callable[[], Rig]) -> None:
+    left()
+    settle_anew(site.open("two", restored="backup"))
+    site.open("one")
+    assert site.read() == site.replay()[0] == rows(range(30))
+
+
+def test_a_directory_that_was_restored_and_never_started_is_no_lineage_of_its_own(site: Site, left: Callable[[], Rig]) -> None:
+    left()
+    assert main(["restore", "--from", str(site.folder / "backup"), "--data", str(site.folder / "two")]) == 0
+    site.backup("two", "of two")
+    settle_anew(site.open("three", restored="of two"))
+    assert site.read() == rows(range(10)) + rows(range(10, 27), "rejected")
+
+
+def test_without_an_archive_for_a_while(site: Site, left: Callable[[], Rig]) -> None:
+    """What counts of the former lineage is noted by the first start, whether that one has an archive or not."""
+    left()
+    first = site.open("two", restored="backup")
+    noted = first.service.journal.lineage
+    settle_anew(site.open("two"))
+    assert site.read() == rows(range(10)) + rows(range(10, 27), "rejected")
+    assert noted.parent is None
+
+
+def test_a_queue_that_only_the_left_lineage_had(site: Site, left: Callable[[], Rig]) -> None:
+    """Both declare a queue of one name after the backup: with one id, as different queues."""
+    one = left()
+    one.service.submit(c.DeclareQueue("new"))
+    one.send("new", numbered(4))
+    one.settle("new", 4)
+    one.record()
+    found, offset = site.replay(queue="new")
+    assert found == rows(range(4))
+    two = site.open("two", restored="backup")
+    two.service.submit(c.DeclareQueue("new"))
+    two.send("new", numbered(3))
+    assert site.read("new") == []
+    two.settle("new", 2, Outcome.REJECTED)
+    two.record()
+    assert site.read("new") == site.replay(queue="new")[0] == rows(range(2), "rejected")
+    with pytest.raises(WrongOffset, match="the queue was deleted"):
+        site.replay(offset, "new")
+
+
+def test_a_replay_goes_on_over_a_restore(site: Site, left: Callable[[], Rig]) -> None:
+    """Its batches stay what they were; after them comes what the restored directory recorded since the backup."""
+    left()
+    reader = site.replayer()
+    first = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2**62))
+    second = reader.latestOffset(first, ReadMaxRows(2**62))
+    assert rows_of(reader, reader.partitions(first, second)) == rows(range(7, 14))
+    settle_anew(site.open("two", restored="backup"))
+    again = site.replayer()
+    assert rows_of(again, again.partitions(first, second)) == rows(range(7, 14))
+    assert site.replay(second)[0] == sorted(rows(range(14, 30)) + rows(range(10, 27), "rejected"))
