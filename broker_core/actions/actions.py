@@ -44,7 +44,7 @@ class Actions:
         self._permissions = permissions
         self._actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
-            "broker.status": lambda f: status_of(service.journal, service.copier),
+            "broker.status": lambda f: status_of(service.journal, service.copier, service.alarms),
             "broker.journal": lambda f: service.cleaner.report(),
             "queue.declare": self._declare,
             "queue.delete": self._delete,
@@ -90,6 +90,8 @@ class Actions:
             answer[LISTS[name]] = visible(caller, answer[LISTS[name]])
         if name == "broker.journal" and answer["oldest"] is not None and not visible(caller, [answer["oldest"]]):
             answer["oldest"] = {field: answer["oldest"][field] for field in ("position", "time") if field in answer["oldest"]}
+        if name == "broker.status":
+            answer["alarms"] = [each for each in answer["alarms"] if each["queue"] is None or caller.sees(each["queue"])]
         if name == "lease.list":
             answer["leases"] = namespaces.named(caller, answer["leases"])
         return json.dumps(answer).encode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -10,8 +9,6 @@ from pathlib import Path
 
 from ..archive.scan import is_local, local_path
 from ..settings.keys import Settings
-
-log = logging.getLogger("penstock")
 
 KNOWN_AFTER_S = 600.0  # for which the archive has to have grown before its rate says something
 LOOK_S = 60.0  # between two looks at the disk
@@ -34,7 +31,6 @@ class Growth:
         self._began = self._looked = monotonic()
         self._bytes = 0
         self._full_in_s: float | None = None
-        self._said = False
 
     def grew(self, count: int) -> None:
         """Note bytes of files that were added."""
@@ -45,8 +41,18 @@ class Growth:
         can be known."""
         return self._full_in_s
 
+    def warning(self) -> str | None:
+        """Say so in a sentence, where there is a time after which messages go."""
+        left_s = self._full_in_s
+        if self._keeps_s is None or left_s is None:
+            return None
+        return (
+            f"the disk of the archive {self._folder} is full in about {left_s / DAY_S:.1f} days at this rate, before its "
+            f"messages are {self._keeps_s / DAY_S:.1f} days old: shorten archive_retention_age_s, or give it a larger disk"
+        )
+
     def look(self) -> None:
-        """Look at the disk, at most once a minute; log once where it will be full before anything is old enough to go."""
+        """Look at the disk, at most once a minute."""
         up = self._monotonic()
         if self._folder is None or up < self._looked + LOOK_S:
             return
@@ -60,12 +66,3 @@ class Growth:
             return  # who writes there says so
         left_s = max(0, free) * passed / self._bytes
         self._full_in_s = left_s if self._keeps_s is None or left_s < self._keeps_s else None
-        if self._keeps_s is not None and self._full_in_s is not None and not self._said:
-            log.warning(
-                "the disk of the archive %s is full in about %.1f days at this rate, before its messages are %.1f days old: "
-                "shorten archive_retention_age_s, or give it a larger disk",
-                self._folder,
-                left_s / DAY_S,
-                self._keeps_s / DAY_S,
-            )
-        self._said = self._full_in_s is not None and self._keeps_s is not None

@@ -84,6 +84,7 @@ class Asked(Protocol):
 class Trouble:
     """Reason why a queue's table cannot be written."""
 
+    queue: str
     text: str
     refused: bool  # True: it does not pass by itself
     wait_s: float
@@ -108,7 +109,7 @@ class Recorder:
         self._started = monotonic()
         self._kept: dict[str, float] = {}  # table's URL → when it was last looked after
         self._vacuumed: dict[str, float] = {}
-        self._behind = False
+        self._behind: str | None = None
         self.passes = 0
         self.recorded = 0  # messages, since the start
 
@@ -137,7 +138,7 @@ class Recorder:
             "unrecorded": sum(each.rows for each in backlogs),
             "unrecordedBytes": sum(each.bytes for each in backlogs),
             "lag": max((_lag(each, now) for each in backlogs), default=0.0),
-            "behind": self._behind,
+            "behind": self._behind is not None,
             "passes": self.passes,
             "recorded": self.recorded,
             "diskFullIn": self._growth.full_in_s(),
@@ -154,6 +155,22 @@ class Recorder:
             "lag": max((_lag(each, now) for each in mine), default=0.0),
             "error": troubles[0] if troubles else None,
         }
+
+    def troubles(self) -> dict[str, str]:
+        """Return, by queue, why its table cannot be written."""
+        found = {}
+        for trouble in list(self._troubles.values()):
+            what = "is refused" if trouble.refused else "cannot be written now"
+            found[trouble.queue] = f"its archive table {what}; its settled messages stay in the journal: {trouble.text}"
+        return found
+
+    def behind(self) -> str | None:
+        """Say how far the archive is behind; None while it is not."""
+        return self._behind
+
+    def outgrows_disk(self) -> str | None:
+        """Say that the disk will be full before anything is old enough to go; None where it will not, as far as can be known."""
+        return self._growth.warning()
 
     def _described(self, backlog: Backlog, now: int) -> dict[str, Any]:
         trouble = self._troubles.get(backlog.queue_id)
@@ -184,7 +201,7 @@ class Recorder:
     def turn(self) -> bool:
         """Let the next queue that is due have a pass, or look after the tables; False where nothing is to be done."""
         self._backlogs = self._host.submit(ListBacklogs())
-        self._say_whether_behind()
+        self._look_whether_behind()
         now, up = self._host.now(), self._monotonic()
         due = [each for each in self._backlogs if self._is_due(each, now, up)]
         if not due:
@@ -241,33 +258,22 @@ class Recorder:
                 answer["gone"],
                 backlog.queue,
             )
-        if self._troubles.pop(backlog.queue_id, None) is not None:
-            log.info("the archive of queue %r is written again", backlog.queue)
+        self._troubles.pop(backlog.queue_id, None)
 
     def _note_trouble(self, backlog: Backlog, text: str, *, refused: bool) -> None:
         before = self._troubles.get(backlog.queue_id)
         wait_s = FIRST_WAIT_S if before is None else min(2 * before.wait_s, LONGEST_WAIT_S)
-        self._troubles[backlog.queue_id] = Trouble(text, refused, wait_s, self._monotonic() + wait_s)
-        if before is not None and before.refused == refused:
-            return
-        if refused:
-            log.warning("the archive of queue %r is refused; its messages stay in the journal: %s", backlog.queue, text)
-        else:
-            log.warning(
-                "the archive of queue %r cannot be written now; its messages stay in the journal: %s", backlog.queue, text
-            )
+        self._troubles[backlog.queue_id] = Trouble(backlog.queue, text, refused, wait_s, self._monotonic() + wait_s)
 
-    def _say_whether_behind(self) -> None:
-        """Log once when the archive falls behind, and once when it has caught up."""
+    def _look_whether_behind(self) -> None:
+        """Note that the archive has fallen behind, or has caught up."""
         now, limit = self._host.now(), BEHIND * self._settings.archive_after_s + BEHIND_S
         lag = max((_lag(each, now) for each in self._backlogs), default=0.0)
-        if not self._behind and lag > limit:
-            self._behind = True
+        if lag > limit or (self._behind is not None and lag > max(limit / 2, self._settings.archive_after_s)):
             rows, size = sum(each.rows for each in self._backlogs), sum(each.bytes for each in self._backlogs)
-            log.warning("the archive is %d s behind: %d settled messages, %d MiB, wait in the journal", lag, rows, size >> 20)
-        elif self._behind and lag <= max(limit / 2, self._settings.archive_after_s):
-            self._behind = False
-            log.info("the archive has caught up")
+            self._behind = f"the archive is {lag:.0f} s behind: {rows} settled messages, {size >> 20} MiB, wait in the journal"
+        else:
+            self._behind = None
         self._growth.look()
 
     def _keep_a_table(self, up: float) -> bool:

@@ -69,13 +69,18 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         print(f"{name:<{width}}  {_cell(value)}")
 
 
+def moment(time_ms: int) -> str:
+    """Return a time, milliseconds since 1970, as people read it."""
+    return f"{datetime.fromtimestamp(time_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def pinned_by(oldest: Mapping[str, Any] | None) -> str:
     """Say who needs the oldest payload, in one line."""
     if oldest is None:
         return "nothing"
     since = ""
     if "time" in oldest:
-        since = f", since {datetime.fromtimestamp(oldest['time'] / 1e6, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+        since = f", since {moment(oldest['time'] // 1000)}"
     if "stage" in oldest:
         return f"position {oldest['position']}: stage {oldest['stage']!r} of queue {oldest['queue']!r}{since}"
     if "queue" in oldest:

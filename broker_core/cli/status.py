@@ -14,9 +14,13 @@ def status(given: argparse.Namespace) -> int:
     if given.json:
         show.print_json(answer)
         return 0
-    copy = answer.pop("copy")
+    copy, alarms = answer.pop("copy"), answer.pop("alarms")
     copied = {"copy": "none"} if copy is None else {f"copy {name}": value for name, value in copy.items()}
     show.print_facts({**answer, **copied})
+    print()
+    rows = [{**alarm, "since": show.moment(alarm["since"])} for alarm in alarms]
+    columns = {"name": "alarm", "queue": "queue", "since": "since", "text": "text"}
+    show.print_table(rows, columns, empty="no alarms")
     return 0
 
 

@@ -37,7 +37,6 @@ LOOK_S = 10.0  # while nothing is put: whether somebody has taken the copy over
 TEND_S = 1.0
 START_S = 10.0  # a start waits so long for the store, before it goes on without it
 CLOSE_S = 10.0  # a clean stop waits so long for the rest
-SAY_S = 60.0  # between two lines of the log about one trouble
 FAILED_S = 30.0  # after a failure that no attempt will mend
 
 T = TypeVar("T")
@@ -83,7 +82,6 @@ class Copier:
         self._idle = False  # the thread waits for the first byte
         self._swept = False  # what earlier lives left behind is deleted
         self._trouble: tuple[float, str] | None = None  # since when, and what the store said last
-        self._said_at = 0.0
         self._threads: list[threading.Thread] = []
 
     # ---- from outside
@@ -144,6 +142,7 @@ class Copier:
             "lagBytes": lag,
             "position": self._chain.position,
             "error": trouble[1] if trouble else None,
+            "failingSeconds": round(self._clock() - trouble[0], 3) if trouble else 0.0,
         }
 
     def lag(self) -> tuple[float, int]:
@@ -364,19 +363,11 @@ class Copier:
                 time.sleep(min(0.2, max(0.0, wait)))
 
     def _note_trouble(self, error: Exception) -> None:
-        now = self._clock()
-        first = self._trouble is None
-        self._trouble = (now if self._trouble is None else self._trouble[0], str(error))
-        if first or now - self._said_at >= SAY_S:
-            self._said_at = now
-            lag_s, lag = self.lag()
-            what = "nothing is confirmed meanwhile" if self._mode == "sync" else "the broker goes on"
-            log.warning("the copy waits, %.0f s and %d bytes behind (%s): %s", lag_s, lag, what, error)
+        self._trouble = (self._clock() if self._trouble is None else self._trouble[0], str(error))
+        log.debug("the copy waits, and tries again: %s", error)
 
     def _note_success(self) -> None:
-        if self._trouble is not None:
-            log.info("the copy goes on after %.0f s", self._clock() - self._trouble[0])
-            self._trouble = None
+        self._trouble = None
 
     def _is_over(self) -> bool:
         return self._stopping or self._journal.failure is not None

@@ -9,6 +9,7 @@ tokens.py    bearer tokens: from a login on one plane to a call on another
 quiet.py     a log that refusals cannot fill
 access.py    `Access`: what the planes ask
 tls.py       `ServerTls`: the broker's TLS context
+certificates.py  the date on which a certificate ends
 """
 
 from .access import ANONYMOUS, Access

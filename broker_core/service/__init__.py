@@ -16,6 +16,7 @@ cleaning, needs     keeps the journal small; how much of it is needed, and by wh
 declared, policies  what the settings declare, carried out at the start; what first uses make
 reloading           settings that were read again
 copying             the copy elsewhere; what an operator hears of the broker itself
+alarms, watch       what is wrong now, as data; the thread that looks
 damage              messages whose payload is damaged
 recovery            the state at a start
 recordings          what the archiver asks of its broker

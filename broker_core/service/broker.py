@@ -32,6 +32,7 @@ from ..messages.encoding.lone import Payload
 from ..reading.recent import Recent
 from ..settings.keys import Settings
 from . import allocator, copying
+from .alarms import Alarms
 from .attributes import attributes_of
 from .blocked_producers import BlockedProducers, Waiting
 from .cleaning import Cleaner, Owner
@@ -49,6 +50,7 @@ from .recordings import Recordings
 from .recovery import recovered
 from .ticker import Ticker
 from .turn import Arrivals, Turn
+from .watch import Watch, Watched
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -135,6 +137,12 @@ class BrokerService(Looks):
             )
             self.recorder.start()
             self.archive = self.recorder.url
+        self.alarms = Alarms(self.wall_ms)
+        watched = Watched(
+            self.state, self._lock, self.journal, self.cleaner, self.copier, lambda: self.settings, lambda: self.recorder
+        )
+        self.watch = Watch(watched, self.alarms, self.wall_ms, self._closing)
+        self.watch.start()
 
     # Commands
     def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:
@@ -354,6 +362,7 @@ class BrokerService(Looks):
         self._ticker.close()
         self._housekeeper.join()
         self._cleaning.join()
+        self.watch.join()
         try:
             if self.journal.failure is None:
                 self.take_snapshot()

@@ -10,6 +10,7 @@ from ..copy.stores import Store
 from ..copy.urls import open_store
 from ..journal import Disk, Journal
 from ..settings.keys import Settings
+from .alarms import Alarms
 
 
 def begin(settings: Settings, journal: Journal, disk: Disk, store: Store | None) -> Copier | None:
@@ -39,8 +40,8 @@ def close(journal: Journal, copier: Copier | None) -> None:
         journal.close()
 
 
-def status_of(journal: Journal, copier: Copier | None) -> dict[str, Any]:
-    """Return id and log of the broker, and how far its copy is; `copy` is None where there is none."""
+def status_of(journal: Journal, copier: Copier | None, alarms: Alarms) -> dict[str, Any]:
+    """Return id and log of the broker, how far its copy is, and what is wrong; `copy` is None where there is none."""
     segments = journal.segments()
     return {
         "broker": journal.broker_id,
@@ -48,4 +49,5 @@ def status_of(journal: Journal, copier: Copier | None) -> dict[str, Any]:
         "journalBytes": sum(segment.bytes for segment in segments),
         "freeBytes": journal.free_bytes(),
         "copy": None if copier is None else copier.status(),
+        "alarms": [alarm.to_json() for alarm in alarms.current()],
     }

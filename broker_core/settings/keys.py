@@ -177,6 +177,9 @@ class Settings:
         size(MIB),
         "Below this much free disk the broker refuses new messages. Settling, purging and retention go on from what is left.",
     )
+    free_space_low_bytes: int = key(
+        1024 * MIB, size(MIB), "Below this much free disk the alarm disk-low is raised: some time before messages are refused."
+    )
     max_batch_bytes: int = key(
         64 * MIB, size(KIB), "One record batch on the wire and one record in the journal; bounds memory for each client."
     )

@@ -12,6 +12,7 @@ LIVE = (
     "retention_age_s",
     "retention_bytes",
     "free_space_mark_bytes",
+    "free_space_low_bytes",
     "snapshot_every_bytes",
     "copy_interval_s",
 )

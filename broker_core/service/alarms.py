@@ -1,0 +1,97 @@
+"""Alarms: what is wrong now, as data for the log, `penstock status` and health.
+
+An alarm has a name out of `ALARMS`; docs/operate.md has a table of them, which a test compares. One that is about a queue is
+raised for each of them. It is logged once when it is raised and once when it is cleared; a text that changes meanwhile is not.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+log = logging.getLogger("penstock.alarms")
+
+DISK_LOW = "disk-low"
+DISK_FULL = "disk-full"
+JOURNAL_FAILED = "journal-failed"
+JOURNAL_PINNED = "journal-pinned"
+ARCHIVE_FAILING = "archive-failing"
+ARCHIVE_BEHIND = "archive-behind"
+ARCHIVE_OUTGROWS_DISK = "archive-outgrows-disk"
+COPY_BEHIND = "copy-behind"
+CERTIFICATE_ENDS = "certificate-ends"
+
+#: Each alarm's name, and the level at which it is logged. ERROR: messages are refused, or a promise is at risk.
+ALARMS: Mapping[str, int] = {
+    DISK_LOW: logging.WARNING,
+    DISK_FULL: logging.ERROR,
+    JOURNAL_FAILED: logging.ERROR,
+    JOURNAL_PINNED: logging.WARNING,
+    ARCHIVE_FAILING: logging.WARNING,
+    ARCHIVE_BEHIND: logging.WARNING,
+    ARCHIVE_OUTGROWS_DISK: logging.WARNING,
+    COPY_BEHIND: logging.WARNING,
+    CERTIFICATE_ENDS: logging.WARNING,
+}
+
+
+class Alarm(NamedTuple):
+    """An alarm that is raised."""
+
+    name: str
+    queue: str | None  # that it is about: only for those who may know of it
+    since_ms: int  # wall clock, since 1970
+    text: str  # what is wrong, and what to do
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for a program."""
+        return {"name": self.name, "queue": self.queue, "since": self.since_ms, "text": self.text}
+
+
+class Alarms:
+    """Alarms of one broker, for any thread. `wall_ms`: milliseconds since 1970."""
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
+        self._lock = threading.Lock()
+        self._raised: dict[tuple[str, str | None], Alarm] = {}
+
+    def set(self, name: str, text: str | None, queue: str | None = None) -> None:
+        """Raise an alarm of this name with a text; clear it with None. Again with another text: it stays raised, and says that.
+
+        `queue`: the queue that it is about; of one name there may be an alarm for each.
+        """
+        level = ALARMS[name]
+        which = name if queue is None else f"{name} of queue {queue!r}"
+        with self._lock:
+            before = self._raised.get((name, queue))
+            if text is not None:
+                since_ms = self._wall_ms() if before is None else before.since_ms
+                self._raised[name, queue] = Alarm(name, queue, since_ms, text)
+            elif before is not None:
+                del self._raised[name, queue]
+        if before is None and text is not None:
+            log.log(level, "alarm %s is raised: %s", which, text)
+        elif before is not None and text is None:
+            passed_s = (self._wall_ms() - before.since_ms) / 1000
+            log.info("alarm %s is over after %.0f s: %s", which, passed_s, before.text)
+
+    def set_queues(self, name: str, texts: Mapping[str, str]) -> None:
+        """Raise an alarm for each of these queues, with its text, and clear it for all others."""
+        for alarm in self.current():
+            if alarm.name == name and alarm.queue is not None and alarm.queue not in texts:
+                self.set(name, None, alarm.queue)
+        for queue, text in texts.items():
+            self.set(name, text, queue)
+
+    def is_raised(self, name: str, queue: str | None = None) -> bool:
+        """Return True while such an alarm is raised."""
+        with self._lock:
+            return (name, queue) in self._raised
+
+    def current(self) -> list[Alarm]:
+        """Return all that are raised, the oldest first."""
+        with self._lock:
+            return sorted(self._raised.values(), key=lambda alarm: (alarm.since_ms, alarm.name, alarm.queue or ""))

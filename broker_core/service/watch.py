@@ -1,0 +1,156 @@
+"""The thread that looks after the broker and raises its alarms: disk, journal, archive, copy, certificate.
+
+A thread of its own, since the housekeeper waits for the disk and, with copy = sync, for the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..archiver.recorder import Recorder
+from ..copy.copier import Copier
+from ..engine import BrokerState
+from ..journal import Journal
+from ..security.certificates import ends_at
+from ..settings.keys import Settings
+from . import alarms as a
+from .alarms import Alarms
+from .cleaning import Cleaner
+
+log = logging.getLogger("penstock.alarms")
+
+LOOK_S = 1.0  # between two looks at what is known at once,
+SELDOM_S = 60.0  # and at what has to be read or measured
+OVER_SHARE = 1.1  # an alarm of free space is over when there is so much more than the limit: it does not come and go
+COPY_BEHIND_S = 15.0  # that the copy lacks something, or that its store fails
+PINNED_AFTER_S = 300.0  # for which the journal has to be too large: the cleaner needs some time
+CERTIFICATE_S = 14 * 86400.0  # before its end
+QUEUES_MAX = 100  # for which one alarm is raised: what ails a thousand is one trouble
+MIB = 1 << 20
+DAY_S = 86400.0
+
+
+class Watched(NamedTuple):
+    """The parts of the broker that are looked at. What may change, or comes later, is asked for anew each time."""
+
+    state: BrokerState
+    lock: threading.Lock  # of the state
+    journal: Journal
+    cleaner: Cleaner
+    copier: Copier | None
+    settings: Callable[[], Settings]
+    recorder: Callable[[], Recorder | None]
+
+
+class Watch:
+    """Looks every `LOOK_S` seconds until `closing` is set. `wall_ms`: the time, milliseconds since 1970."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        alarms: Alarms,
+        wall_ms: Callable[[], int],
+        closing: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._watched, self._alarms, self._wall_ms, self._closing, self._clock = watched, alarms, wall_ms, closing, clock
+        self._seldom_at = clock()
+        self._large_since: float | None = None  # since when the journal is too large
+        self._thread = threading.Thread(target=self._run, name="penstock-watch", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the thread, after `closing` was set."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(LOOK_S):
+            try:
+                self.look()
+            except Exception:
+                log.exception("looking for alarms failed; it is tried again in %g s", LOOK_S)
+
+    def look(self) -> None:
+        """Raise and clear alarms by what is so now."""
+        self._look_at_space()
+        self._look_at_copy()
+        self._look_at_archive()
+        failure = self._watched.journal.failure
+        self._alarms.set(a.JOURNAL_FAILED, None if failure is None else f"the broker stops: {failure}")
+        if self._clock() >= self._seldom_at:
+            self._seldom_at = self._clock() + SELDOM_S
+            self._look_at_journal()
+            self._look_at_certificate()
+
+    def _look_at_space(self) -> None:
+        settings, free = self._watched.settings(), self._watched.journal.free_bytes()
+        for name, limit, what in (
+            (a.DISK_FULL, settings.free_space_mark_bytes, "free_space_mark_bytes: new messages are refused"),
+            (a.DISK_LOW, settings.free_space_low_bytes, "free_space_low_bytes"),
+        ):
+            raised = free < limit * (OVER_SHARE if self._alarms.is_raised(name) else 1)
+            text = f"{free // MIB} MiB are free on the disk of {settings.data}, less than the {limit // MIB} MiB of {what}. "
+            self._alarms.set(name, text + "Free some space, or shorten the retention" if raised else None)
+
+    def _look_at_copy(self) -> None:
+        copier = self._watched.copier
+        if copier is None:
+            return
+        status = copier.status()
+        behind = status["lagSeconds"] >= COPY_BEHIND_S or status["failingSeconds"] >= COPY_BEHIND_S
+        why = "" if status["error"] is None else f"; the store says: {status['error']}"
+        meanwhile = "Nothing is confirmed meanwhile" if status["copy"] == "sync" else "Losing the machine loses that"
+        lag = f"{status['lagSeconds']:.0f} s and {status['lagBytes']} bytes behind"
+        self._alarms.set(a.COPY_BEHIND, f"the copy at {status['url']} is {lag}{why}. {meanwhile}" if behind else None)
+
+    def _look_at_archive(self) -> None:
+        recorder = self._watched.recorder()
+        if recorder is None:
+            return
+        troubles = recorder.troubles()
+        self._alarms.set_queues(a.ARCHIVE_FAILING, {queue: troubles[queue] for queue in sorted(troubles)[:QUEUES_MAX]})
+        self._alarms.set(a.ARCHIVE_BEHIND, recorder.behind())
+        self._alarms.set(a.ARCHIVE_OUTGROWS_DISK, recorder.outgrows_disk())
+
+    def _look_at_journal(self) -> None:
+        """Say what pins the journal, where it has been too large for a while."""
+        watched, now = self._watched, self._clock()
+        with watched.lock:
+            live = watched.state.staged_bytes + sum(queue.bytes for queue in watched.state.queues.values())
+        most, size = watched.cleaner.bound(live), sum(segment.bytes for segment in watched.journal.segments())
+        if size <= most:
+            self._large_since = None
+        elif self._large_since is None:
+            self._large_since = now
+        queue, text = None, None
+        if self._large_since is not None and now - self._large_since >= PINNED_AFTER_S:
+            report = watched.cleaner.report()
+            if not watched.state.records:  # without archive tables what is settled is kept, too
+                most = report["mostBytes"]
+            if report["bytes"] > most:
+                queue = (report["oldest"] or {}).get("queue")
+                text = (
+                    f"the journal has {report['bytes'] // MIB} MiB, and {most // MIB} MiB would do for what waits in the queues. "
+                    f"It needs {report['neededBytes'] // MIB} MiB; `penstock journal` says for whom, and since when"
+                )
+        self._alarms.set_queues(a.JOURNAL_PINNED, {queue: text} if text is not None and queue is not None else {})
+        self._alarms.set(a.JOURNAL_PINNED, text if queue is None else None)
+
+    def _look_at_certificate(self) -> None:
+        path = self._watched.settings().tls_cert_file
+        if path is None:
+            return
+        try:
+            left_s = ends_at(path) - self._wall_ms() / 1000
+        except (OSError, ValueError):
+            return  # who uses it says so
+        when = f"ends in {left_s / DAY_S:.1f} days" if left_s > 0 else f"ended {-left_s / DAY_S:.1f} days ago"
+        text = f"the certificate {path} {when}. Replace it: the broker reads the new one by itself"
+        self._alarms.set(a.CERTIFICATE_ENDS, text if left_s < CERTIFICATE_S else None)

@@ -1,0 +1,211 @@
+"""Alarms (D6, U7): raised while something is wrong, cleared when it is over; each once in the log."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import threading
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from penstock.broker_core.copy.stores import StoreError
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.errors import StorageError
+from penstock.broker_core.security.certificates import ends_at
+from penstock.broker_core.service import alarms, watch
+from penstock.broker_core.service.alarms import ALARMS, Alarms
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.service.watch import Watch
+from penstock.broker_core.settings.keys import Settings
+
+from ..archiver.helpers import Rig
+from ..copy.faulty_store import FaultyStore
+from ..copy.helpers import until
+from ..journal.lying_disk import LyingDisk
+from ..tools.pages import rows, section
+from .helpers import MIB, Clock, enqueue, numbered, running
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level("INFO", "penstock.alarms")
+    return caplog
+
+
+def names(service: BrokerService) -> set[str]:
+    service.watch.look()
+    return {alarm.name for alarm in service.alarms.current()}
+
+
+def lines(said: pytest.LogCaptureFixture, name: str) -> list[str]:
+    return [text for text in said.messages if text.startswith(f"alarm {name}")]
+
+
+def test_an_alarm_is_logged_once_when_raised_and_once_when_cleared(said: pytest.LogCaptureFixture) -> None:
+    now = [1000]
+    found = Alarms(lambda: now[0])
+    found.set(alarms.ARCHIVE_FAILING, "no disk", "q")
+    now[0] = 4000
+    found.set(alarms.ARCHIVE_FAILING, "no bucket", "q")
+    found.set(alarms.DISK_LOW, None)
+    assert [tuple(alarm) for alarm in found.current()] == [("archive-failing", "q", 1000, "no bucket")]
+    now[0] = 61_000
+    found.set_queues(alarms.ARCHIVE_FAILING, {"other": "no bucket"})
+    assert [alarm.queue for alarm in found.current()] == ["other"]
+    assert lines(said, "archive-failing") == [
+        "alarm archive-failing of queue 'q' is raised: no disk",
+        "alarm archive-failing of queue 'q' is over after 60 s: no bucket",
+        "alarm archive-failing of queue 'other' is raised: no bucket",
+    ]
+
+
+def test_a_broker_that_is_well_has_none(tmp_path: Path) -> None:
+    with contextlib.closing(Rig(tmp_path)) as rig:
+        assert names(rig.service) == set()
+
+
+def test_the_disk(said: pytest.LogCaptureFixture) -> None:
+    disk = LyingDisk()
+    with running(disk, free_space_mark_bytes=10 * MIB, free_space_low_bytes=20 * MIB) as service:
+        assert names(service) == set()
+        disk.room = 20 * MIB - 1
+        assert names(service) == {"disk-low"}
+        disk.room = 21 * MIB  # it does not come and go
+        assert names(service) == {"disk-low"}
+        disk.room = 10 * MIB - 1
+        assert names(service) == {"disk-low", "disk-full"}
+        disk.room = 22 * MIB
+        assert names(service) == set()
+    assert [text.partition(":")[0] for text in said.messages] == [
+        "alarm disk-low is raised",
+        "alarm disk-full is raised",
+        "alarm disk-full is over after 0 s",
+        "alarm disk-low is over after 0 s",
+    ]
+
+
+def test_a_journal_that_failed() -> None:
+    disk = LyingDisk()
+    with running(disk) as service:
+        service.journal.fail(StorageError("the disk burns"))
+        assert names(service) == {"journal-failed"}
+        assert "the disk burns" in service.alarms.current()[0].text
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_a_copy_whose_store_is_away(mode: str, monkeypatch: pytest.MonkeyPatch, said: pytest.LogCaptureFixture) -> None:
+    """Also with sync, where everything else that submits a command waits for the store."""
+    monkeypatch.setattr(watch, "COPY_BEHIND_S", 0.05)
+    monkeypatch.setattr(watch, "LOOK_S", 0.01)
+    store = FaultyStore()
+    settings = Settings(data=Path("/disk"), copy=mode, copy_interval_s=0.01)
+    service = BrokerService(settings, disk=LyingDisk(), store=store, clock=Clock())
+    try:
+        service.submit(c.DeclareQueue("q"))
+        store.fail = lambda call, name: StoreError("the store is away")
+        service.submit_nowait(enqueue("q", *numbered(1)))
+        until(lambda: service.alarms.is_raised(alarms.COPY_BEHIND))
+        (alarm,) = service.alarms.current()
+        assert "the store is away" in alarm.text
+        assert ("Nothing is confirmed" in alarm.text) == (mode == "sync")
+        store.fail = lambda call, name: None
+        until(lambda: not service.alarms.current())
+        assert len(lines(said, "copy-behind")) == 2
+    finally:
+        store.fail = lambda call, name: None
+        service.close()
+
+
+def test_the_archive(tmp_path: Path) -> None:
+    """D4: by queue; behind; its disk ends before its retention helps."""
+    (tmp_path / "archive").write_text("a file in its place")
+    with contextlib.closing(Rig(tmp_path)) as rig:
+        rig.service.submit(c.DeclareQueue("q"))
+        rig.service.recorder = rig.recorder
+        try:
+            rig.send("q", numbered(10))  # type: ignore[arg-type]
+            rig.settle("q", 10)
+            rig.record(2)
+            assert names(rig.service) == {"archive-failing", "archive-behind"}
+            assert {alarm.queue for alarm in rig.service.alarms.current()} == {"q", None}
+            (tmp_path / "archive").unlink()
+            rig.record()
+            assert names(rig.service) == set()
+            rig.recorder._growth._full_in_s = 86400.0
+            assert names(rig.service) == {"archive-outgrows-disk"}
+        finally:
+            rig.service.recorder = None
+
+
+def test_a_journal_that_is_larger_than_what_waits_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D2: after some minutes, with the queue that needs the oldest payload; only those who may know of it hear that."""
+    up = [0.0]
+    with running(LyingDisk(), segment_bytes=MIB) as service:
+        monkeypatch.setattr(service.cleaner, "clean", lambda: 0)
+        looking = Watch(service.watch._watched, service.alarms, service.wall_ms, threading.Event(), lambda: up[0])
+        service.state.records = True
+        for queue in ("stuck", "busy"):
+            service.submit(c.DeclareQueue(queue))
+        service.submit(enqueue("stuck", *numbered(1)))
+        for _ in range(6):
+            service.submit(enqueue("busy", *numbered(100, 10_000)))
+        link = service.submit(c.Subscribe("busy"))
+        rows = service.submit(c.Acquire("busy", link, 600)).rows
+        service.submit(c.Settle("busy", link, rows, 0))
+        for up[0] in (0.0, 61.0, 250.0):
+            looking.look()
+            assert service.alarms.current() == []
+        up[0] = 361.0
+        looking.look()
+        (alarm,) = service.alarms.current()
+        assert (alarm.name, alarm.queue) == ("journal-pinned", "stuck")
+
+
+class TestCertificates:
+    """TLS: two weeks before the end, until the file is another one."""
+
+    @pytest.fixture(autouse=True)
+    def _needs_openssl(self) -> None:
+        if shutil.which("openssl") is None:
+            pytest.skip("openssl is not installed")
+
+    @staticmethod
+    def make(folder: Path, days: int) -> Path:
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", str(days)]
+        done = [*command, "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+        subprocess.run(done, check=True, capture_output=True, timeout=60)
+        return folder / "cert.pem"
+
+    @pytest.mark.parametrize("days", [1, 20_000])  # from 2050 on the date has another form
+    def test_the_end_is_the_one_that_openssl_reads(self, days: int, tmp_path: Path) -> None:
+        path = self.make(tmp_path, days)
+        shown = subprocess.run(
+            ["openssl", "x509", "-enddate", "-noout", "-in", str(path)], check=True, capture_output=True, text=True
+        )
+        end = datetime.strptime(shown.stdout.strip(), "notAfter=%b %d %H:%M:%S %Y GMT").replace(tzinfo=timezone.utc)
+        assert ends_at(path) == end.timestamp()
+
+    @pytest.mark.parametrize("text", ["", "-----BEGIN CERTIFICATE-----\nMIIC\n-----END CERTIFICATE-----\n"])
+    def test_what_is_no_certificate(self, text: str, tmp_path: Path) -> None:
+        (tmp_path / "cert.pem").write_text(text)
+        with pytest.raises(ValueError, match=r"cert\.pem"):
+            ends_at(tmp_path / "cert.pem")
+
+    def test_one_that_ends(self, tmp_path: Path) -> None:
+        path = self.make(tmp_path, 13)
+        clock = Clock(int(datetime.now(timezone.utc).timestamp() * 1e6))
+        with running(LyingDisk(), clock, tls_cert_file=path, tls_key_file=tmp_path / "key.pem") as service:
+            assert names(service) == {"certificate-ends"}
+            assert "ends in 1" in service.alarms.current()[0].text
+            self.make(tmp_path, 15)
+            service.watch._seldom_at = 0.0
+            assert names(service) == set()
+
+
+def test_the_documents_have_a_row_for_each(repository: Path) -> None:
+    _, *table = rows(section((repository / "docs" / "operate.md").read_text(), "Alarms"))
+    assert [row[0].strip("`") for row in table] == list(ALARMS)
+    assert all(all(cell for cell in row) for row in table)
