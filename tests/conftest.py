@@ -10,12 +10,14 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from . import forking
+from .s3 import S3Server
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -71,6 +73,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return _group(nodeid)
 
     return ByGroup(config, log)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server for all tests that need one; each uses a prefix of its own."""
+    from .clients.conftest import command_or_skip
+
+    server = S3Server(command_or_skip("versitygw"), tmp_path_factory.mktemp("s3") / "files")
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..errors import ArchiveUnreachable
 from .bounds import Bounds, Lineages, Range, lineages_of, to_list
+from .places import storage_options
 from .scan import Share
 
 OWNER = "penstock.broker"  # in a table's configuration: the id of the broker that writes it
@@ -82,7 +83,7 @@ def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
     import deltalake
 
     try:
-        found = deltalake.DeltaTable(table.url, version=number)
+        found = deltalake.DeltaTable(table.url, version=number, storage_options=storage_options(table.url))
         owner = found.metadata().configuration.get(OWNER)
         actions = pa.table(found.get_add_actions(flatten=True))
         at = found.version()

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -18,6 +17,7 @@ from .. import shipped
 from ..errors import ArchiveUnreachable, InvalidRequest
 from . import table
 from .bounds import Bounds, Condition, Passes, Range
+from .places import is_local, local_path
 
 BATCH_ROWS = 1 << 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -57,18 +57,8 @@ def opened(url: str, path: str) -> Any:
         ) from error
 
 
-def is_local(url: str) -> bool:
-    """Say whether a table's URL names a folder."""
-    return "://" not in url or url.startswith("file://")
-
-
-def local_path(url: str) -> str:
-    """Return the folder that a URL names."""
-    return unquote(urlsplit(url).path) if url.startswith("file://") else url
-
-
 def is_folder(url: str) -> bool:
-    """Say whether a table's URL names a folder that this process sees."""
+    """Say whether a URL names a folder that this process sees."""
     return is_local(url) and os.path.isdir(local_path(url))
 
 

@@ -19,7 +19,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from ..archive import table
 from ..archive.files import OWNER
-from ..archive.scan import is_local, local_path
+from ..archive.places import is_local, local_path
 from . import compaction
 from .compaction import Member, Replaced
 from .parquet import File

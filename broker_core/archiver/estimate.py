@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..archive.scan import is_local, local_path
+from ..archive.places import is_local, local_path
 from ..settings.keys import Settings
 
 KNOWN_AFTER_S = 600.0  # for which the archive has to have grown before its rate says something

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from .. import errors
-from ..archive.scan import is_local, local_path
+from ..archive.places import is_local, local_path
 from ..archive.table import table_url
 from ..engine.columns.limits import NEVER
 from ..engine.commands import BeginPass, Command, EndPass, ListBacklogs

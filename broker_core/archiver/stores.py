@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..archive.scan import is_local, local_path
+from ..archive.places import is_local, local_path
 
 
 class Store(Protocol):

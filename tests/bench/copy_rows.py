@@ -19,7 +19,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.copy.urls import open_store
 from penstock.broker_core.server.process import Broker
 
-sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("clients", "copy")]
+sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in (".", "clients")]
 from building import command_of
 from s3 import BUCKET, S3Server, environment
 

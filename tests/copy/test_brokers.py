@@ -17,8 +17,8 @@ from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 
 from ..flight.helpers import browse, numbered, send
+from ..s3 import BUCKET, Proxy, S3Server, environment
 from .helpers import until
-from .s3 import BUCKET, Proxy, S3Server, environment
 
 MIB = 1 << 20
 

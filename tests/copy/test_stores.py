@@ -16,7 +16,7 @@ from penstock.broker_core.copy.stores import NoSuchObject, Store, StoreError
 from penstock.broker_core.copy.urls import open_store
 from penstock.broker_core.errors import InvalidRequest
 
-from .s3 import BUCKET, Proxy, S3Server, environment
+from ..s3 import BUCKET, Proxy, S3Server, environment
 
 
 @pytest.fixture(params=["folder", "memory", "s3"])

@@ -24,10 +24,15 @@ class S3Server:
         self.folder = folder
         (folder / BUCKET).mkdir(parents=True)
         self.port = free_port()
-        environment = {**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
         self._log = open(folder.parent / "versitygw.log", "wb")  # noqa: SIM115
+        self._command = [*command, "--port", f"127.0.0.1:{self.port}", "posix", str(folder)]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or start it again after `kill`, at the same port."""
+        environment = {**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
         self._process = subprocess.Popen(
-            [*command, "--port", f"127.0.0.1:{self.port}", "posix", str(folder)],
+            self._command,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -48,6 +53,11 @@ class S3Server:
                 time.sleep(0.02)
             else:
                 return
+
+    def kill(self) -> None:
+        """End it as by kill -9: its files stay."""
+        self._process.kill()
+        self._process.wait()
 
     def delete_bucket(self) -> None:
         shutil.rmtree(self.folder / BUCKET)
