@@ -72,7 +72,7 @@ class S3Server:
 
 
 def environment(port: int, secret: str = SECRET) -> dict[str, str]:
-    """What a client of that port has in its environment."""
+    """Return the environment of a client of that port."""
     return {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": ACCESS,

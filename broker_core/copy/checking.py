@@ -180,8 +180,9 @@ def _apply(disk: Disk, found: Found, segments: list[Segment], snapshot: Snapshot
     found.queues = len(state.queues)
     counts = Counter[str]()
     for queue in state.queues.values():
-        for one in (State.AVAILABLE, State.ACQUIRED, State.ARCHIVED):
+        for one in (State.DELAYED, State.AVAILABLE, State.ACQUIRED):
             counts[one.name.lower()] += int(queue.counts[one])
+        counts[State.ARCHIVED.name.lower()] += queue.archived
     found.messages = dict(counts)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the copy share: a journal with its copier on a disk that lies, and all that can be read of a restored one."""
+"""Helpers of the tests of the copy: a journal with its copier on a disk that lies; all that can be read of a restored one."""
 
 from __future__ import annotations
 

@@ -7,15 +7,22 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 
 from penstock import Broker
+from penstock.broker_core import amqp
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.copy import checking
 from penstock.broker_core.copy.checking import Found
 from penstock.broker_core.copy.readonly import ReadOnlyDirectory
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
+from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.journal.disk import PREALLOCATE_BYTES
 from penstock.broker_core.journal.segments import HEADER_BYTES
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 from ..flight.helpers import numbered, send
 
@@ -49,6 +56,22 @@ def check(directory: Path) -> Found:
         return checking.check(disk, live=disk.live)
     finally:
         disk.close()
+
+
+def test_messages_are_counted_by_state(tmp_path: Path) -> None:
+    """U7: also those that left memory, and those that wait for their time."""
+    service = BrokerService(Settings(data=tmp_path))
+    service.submit(c.DeclareQueue("q"))
+    service.submit(c.Enqueue("q", BLOCK_ROWS, 1), c.Enqueue("q", 10, 1))
+    link = service.submit(c.Subscribe("q"))
+    service.submit(c.Settle("q", link, service.submit(c.Acquire("q", link, BLOCK_ROWS)).rows, Outcome.ACCEPTED))
+    assert service.pack_blocks() == 1
+    service.submit(c.Acquire("q", link, 3))
+    later = amqp.Message(message_annotations={"x-opt-delivery-delay": 3_600_000}).encode()
+    attributes = service.attributes("q", pa.record_batch({"encodedAnnotations": [later]}))
+    service.submit(c.Enqueue("q", 1, 1, attributes=attributes))
+    service.close()
+    assert check(tmp_path).messages == {"delayed": 1, "available": 7, "acquired": 3, "archived": BLOCK_ROWS}
 
 
 def flip(path: Path, offset: int) -> None:

@@ -69,7 +69,7 @@ def test_a_damaged_copy_is_named(store: FaultyStore, tmp_path: Path) -> None:
 
 
 def test_each_restore_begins_a_lineage(store: FaultyStore, tmp_path: Path) -> None:
-    """What is numbered by a state, such as passes of the archiver, must not be taken for what the original has numbered."""
+    """Numbers given by a state, such as passes of the archiver, must not be taken for those of the original."""
     found = set()
     for name in ("one", "two"):
         restored(store, tmp_path / name)
