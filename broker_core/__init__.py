@@ -22,7 +22,7 @@ journal                   all that is written to the disk
 amqp                      the AMQP 1.0 protocol, sans-I/O
 shipped                   modules that travel to Spark's executors as source
 errors, patterns          errors that say who is at fault; patterns of names
-children                  the environment of child processes
+children                  processes of a broker: their environment, and what is said to them
 
 Importing this package imports nothing else: Spark's executors need only a few of its modules.
 """

@@ -3,6 +3,7 @@
 callers, permissions      who asks, and which right each request needs
 namespaces                names of leases, stages and writes of each user
 requests                  what a request may say: one table of fields
+descriptions              what each action does and each field means, in a line
 actions                   actions; by subject also in `leasing`, `moves`, `exchanges`
 browsing                  what a look shows, and its division into tasks
 recorded                  messages in the archive's table

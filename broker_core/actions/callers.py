@@ -18,7 +18,9 @@ log = logging.getLogger("penstock.security")
 class Asking(Protocol):
     """Call of which nobody knows yet whose it is."""
 
-    authorization: str | None
+    @property
+    def authorization(self) -> str | None:
+        """Header of that name."""
 
     @property
     def peer(self) -> str:
@@ -62,11 +64,11 @@ class Caller:
 
 
 class Callers:
-    """Finds out who calls, for every method of the server. `encrypted`: it speaks TLS, so that nobody else hears."""
+    """Finds out who calls. `encrypted`: the plane speaks TLS, so that nobody else hears; `turned_on_by`: the setting for that."""
 
-    def __init__(self, access: Access | None, *, encrypted: bool) -> None:
+    def __init__(self, access: Access | None, *, encrypted: bool, turned_on_by: str = "flight_tls") -> None:
         self._access = access
-        self._encrypted = encrypted
+        self._encrypted, self._turned_on_by = encrypted, turned_on_by
 
     def of(self, call: Asking) -> Caller:
         """Raises Unauthenticated; the words do not say whether it was the user or the password."""
@@ -78,30 +80,32 @@ class Callers:
         if not access.enforced:
             return Caller(access, ANONYMOUS, peer)
         said = call.authorization
-        user = ANONYMOUS if said is None else _user(access, said, peer, self._encrypted or on_this_machine(peer))
+        user = ANONYMOUS if said is None else self._user(access, said, peer)
         caller = Caller(access, user, peer)
         if user == ANONYMOUS and not access.may_any(ANONYMOUS):
             raise caller.refuse("do anything here")
         return caller
 
-
-def _user(access: Access, header: str, peer: str, unheard: bool) -> str:
-    scheme, _, rest = header.partition(" ")
-    if scheme.lower() == "bearer":
-        user = access.user_of_token(rest.strip())
-        if user is None:
-            log.warning("a token from %s refused: expired, or its user has changed, or this broker has been restarted", peer)
-            raise errors.Unauthenticated("the token is not valid, or not any more: log in again for another one")
-        return user
-    if scheme.lower() != "basic":
-        raise errors.Unauthenticated("the authorization must be Basic or Bearer")
-    if not unheard:  # before anybody learns whether it is right; a token, which ends by itself, is taken
-        log.warning("a password from %s refused unseen: it came in clear over a network", peer)
-        raise errors.Unauthenticated("a password is not taken in clear over a network: set flight_tls, or log in over AMQP")
-    try:
-        name, colon, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        colon = ""
-    if not colon:
-        raise errors.Unauthenticated("the authorization is not user:password in UTF-8 and base64")
-    return access.login(name, password, peer)
+    def _user(self, access: Access, header: str, peer: str) -> str:
+        scheme, _, rest = header.partition(" ")
+        if scheme.lower() == "bearer":
+            user = access.user_of_token(rest.strip())
+            if user is None:
+                log.warning("a token from %s refused: expired, or its user has changed, or this broker has been restarted", peer)
+                raise errors.Unauthenticated("the token is not valid, or not any more: log in again for another one")
+            return user
+        if scheme.lower() != "basic":
+            raise errors.Unauthenticated("the authorization must be Basic or Bearer")
+        if not (self._encrypted or on_this_machine(peer)):
+            # Before anybody learns whether it is right; a token, which ends by itself, is taken.
+            log.warning("a password from %s refused unseen: it came in clear over a network", peer)
+            raise errors.Unauthenticated(
+                f"a password is not taken in clear over a network: set {self._turned_on_by}, or log in over AMQP"
+            )
+        try:
+            name, colon, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            colon = ""
+        if not colon:
+            raise errors.Unauthenticated("the authorization is not user:password in UTF-8 and base64")
+        return access.login(name, password, peer)

@@ -17,11 +17,11 @@ MAX_REQUEST_BYTES = 1 << 20  # a request in JSON: `stage.publish` with thousands
 LARGE_BYTES = 16 << 10  # a request of more is read while no other such one is: as values it may take fifty times its octets
 _reading_large = threading.Lock()
 
-_REQUIRED = object()
+REQUIRED = object()  # the default of a field without one
 Fields = dict[str, tuple[type | tuple[type, ...], Any]]
-TEXT, INT, _BOOL = (str, _REQUIRED), (int, _REQUIRED), (bool, False)
+TEXT, INT, _BOOL = (str, REQUIRED), (int, REQUIRED), (bool, False)
 _OPTIONAL_INT, _OPTIONAL_TEXT = ((int, type(None)), None), ((str, type(None)), None)
-_LEASE: Fields = {"queue": TEXT, "lease": TEXT, "run": TEXT, "epoch": ((int, type(None)), _REQUIRED)}
+_LEASE: Fields = {"queue": TEXT, "lease": TEXT, "run": TEXT, "epoch": ((int, type(None)), REQUIRED)}
 _SHIFT: Fields = {"queue": TEXT, "messages": _OPTIONAL_INT, "first": (int, 0), "last": _OPTIONAL_INT}
 # Of a consumer of several queues: the lease that it took up first, and its epoch of that.
 _HEAD: Fields = {"head": ((dict, type(None)), None)}
@@ -131,7 +131,7 @@ ACTIONS: dict[str, Fields] = {
     "lease.list": {},
     "lease.release": {"lease": TEXT, "how": TEXT},
     "lease.settleRow": {"lease": TEXT, "sequence": INT, "outcome": TEXT, "error": ((str, type(None)), None)},
-    "lease.setAside": {"lease": TEXT, "run": _OPTIONAL_TEXT, "epoch": INT, "batch": INT, "reasons": (dict, _REQUIRED)},
+    "lease.setAside": {"lease": TEXT, "run": _OPTIONAL_TEXT, "epoch": INT, "batch": INT, "reasons": (dict, REQUIRED)},
     "lease.delete": {"lease": TEXT},
 }
 _BATCH: Fields = {
@@ -144,7 +144,7 @@ _BATCH: Fields = {
     "last": INT,
     "bucket": (int, 0),
     "buckets": (int, 1),
-    "columns": (list, _REQUIRED),
+    "columns": (list, REQUIRED),
     **_READER,
 }
 TICKETS: dict[str, Fields] = {
@@ -154,7 +154,7 @@ TICKETS: dict[str, Fields] = {
         "op": TEXT,
         **_LOOK,
         "selector": _OPTIONAL_TEXT,
-        "columns": (list, _REQUIRED),
+        "columns": (list, REQUIRED),
         "stored": _BOOL,
         "recordedAfter": _OPTIONAL_INT,
     },
@@ -166,7 +166,7 @@ TICKETS: dict[str, Fields] = {
         "parts": (int, 1),
         **_BOUNDS,
         "selector": _OPTIONAL_TEXT,
-        "columns": (list, _REQUIRED),
+        "columns": (list, REQUIRED),
         "stored": _BOOL,
     },
 }
@@ -184,6 +184,29 @@ def parse(what: str, data: bytes, known: Fields) -> dict[str, Any]:
         return _checked(what, _json(what, data), known)
 
 
+def from_query(action: str, pairs: list[list[str]]) -> bytes:
+    """Make a request in JSON of a URL's query: names and values. A list comes as several pairs of one name, an object in JSON."""
+    request: dict[str, Any] = {}
+    for name, text in pairs:
+        types = ACTIONS[action].get(name, (str, None))[0]
+        allowed = types if isinstance(types, tuple) else (types,)
+        if list in allowed:
+            request.setdefault(name, []).append(_typed(text))
+        elif name in request:
+            raise errors.InvalidRequest(f"{action}: field {name!r:.80} is there twice")
+        else:
+            request[name] = text if str in allowed else _typed(text)
+    return json.dumps(request).encode()
+
+
+def _typed(text: str) -> Any:
+    """A number, a boolean or an object is written as in JSON; anything else is a text."""
+    try:
+        return strict_json.loads(text)
+    except ValueError:
+        return text
+
+
 def _turn(data: bytes) -> contextlib.AbstractContextManager[Any]:
     """Large requests are read one after another: what they hold is mostly refused, and then its memory is free for the next."""
     return _reading_large if len(data) > LARGE_BYTES else contextlib.nullcontext()
@@ -196,7 +219,7 @@ def _checked(what: str, request: dict[str, Any], known: Fields) -> dict[str, Any
     values = {}
     for name, (types, default) in known.items():
         value = request.get(name, default)
-        if value is _REQUIRED:
+        if value is REQUIRED:
             raise errors.InvalidRequest(f"{what}: field {name!r} is missing")
         allowed = types if isinstance(types, tuple) else (types,)
         if type(value) not in allowed or (isinstance(value, int) and not -(2**63) <= value < 2**63):

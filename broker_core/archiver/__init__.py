@@ -2,7 +2,6 @@
 
 recorder    the thread of the broker that says what goes when: it begins passes, hands them to a process of its own, ends them
 child       that process, as its parent sees it
-frames      how the two talk
 worker      the process's main loop
 rows        rows of a pass, from the journal's segments
 parquet     Parquet files of these rows

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import children
-from . import frames
+from ..children import frames
 
 STOP_S = 5.0  # for which a process that was told to end is waited for; then it is killed, which loses nothing
 

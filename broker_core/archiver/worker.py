@@ -16,12 +16,13 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import IO, Any
 
+from ..children import frames
+from ..children.frames import Frame
 from ..engine.columns.rowset import RowSet
 from ..errors import PenstockError
 from ..journal.view import JournalView
-from . import frames, parquet
+from . import parquet
 from .commits import QueueTable, Refused, Unreachable, application
-from .frames import Frame
 from .rows import Content, Rows
 from .stores import store_of
 

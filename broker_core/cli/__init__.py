@@ -9,6 +9,7 @@ serve, send, receive                  the commands of these names
 queue, moves, exchange, lease, stage,
 status                                commands that ask the broker over Flight
 archive                               `penstock archive`; the archiver's process
+http                                  the process of the HTTP plane
 backup                                `penstock backup`, `restore` and `check`, which work on a data directory
 user                                  `penstock user` and `penstock permit`, which change the users file
 calls, amqp_calls, login              connections to a broker, by Flight and by AMQP; how they log in

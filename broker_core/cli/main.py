@@ -15,7 +15,8 @@ from .parsers import lazily
 
 REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
 
-ARCHIVER = ["archiver"]  # a broker starts its archiver's process so; it is no command for people, and no help or error names it
+#: What a broker starts for itself, and what runs it; no commands for people, and no help or error names them.
+OF_BROKER = {"archiver": ("archive", "work"), "http": ("http", "work")}
 
 _BY_FAULT = {
     "caller": (REFUSED, "the broker refused this request"),
@@ -48,8 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     """argparse takes a list of positional arguments in one piece only; the rest of it, after a flag, is added here."""
-    if (sys.argv[1:] if argv is None else list(argv)) == ARCHIVER:
-        return argparse.Namespace(run=lazily("archive", "work"))
+    words = sys.argv[1:] if argv is None else list(argv)
+    if len(words) == 1 and words[0] in OF_BROKER:
+        return argparse.Namespace(run=lazily(*OF_BROKER[words[0]]))
     parser = arguments.parser()
     given, rest = parser.parse_known_args(argv)
     more = getattr(given, "more", None)

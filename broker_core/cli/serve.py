@@ -81,7 +81,8 @@ def _ready(addresses: dict[str, Any]) -> None:
     if len(addresses["listeners"]) > 1:
         answer["listeners"] = addresses["listeners"]
     _say(answer)
-    log.info("ready at %s", ", ".join([*addresses["listeners"], addresses["flight"]]))
+    others = [url for url in (addresses["flight"], addresses["http"]) if url is not None]
+    log.info("ready at %s", ", ".join([*addresses["listeners"], *others]))
 
 
 def _say(answer: dict[str, Any]) -> None:

@@ -52,7 +52,8 @@ class FlightPlane:
         self._listener = Listener(host, port, Limits.of(service.settings), handlers.serve, tls)
         self.port = self._listener.port
         self.url = f"{self.scheme}://{host}:{self.port}"
-        handlers.actions.url = self.url
+        self.actions = handlers.actions
+        self.actions.url = self.url
 
     def close(self) -> None:
         """Take no new calls, and give those that run a while to end."""

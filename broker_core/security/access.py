@@ -74,7 +74,8 @@ class Access:
     @classmethod
     def of(cls, settings: Settings) -> Access:
         """As a broker of these settings needs it. InvalidRequest where it would be open to a network and nobody has said so."""
-        listeners = (Listener(settings.host), *settings.amqp_listeners)
+        http = settings.http_listener
+        listeners = (Listener(settings.host), *settings.amqp_listeners, *([] if http is None else [http]))
         hosts = ", ".join(dict.fromkeys(listener.host for listener in listeners if not listener.loopback))
         access = cls(
             settings.users_file,
@@ -175,6 +176,13 @@ class Access:
         if not now.enforced:
             return True
         return bool(now.permissions.get(user)) if queue is None else bool(now.rights(user, queue))
+
+    def permissions_of(self, user: str) -> dict[str, list[str]]:
+        """Return the user's rights by queue name or pattern; every right on everything where nothing is asked for."""
+        now = self._now
+        if not now.enforced:
+            return {"*": [right.value for right in Right]}
+        return {pattern: sorted(right.value for right in rights) for pattern, rights in now.permissions.get(user, {}).items()}
 
     def may_somewhere(self, user: str, right: Right) -> bool:
         """Say whether there is a queue or pattern on which `user` has the right."""

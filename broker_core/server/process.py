@@ -61,11 +61,14 @@ class Broker:
         if fsync is not None:
             options["fsync"] = fsync
         in_file = set() if self._config is None else set(keys.read_file(self._config))
-        if "flight_port" not in in_file:
-            options.setdefault("flight_port", 0)
+        for name in ("flight_port", "http_port"):
+            if name not in in_file:
+                options.setdefault(name, 0)
         if not {"amqp_port", "listeners"} & (in_file | set(options)):
             options["amqp_port"] = 0
-        given = {name: "off" if name == "amqp_port" and value is None else value for name, value in options.items()}
+        given = {
+            name: "off" if name in ("amqp_port", "http_port") and value is None else value for name, value in options.items()
+        }
         # Wrong values are refused here, by the caller's line, rather than in the child.
         settings = keys.load(self._config, {**given, "data": self.data_dir})
         self._flags = {name: keys.as_text(getattr(settings, name)) for name, value in given.items() if value is not None}
@@ -74,7 +77,8 @@ class Broker:
         self._said: IO[bytes] | None = None
         self._flight_url: str | None = None
         self._amqp_url: str | None = None
-        self._free_ports = [name for name in ("flight_port", "amqp_port") if self._flags.get(name) == "0"]
+        self._http_url: str | None = None
+        self._free_ports = [name for name in ("flight_port", "amqp_port", "http_port") if self._flags.get(name) == "0"]
         self._reserved: list[socket.socket] = []
         weakref.finalize(self, _let_go, self._reserved)
 
@@ -98,6 +102,15 @@ class Broker:
         if self._amqp_url is None:
             raise errors.InvalidRequest("this broker was started without AMQP: leave out amqp_port=off")
         return self._amqp_url
+
+    @property
+    def http_url(self) -> str:
+        """Address of the page, metrics, health and the API in JSON. It stays the same over a restart."""
+        if self._flight_url is None:
+            raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
+        if self._http_url is None:
+            raise errors.InvalidRequest("this broker was started without HTTP: leave out http_port=off")
+        return self._http_url
 
     @property
     def pid(self) -> int:
@@ -152,8 +165,10 @@ class Broker:
             self.kill()
             raise
         _let_go(self._reserved)
-        self._flight_url, self._amqp_url = str(answer["flight"]), answer["amqp"]
+        self._flight_url, self._amqp_url, self._http_url = str(answer["flight"]), answer["amqp"], answer["http"]
         self._flags["flight_port"] = self._flight_url.rpartition(":")[2]
+        if self._http_url is not None:
+            self._flags["http_port"] = self._http_url.rpartition(":")[2]
         if self._amqp_url is not None and not self._listens_elsewhere:
             self._flags["amqp_port"] = self._amqp_url.rpartition(":")[2]
         return self
@@ -235,7 +250,8 @@ class Broker:
         """A port that was free once is given to the next who asks for any, a client's connection for one, unless it is bound. So
         it is, while no broker runs; the next `start` binds it all the same, since nobody listens."""
         _let_go(self._reserved)
-        for name, url in (("flight_port", self._flight_url), ("amqp_port", self._amqp_url)):
+        urls = {"flight_port": self._flight_url, "amqp_port": self._amqp_url, "http_port": self._http_url}
+        for name, url in urls.items():
             if name not in self._free_ports or url is None:
                 continue
             host, _, port = url.partition("://")[2].rpartition(":")

@@ -13,6 +13,7 @@ from ..amqp_plane import AmqpPlane
 from ..archiver.recorder import OFF
 from ..flight_plane import FlightPlane
 from ..flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
+from ..http_plane.plane import HttpPlane
 from ..security import Access, ServerTls
 from ..service import declared, reloading
 from ..service.broker import BrokerService
@@ -43,8 +44,15 @@ def serve(
     open_files.make_room(amqp_connections + settings.flight_max_connections)
     access = Access.of(settings)
     tls = ServerTls(settings) if settings.tls_cert_file is not None else None
-    service = BrokerService(settings, on_failure=fail, archive=settings.archive != OFF)
     planes: list[FlightPlane | AmqpPlane] = []
+    # First: a probe hears that the broker recovers.
+    http = HttpPlane(settings, access) if settings.http_listener is not None else None
+    try:
+        service = BrokerService(settings, on_failure=fail, archive=settings.archive != OFF)
+    except BaseException:
+        if http is not None:
+            http.close()
+        raise
     try:
         reloads(partial(reloading.reload, service))
         declared.prepare(service, settings)
@@ -62,9 +70,14 @@ def serve(
             )
             planes.append(amqp)
             urls = amqp.urls
-        ready({"ready": True, "amqp": urls[0] if urls else None, "flight": flight.url, "http": None, "listeners": urls})
+        if http is not None:
+            http.open(service, flight.actions, amqp.call if settings.amqp_listeners else None)
+        said = {"amqp": urls[0] if urls else None, "flight": flight.url, "http": http.url if http else None}
+        ready({"ready": True, **said, "listeners": urls})
         stop.wait()
     finally:
+        if http is not None:
+            http.close()
         for plane in reversed(planes):
             plane.close()
         try:

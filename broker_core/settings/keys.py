@@ -21,10 +21,11 @@ from .kinds import (
     EXCHANGES,
     FILE,
     HOST,
+    HOST_OR_UNSET,
     KIB,
     LISTENERS,
     MIB,
-    NOT_YET,
+    NAMES,
     PATH,
     POLICIES,
     PORT,
@@ -49,6 +50,7 @@ else:
 #: Where `penstock serve` listens and the other commands look, unless told otherwise.
 DEFAULT_FLIGHT_PORT = 8815
 DEFAULT_AMQP_PORT = 5672
+DEFAULT_HTTP_PORT = 8816
 DEFAULT_URL = f"grpc://127.0.0.1:{DEFAULT_FLIGHT_PORT}"
 
 
@@ -78,7 +80,40 @@ class Settings:
     listeners: tuple[Listener, ...] = key(
         (), LISTENERS, "Several AMQP addresses, each with its own TLS, WebSocket and mechanisms, instead of amqp_port."
     )
-    http_port: None = key(None, NOT_YET, "For metrics and health in a later version.")
+    http_port: int | None = key(
+        0,
+        PORT_OR_OFF,
+        f"HTTP: the page, metrics, health and the API in JSON. `penstock serve` takes {DEFAULT_HTTP_PORT}.",
+    )
+    http_host: str | None = key(None, HOST_OR_UNSET, "The address to listen on for HTTP. Left out: `host`.")
+    http_names: tuple[str, ...] = key(
+        (),
+        NAMES,
+        "Host names under which HTTP is reached, beside http_host, localhost and addresses in digits. Any other is refused: a"
+        " page of somebody else's could have its own name lead here (DNS rebinding).",
+    )
+    http_tls: bool = key(False, SWITCH, "HTTP with the broker's certificate: https instead of http.")
+    http_max_connections: int = key(
+        512,
+        count(1, 100_000),
+        "HTTP connections at once: a browser keeps up to six. One more is closed at once.",
+    )
+    http_request_timeout_s: float = key(
+        10.0,
+        seconds(0.1),
+        "From connecting, or a request's first byte, until the request is complete. Then its connection is closed.",
+    )
+    http_sessions: int = key(
+        1000, count(1, 100_000), "Logins of the page at once, 1 KiB each. With one more, the one idle for the longest ends."
+    )
+    http_session_idle_s: float = key(1800.0, seconds(1), "How long a login of the page holds without a request.")
+    http_session_s: float = key(43_200.0, seconds(1), "How long a login of the page holds at most: a working day.")
+    http_metrics_queues: int = key(
+        1000,
+        count(0, 100_000),
+        "Queues with metrics of their own, those with the most messages first; the others are one sum. Each is some twenty"
+        " time series for Prometheus.",
+    )
     tls_cert_file: Path | None = key(None, FILE, "The broker's certificate and its chain, PEM. Read again when it changes.")
     tls_key_file: Path | None = key(None, FILE, "The key of tls_cert_file, PEM, without a password.")
     tls_client_ca_file: Path | None = key(
@@ -337,6 +372,11 @@ class Settings:
                 )
 
     @property
+    def http_listener(self) -> Listener | None:
+        """Address of HTTP; None where it is off."""
+        return None if self.http_port is None else Listener(self.http_host or self.host, self.http_port, tls=self.http_tls)
+
+    @property
     def amqp_listeners(self) -> tuple[Listener, ...]:
         """Listeners for AMQP: `listeners`, or the one at `host` and `amqp_port`, or none. Mechanisms are filled in."""
         if self.amqp_port is None:
@@ -362,7 +402,7 @@ class Settings:
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             missing = "tls_key_file" if self.tls_key_file is None else "tls_cert_file"
             raise errors.InvalidRequest(f"{missing} is missing: tls_cert_file and tls_key_file are a pair")
-        for name in ("tls_client_ca_file", "flight_tls"):
+        for name in ("tls_client_ca_file", "flight_tls", "http_tls"):
             if getattr(self, name) and self.tls_cert_file is None:
                 raise errors.InvalidRequest(f"{name} needs a certificate of the broker: set tls_cert_file and tls_key_file")
 
@@ -380,7 +420,7 @@ def _checked(name: str, value: object) -> Any:
 
 def load(config: Path | None = None, flags: Mapping[str, object] | None = None) -> Settings:
     """The settings from a file, then the flags that were given (those that are not None); `data` must be among them."""
-    values: dict[str, Any] = {"flight_port": DEFAULT_FLIGHT_PORT}
+    values: dict[str, Any] = {"flight_port": DEFAULT_FLIGHT_PORT, "http_port": DEFAULT_HTTP_PORT}
     if config is not None:
         values.update(read_file(config))
     values.update({name: value for name, value in (flags or {}).items() if value is not None})
@@ -415,4 +455,6 @@ def as_text(value: object) -> str:
         return "off"
     if isinstance(value, Path):
         return str(value.absolute())
+    if isinstance(value, tuple) and value and all(isinstance(each, str) for each in value):
+        return ",".join(value)
     return listeners.to_json(value) if isinstance(value, tuple) else str(value)

@@ -141,9 +141,16 @@ def _parse_text(value: object) -> str | None:
     return value
 
 
-def _parse_absent(value: object) -> None:
-    if value is not None:
+def _parse_host_or_unset(value: object) -> str | None:
+    return None if value is None else listeners.parse_host(value)
+
+
+def _parse_names(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [] if value in ("", "[]") else value.split(",")
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
         raise ValueError
+    return tuple(listeners.parse_host(name.strip().lower()) for name in value)
 
 
 PORT = Kind("a port number, or 0 for a free one", listeners.parse_port)
@@ -158,4 +165,5 @@ LISTENERS = Kind(listeners.ALLOWED, listeners.parse)
 QUEUES, EXCHANGES, BINDINGS, POLICIES = (
     Kind(declarations.allowed(what), declarations.parser(what)) for what in declarations.KINDS
 )
-NOT_YET = Kind("left out: this version has no such plane yet", _parse_absent)
+HOST_OR_UNSET = Kind("a host name or address to listen on, or left out", _parse_host_or_unset)
+NAMES = Kind("a list of host names; on the command line with commas between them", _parse_names)

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from penstock.broker_core.archive.table import folder_name
 from penstock.broker_core.archiver.child import Gone
-from penstock.broker_core.archiver.frames import Frame
 from penstock.broker_core.archiver.recorder import Recorder, greeting
 from penstock.broker_core.archiver.worker import Worker
+from penstock.broker_core.children.frames import Frame
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome

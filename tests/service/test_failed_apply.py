@@ -179,7 +179,7 @@ def fail(state, event, position):
         raise KeyError("a mistake")
 
 HANDLERS[e.{event}] = fail
-sys.exit(main(["serve", "--data", sys.argv[1], "--flight-port", "0", "--amqp-port", "0"]))
+sys.exit(main(["serve", "--data", sys.argv[1], "--flight-port", "0", "--amqp-port", "0", "--http-port", "0"]))
 """
 
 

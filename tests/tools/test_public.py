@@ -81,7 +81,7 @@ def test_a_name_says_what_to_install(name: str, package: str, extra: str) -> Non
 
 
 def test_the_extras_are_those_of_the_project(repository: Path) -> None:
-    imported = {"delta-spark": "delta", "python-qpid-proton": "proton"}
+    imported = {"delta-spark": "delta", "prometheus-client": "prometheus_client", "python-qpid-proton": "proton"}
     found = {}
     for line in requires("penstock") or ():
         if match := re.fullmatch(r"([\w-]+).*; .*extra == ['\"](broker|spark|amqp)['\"]", line):

@@ -1,4 +1,4 @@
-"""Frames between the broker and its archiver: a JSON object with octets beside it.
+"""Frames between a broker and a process of its own: a JSON object with octets beside it.
 
     frame = u32 length of the header | header: JSON, its `sizes` are the lengths of what follows | octets, one after another
 

@@ -1,0 +1,141 @@
+"""Questions of the HTTP plane's process, answered in the broker: each names its `op`, the client's address, and what it showed.
+
+The process decides nothing: every question comes with the client's own `authorization`, of a login of the page with its token.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from .. import errors
+from ..actions.actions import Actions
+from ..actions.callers import Caller, Callers
+from ..actions.descriptions import READS
+from ..actions.requests import ACTIONS, from_query
+from ..children.frames import Frame
+from ..security.access import ANONYMOUS, Access
+from ..service.broker import BrokerService
+from ..settings.keys import Settings
+from . import openapi, statuses
+from .health import Health
+
+Answer = tuple[dict[str, Any], Sequence[bytes]]
+
+log = logging.getLogger("penstock.http")
+
+
+class _Asking(NamedTuple):
+    authorization: str | None
+    peer: str
+
+
+class _Wrong(Exception):
+    """Request that only HTTP refuses."""
+
+    def __init__(self, status: int, code: str, message: str, **more: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.more = status, code, more
+
+
+class Answers:
+    """Answers questions, from any thread. Until `open` the broker is recovering."""
+
+    def __init__(self, settings: Settings, access: Access) -> None:
+        self._access = access
+        self._callers = Callers(access, encrypted=settings.http_tls, turned_on_by="http_tls")
+        self._health = Health()
+        self._service: BrokerService | None = None
+        self._actions: Actions | None = None
+        self._ops: dict[str, Callable[[Frame], Answer]] = {
+            "live": self._live,
+            "ready": self._ready,
+            "openapi": lambda frame: ({"status": 200}, [openapi.document()]),
+            "action": self._action,
+            "login": self._login,
+            "renew": self._renew,
+            "who": self._who,
+        }
+
+    def open(self, service: BrokerService, actions: Actions, beat: Callable[[Callable[[], None]], None] | None) -> None:
+        """Answer for this broker from now on."""
+        self._service, self._actions = service, actions
+        self._health.open(service, beat)
+
+    def of(self, frame: Frame) -> Answer:
+        """Answer a question: a header with a `status`, and a body in JSON. Raises nothing; the log has our mistakes."""
+        try:
+            return self._ops[frame.header["op"]](frame)
+        except _Wrong as error:
+            return {"status": error.status, **error.more}, [statuses.body_of(error.code, str(error))]
+        except errors.PenstockError as error:
+            return {"status": statuses.status_of(error)}, [statuses.body_of(statuses.code_of(error), str(error))]
+        except RecursionError:
+            return {"status": 400}, [statuses.body_of("INVALID", "the request is nested too deep")]
+        except Exception:
+            log.exception("%s: %.100s failed", frame.header.get("peer"), frame.header.get("op"))
+            return {"status": 500}, [statuses.body_of("ERROR", statuses.MISTAKE)]
+
+    # --- health
+
+    def _live(self, frame: Frame) -> Answer:
+        return _json({"live": True}) if self._health.lives() else ({"status": 503}, [json.dumps({"live": False}).encode()])
+
+    def _ready(self, frame: Frame) -> Answer:
+        reasons = self._health.reasons(lambda queue: self._caller(frame).sees(queue))
+        return {"status": 503 if reasons else 200}, [json.dumps({"ready": not reasons, "reasons": reasons}).encode()]
+
+    # --- actions
+
+    def _action(self, frame: Frame) -> Answer:
+        name, method = frame.header["name"], frame.header["method"]
+        if name not in ACTIONS:
+            raise _Wrong(404, "UNKNOWN_ACTION", f"there is no action {name!r:.80}: GET /api/v1/openapi.json names them all")
+        if method != "POST" and name not in READS:
+            raise _Wrong(405, "METHOD_NOT_ALLOWED", f"{name} may change something: it is a POST", allow="POST")
+        caller = self._caller(frame)
+        body = frame.attachments[0]
+        if method != "POST":
+            body = from_query(name, frame.header["query"])
+        return {"status": 200}, [self._open().carry_out(caller, name, body)]
+
+    # --- who
+
+    def _login(self, frame: Frame) -> Answer:
+        """Log in with user and password: who that is, and a token for what follows."""
+        caller = self._caller(frame)
+        return _json(self._about(caller), token=self._token(caller.user))
+
+    def _renew(self, frame: Frame) -> Answer:
+        """Get another token for one that holds."""
+        return _json({}, token=self._token(self._caller(frame).user))
+
+    def _who(self, frame: Frame) -> Answer:
+        """Say who the client is. Without a login that is an answer too: the page asks for one then."""
+        if frame.header["authorization"] is None and self._access.enforced:
+            return _json({"user": None, "rights": self._access.permissions_of(ANONYMOUS), "login": True})
+        return _json(self._about(self._caller(frame)))
+
+    def _about(self, caller: Caller) -> dict[str, Any]:
+        return {
+            "user": caller.user,
+            "rights": self._access.permissions_of(caller.user),
+            "login": caller.enforced,  # whether there are users at all
+        }
+
+    def _token(self, user: str) -> str | None:
+        return None if user == ANONYMOUS else self._access.token(user)
+
+    def _caller(self, frame: Frame) -> Caller:
+        return self._callers.of(_Asking(frame.header["authorization"], frame.header["peer"]))
+
+    def _open(self) -> Actions:
+        if self._actions is None:
+            raise _Wrong(503, "RECOVERING", "the broker is recovering: try again in a while")
+        return self._actions
+
+
+def _json(answer: dict[str, Any], **header: Any) -> Answer:
+    return {"status": 200, **header}, [json.dumps(answer).encode()]

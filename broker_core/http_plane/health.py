@@ -1,0 +1,52 @@
+"""Health: whether the broker lives, and whether it is ready for work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..engine import commands as c
+from ..service.broker import BrokerService
+
+LIVE_S = 4.5  # within which the loops must answer; a probe that waits 5 s hears it
+
+
+class Health:
+    """Health of one broker, asked from any thread. Until `open` it is recovering."""
+
+    def __init__(self) -> None:
+        self._service: BrokerService | None = None
+        self._beat: Callable[[Callable[[], None]], None] | None = None
+
+    def open(self, service: BrokerService, beat: Callable[[Callable[[], None]], None] | None) -> None:
+        """Answer for this broker from now on. `beat`: calls a function in the loop of the AMQP plane, if there is one."""
+        self._service, self._beat = service, beat
+
+    def lives(self) -> bool:
+        """Say whether the broker's lock can be had, and its loop answers, within LIVE_S. A broker that recovers lives."""
+        if self._service is None:
+            return True
+        done = threading.Semaphore(0)
+        threading.Thread(target=self._touch, args=(self._service, done), name="penstock-http-live", daemon=True).start()
+        if self._beat is not None:
+            self._beat(lambda: done.release())
+        return all(done.acquire(timeout=LIVE_S) for _ in range(1 if self._beat is None else 2))
+
+    @staticmethod
+    def _touch(service: BrokerService, done: threading.Semaphore) -> None:
+        service.submit_nowait(c.ListExchanges())  # not what it answers: a disk that hangs does not get well by a restart
+        done.release()
+
+    def reasons(self, sees: Callable[[str], bool]) -> list[dict[str, Any]]:
+        """Return why the broker is not ready, nothing where it is. `sees`: whether a reason may name this queue."""
+        service = self._service
+        if service is None:
+            return [{"name": "recovering", "text": "the broker reads its journal"}]
+        found = []
+        if service.journal.failure is not None:
+            found.append({"name": "journal-failed", "text": "the journal cannot be written: the broker stops"})
+        free, mark = service.journal.free_bytes(), service.settings.free_space_mark_bytes
+        if free < mark:
+            found.append({"name": "disk-full", "text": f"the disk has {free >> 20} MiB left, and {mark >> 20} MiB are kept free"})
+        return found

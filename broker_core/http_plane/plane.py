@@ -1,0 +1,170 @@
+"""The plane in the broker's process: the socket, and one process after another that serves it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .. import errors
+from ..actions.actions import Actions
+from ..children.frames import Frame
+from ..security.access import Access
+from ..service.broker import BrokerService
+from ..settings.keys import Settings
+from .answers import Answers
+from .child import Child
+
+BACKLOG = 1024  # connections that wait to be accepted
+THREADS = 8  # that answer at once; more wait
+PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0  # before a process is started anew that has ended; doubles while it ends soon
+SOON_S = 60.0
+# The process of a broker that was killed has the port for some milliseconds more.
+BIND_PATIENCE_S, BIND_PAUSE_S = 1.0, 0.05
+
+log = logging.getLogger("penstock.http")
+
+
+class HttpPlane:
+    """Listens from construction until `close`. Until `open` it says that the broker is recovering.
+
+    Raises InvalidRequest when the address cannot be listened on.
+    """
+
+    def __init__(self, settings: Settings, access: Access) -> None:
+        listener = settings.http_listener
+        assert listener is not None
+        self._settings = settings
+        self._answers = Answers(settings, access)
+        self._socket = _listening(listener.host, listener.port)
+        self.port = int(self._socket.getsockname()[1])
+        self.url = f"{'https' if listener.tls else 'http'}://{listener.host}:{self.port}"
+        self._closing = threading.Event()
+        self._wake, self._woken = socket.socketpair()
+        self._child: Child | None = None
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, "penstock-http-answer")
+        self._pulse = ThreadPoolExecutor(1, "penstock-http-pulse")  # whether the broker lives is answered while the others hang
+        self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
+        self._thread.start()
+
+    def open(self, service: BrokerService, actions: Actions, beat: Callable[[Callable[[], None]], None] | None) -> None:
+        """Answer for this broker from now on. `beat`: calls a function in the loop of the AMQP plane, if there is one."""
+        self._answers.open(service, actions, beat)
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process; None while there is none."""
+        child = self._child
+        return None if child is None else child.pid
+
+    def close(self) -> None:
+        """Take no new connections, let begun requests end, and end the process."""
+        self._closing.set()
+        self._socket.close()
+        self._wake.send(b"x")
+        with self._lock:
+            child = self._child
+        if child is not None:
+            # Elsewhere: where it does not read, who says something waits.
+            threading.Thread(target=child.say, args=({"op": "stop"},), name="penstock-http-stop", daemon=True).start()
+            child.end(at_once=False)
+        self._thread.join()
+        for threads in (self._threads, self._pulse):
+            threads.shutdown(wait=False, cancel_futures=True)
+        for end in (self._wake, self._woken):
+            end.close()
+
+    def _run(self) -> None:
+        pause_s = PAUSE_S
+        waiting = select.poll()
+        waiting.register(self._woken, select.POLLIN)
+        waiting.register(self._socket, select.POLLIN)
+        while True:
+            waiting.poll()
+            if self._closing.is_set():
+                return
+            begun = time.monotonic()
+            said = self._serve()
+            if self._closing.is_set():
+                return
+            if time.monotonic() - begun > SOON_S:
+                pause_s = PAUSE_S
+            log.error("%s; another one is started when a connection comes, in %g s at the earliest", said, pause_s)
+            self._closing.wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _serve(self) -> str:
+        """Run a process until it ends; what became of it."""
+        try:
+            child = Child(self._socket, self._hello(), str(self._settings.data))
+        except OSError as error:
+            return f"the process for HTTP cannot be started: {error}"
+        with self._lock:
+            self._child = child
+        log.info("the process for HTTP is started: %d", child.pid)
+        if self._closing.is_set():  # `close` has not seen it
+            child.end(at_once=True)
+        child.listen(lambda frame: self._hear(child, frame))
+        code = child.end(at_once=False)
+        with self._lock:
+            self._child = None
+        return f"the process for HTTP ended, {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
+
+    def _hear(self, child: Child, frame: Frame) -> None:
+        threads = self._pulse if frame.header["op"] == "live" else self._threads
+        if not self._closing.is_set():
+            threads.submit(self._answer, child, frame)
+
+    def _answer(self, child: Child, frame: Frame) -> None:
+        header, attachments = self._answers.of(frame)
+        child.say({**header, "id": frame.header["id"]}, attachments)
+
+    def _hello(self) -> dict[str, Any]:
+        settings = self._settings
+        names = {name: getattr(settings, name) for name in _TOLD}
+        return {
+            **{name: str(value) if value is not None and name.endswith("_file") else value for name, value in names.items()},
+            "host": settings.http_host or settings.host,
+            "port": self.port,
+            "log_level": logging.getLogger("penstock").getEffectiveLevel(),
+        }
+
+
+#: Settings that the process is told.
+_TOLD = (
+    "http_tls",
+    "http_names",
+    "http_max_connections",
+    "http_request_timeout_s",
+    "http_sessions",
+    "http_session_idle_s",
+    "http_session_s",
+    "http_metrics_queues",
+    "tls_cert_file",
+    "tls_key_file",
+)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    until = time.monotonic() + BIND_PATIENCE_S
+    while True:
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+            listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and time.monotonic() < until:
+                time.sleep(BIND_PAUSE_S)
+                continue
+            raise errors.InvalidRequest(
+                f"cannot listen for HTTP on {host}:{port}: {error.strerror or error}; choose another with --http-port or"
+                " --http-host, or --http-port off for none"
+            ) from error
+        listening.setblocking(False)
+        return listening

@@ -1,0 +1,241 @@
+"""The application: paths, and what each answers.
+
+/health/live, /health/ready    for probes, without a login
+/metrics                       for Prometheus
+/api/v1/openapi.json           what the API has
+/api/v1/session                GET: who asks; POST: log in; DELETE: log out
+/api/v1/ACTION                 the actions of the broker
+/, /page/…                     the page
+
+Who asks is shown by `Authorization`, or by the cookie of a session; the broker finds out who that is, and decides.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from . import replies
+from .channel import Answer, Busy, Channel, Silent
+from .files import Files
+from .guards import SAFE, Guards
+from .sessions import Session, Sessions
+
+MAX_BODY_BYTES = 1 << 20  # of a request, as on the other planes
+LIVE_S = 5.0  # within which the broker must answer to be alive
+CSRF_HEADER = "x-csrf-token"
+PAGE = Path(__file__).parents[1] / "page"
+
+log = logging.getLogger("penstock.http")
+
+
+def application(channel: Channel, hello: dict[str, Any]) -> ASGIApp:
+    """Make the application of a broker. `hello`: what the broker said of itself and its settings."""
+    answering = _Application(channel, hello)
+    files = Files(PAGE)
+    routes = [
+        Route("/health/live", answering.live),
+        Route("/health/ready", answering.ready),
+        Route("/api/v1/openapi.json", answering.openapi),
+        Route("/api/v1/session", answering.session, methods=["GET", "POST", "DELETE"]),
+        Route("/api/v1/{action}", answering.action, methods=["GET", "POST"]),
+        Route("/", files.reply),
+        Route("/page/{name:path}", files.reply),
+    ]
+    starlette = Starlette(
+        routes=routes,
+        exception_handlers={
+            _Refused: lambda request, error: error.reply,
+            HTTPException: _http_error,
+            ClientDisconnect: lambda request, error: Response(status_code=400),
+            Exception: lambda request, error: replies.error(500, "ERROR", "a mistake of ours: the broker's log has it"),
+        },
+    )
+    return Guards(starlette, {hello["host"], *hello["http_names"]})
+
+
+class _Refused(Exception):
+    """A request that gets an answer at once."""
+
+    def __init__(self, reply: Response) -> None:
+        super().__init__(reply.status_code)
+        self.reply = reply
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    phrase = HTTPStatus(error.status_code).phrase
+    return replies.error(error.status_code, phrase.upper().replace(" ", "_"), phrase.lower(), error.headers)
+
+
+class _Application:
+    def __init__(self, channel: Channel, hello: dict[str, Any]) -> None:
+        self._channel = channel
+        self._secure: bool = hello["http_tls"]
+        # Browsers send a cookie to every port of a host: brokers beside each other need names of their own.
+        self._cookie = f"{'__Host-' if self._secure else ''}penstock-{hello['port']}"
+        self._sessions = Sessions(hello["http_sessions"], hello["http_session_idle_s"], hello["http_session_s"])
+        self._openapi: bytes | None = None
+
+    # --- without a login
+
+    async def live(self, request: Request) -> Response:
+        try:
+            answer = await self._channel.ask("live", limit_s=LIVE_S)
+        except (Busy, Silent):
+            return replies.json(b'{"live": false}', 503)
+        return replies.json(answer.body, answer.status)
+
+    async def ready(self, request: Request) -> Response:
+        authorization = request.headers.get("authorization")
+        answer = await self._ask("ready", authorization=authorization, peer=_peer(request))
+        return replies.json(answer.body, answer.status)
+
+    async def openapi(self, request: Request) -> Response:
+        if self._openapi is None:
+            self._openapi = (await self._ask("openapi")).body
+        return replies.json(self._openapi)
+
+    # --- sessions
+
+    async def session(self, request: Request) -> Response:
+        name = request.cookies.get(self._cookie)
+        if request.method == "POST":
+            return await self._log_in(request, name)
+        if request.method == "DELETE":
+            await self._authorization(request)
+            self._sessions.end(name)
+            return self._forget(Response(status_code=204))
+        session = self._sessions.find(name)
+        answer = await self._ask("who", authorization=await self._authorization(request), peer=_peer(request))
+        if answer.status == 401 and session is not None:
+            self._sessions.end(name)
+            answer = await self._ask("who", authorization=None, peer=_peer(request))
+            session = None
+        if answer.status != 200:
+            return self._reply(answer)
+        return replies.json(json.dumps({**json.loads(answer.body), "csrf": session.csrf if session else None}).encode())
+
+    async def _log_in(self, request: Request, before: str | None) -> Response:
+        given = _object(await _body(request))
+        user, password = given.get("user"), given.get("password")
+        if not isinstance(user, str) or not isinstance(password, str) or ":" in user or given.keys() - {"user", "password"}:
+            return replies.error(400, "INVALID", "a login is a JSON object with the texts user, without a colon, and password")
+        basic = base64.b64encode(f"{user}:{password}".encode(errors="replace")).decode()
+        answer = await self._ask("login", authorization=f"Basic {basic}", peer=_peer(request))
+        if answer.status != 200:
+            return self._reply(answer)
+        self._sessions.end(before)
+        found = json.loads(answer.body)
+        token = answer.header["token"]
+        if token is None:  # there are no users
+            return replies.json(json.dumps({**found, "csrf": None}).encode())
+        name, session = self._sessions.begin(found["user"], token)
+        reply = replies.json(json.dumps({**found, "csrf": session.csrf}).encode())
+        reply.set_cookie(self._cookie, name, path="/", secure=self._secure, httponly=True, samesite="strict")
+        return reply
+
+    def _forget(self, reply: Response) -> Response:
+        reply.delete_cookie(self._cookie, path="/", secure=self._secure, httponly=True, samesite="strict")
+        return reply
+
+    # --- actions
+
+    async def action(self, request: Request) -> Response:
+        authorization = await self._authorization(request)
+        body = await _body(request) if request.method == "POST" else b""
+        answer = await self._ask(
+            "action",
+            body or b"{}",
+            authorization=authorization,
+            peer=_peer(request),
+            name=request.path_params["action"],
+            method=request.method,
+            query=request.query_params.multi_items(),
+        )
+        return self._reply(answer)
+
+    async def _authorization(self, request: Request) -> str | None:
+        """The header that shows who asks. Refuses a cookie alone where something is changed."""
+        shown = request.headers.get("authorization")
+        if shown is not None:
+            return shown
+        session = self._sessions.find(request.cookies.get(self._cookie))
+        if session is None:
+            return None
+        if request.method not in SAFE and not session.proves(request.headers.get(CSRF_HEADER)):
+            raise _Refused(
+                replies.error(
+                    403, "CSRF_TOKEN", f"what changes something needs the header {CSRF_HEADER}, : /api/v1/session has it"
+                )
+            )
+        await self._renew(session, request)
+        return f"Bearer {session.token}"
+
+    async def _renew(self, session: Session, request: Request) -> None:
+        if self._sessions.wants_renewal(session):
+            answer = await self._ask("renew", authorization=f"Bearer {session.token}", peer=_peer(request))
+            if answer.status == 200 and answer.header["token"] is not None:
+                session.token = answer.header["token"]
+
+    async def _ask(self, op: str, body: bytes = b"", **header: Any) -> Answer:
+        try:
+            return await self._channel.ask(op, body, **header)
+        except Busy:
+            raise _Refused(
+                replies.error(503, "BUSY", "too many requests wait for the broker: try again", {"retry-after": "1"})
+            ) from None
+        except Silent:
+            raise _Refused(
+                replies.error(504, "SILENT", "the broker has not answered in time; what was asked may be done")
+            ) from None
+
+    @staticmethod
+    def _reply(answer: Answer) -> Response:
+        headers = {}
+        if answer.status == 401:
+            headers["www-authenticate"] = 'Bearer realm="penstock"'  # not Basic: a browser would ask in a window of its own
+        if "allow" in answer.header:
+            headers["allow"] = answer.header["allow"]
+        return replies.json(answer.body, answer.status, headers)
+
+
+def _peer(request: Request) -> str:
+    host, port = request.client or ("", 0)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _body(request: Request) -> bytes:
+    """The body of a request, which is JSON. What a form of a foreign page can send is not."""
+    too_large = replies.error(413, "TOO_LARGE", f"a request has at most {MAX_BODY_BYTES} bytes", {"connection": "close"})
+    length = request.headers.get("content-length", "0")
+    if len(length) > 20 or int(length) > MAX_BODY_BYTES:
+        raise _Refused(too_large)
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise _Refused(too_large)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and kind != "application/json":
+        raise _Refused(replies.error(415, "NOT_JSON", "a request's content-type must be application/json"))
+    return bytes(body)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,48 @@
+"""The page's files, read once: a request finds one by its name, or nothing, and never reaches the file system."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from . import replies
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+
+
+class _File(NamedTuple):
+    content: bytes
+    type: str
+    tag: str
+
+
+class Files:
+    """Files of the page, below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {}
+        for path in folder.rglob("*"):
+            if path.suffix in TYPES and path.is_file():
+                content = path.read_bytes()
+                tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+                self._files[path.relative_to(folder).as_posix()] = _File(content, TYPES[path.suffix], tag)
+
+    def reply(self, request: Request) -> Response:
+        """Answer with the file that the path names; the page itself without one."""
+        file = self._files.get(request.path_params.get("name") or "index.html")
+        if file is None:
+            return replies.error(404, "NOT_FOUND", "there is no such file")
+        headers = {"etag": file.tag, "cache-control": "no-cache"}
+        if file.tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, headers=headers, media_type=file.type)

@@ -1,0 +1,80 @@
+"""Guards against foreign pages: what a browser may send here for somebody else is refused, and no answer can be put to use there.
+
+- The name in `Host` must be one that leads here by right: a foreign page could have its own name lead to this address, and so be
+  of the same origin (DNS rebinding). An address in digits is nobody's name.
+- What changes something must come from a page of ours, where it comes from a page (`Origin`, `Sec-Fetch-Site`).
+- A login by cookie shows that its page could read our answers (`sessions`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from . import replies
+
+SAFE = ("GET", "HEAD", "OPTIONS")
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self';"
+        " frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Guards:
+    """Application before the application. `names`: host names that lead here by right, beside localhost."""
+
+    def __init__(self, application: ASGIApp, names: Iterable[str]) -> None:
+        self._application = application
+        self._names = {"localhost", *(name.lower() for name in names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse what is foreign; add the headers to every answer."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (refusal or self._application)(scope, receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if scope["path"].startswith("/health/"):  # a probe may name anything, and learns nothing
+            return None
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            return replies.error(
+                421,
+                "WRONG_HOST",
+                f"this broker is not called {', '.join(hosts)!r:.100}: use its address, or set http_names to the names it has",
+            )
+        if scope["method"] in SAFE:
+            return None
+        origin = headers.get("origin")
+        foreign = origin is not None and origin.partition("://")[2].lower() != hosts[0].lower()
+        if foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            return replies.error(403, "FOREIGN_ORIGIN", "a page of another origin asked for this, so it was not done")
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name, closed, _ = host.partition("]")
+        name = name.removeprefix("[") if closed else host.rpartition(":")[0] or host
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name.lower().rstrip(".") in self._names
+        return True

@@ -1,0 +1,59 @@
+"""The process: from what its broker says first to its end, which comes with the broker's, however that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+from ...security.tls import ServerTls
+from ...settings.keys import Settings
+from .application import application
+from .channel import Channel
+from .connections import Server
+
+log = logging.getLogger("penstock.http")
+
+
+def run() -> int:
+    """Serve the listening socket of the broker that started this process, until the broker says stop, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])  # a broker blocks them in itself
+    channel = Channel(socket.socket(fileno=os.dup(0)), lost=lambda: os._exit(0))
+    hello = channel.hello()
+    logging.basicConfig(stream=sys.stderr, level=hello["log_level"], format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns at each client that breaks the protocol
+    asyncio.run(_serve(channel, hello))
+    logging.shutdown()
+    os._exit(0)
+
+
+async def _serve(channel: Channel, hello: dict[str, Any]) -> None:
+    server = Server(
+        application(channel, hello),
+        socket.socket(fileno=hello["listening"]),
+        tls=_tls(hello) if hello["http_tls"] else None,
+        most=hello["http_max_connections"],
+        request_timeout_s=hello["http_request_timeout_s"],
+    )
+    channel.start(server.stop)
+    await server.serve()
+
+
+def _tls(hello: dict[str, Any]) -> ssl.SSLContext:
+    """The context of all connections: each handshake takes the newest certificate."""
+    settings = Settings(data=Path(), tls_cert_file=Path(hello["tls_cert_file"]), tls_key_file=Path(hello["tls_key_file"]))
+    newest = ServerTls(settings, protocols=["http/1.1"])
+    context = newest.context()
+
+    def renew(handshake: ssl.SSLObject, name: str | None, before: ssl.SSLContext) -> None:
+        handshake.context = newest.context()
+
+    context.sni_callback = renew
+    return context

@@ -1,0 +1,164 @@
+"""The API in JSON (U3): the broker's table of actions, over HTTP, described in OpenAPI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock import Broker
+from penstock.broker_core import errors
+from penstock.broker_core.actions import descriptions
+from penstock.broker_core.actions.requests import ACTIONS
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.http_plane import openapi, statuses
+from penstock.broker_core.http_plane.plane import HttpPlane
+from penstock.broker_core.http_plane.web.guards import HEADERS
+from penstock.broker_core.security import Right
+
+from ..flight.helpers import browse, numbered, send
+from ..flight.peers import Site, furnish
+from ..flight.valid_requests import VALID
+from .helpers import Http, basic
+
+
+def test_what_is_described_is_the_table_of_actions() -> None:
+    assert descriptions.ABOUT.keys() == ACTIONS.keys()
+    assert ACTIONS.keys() >= descriptions.READS
+    assert descriptions.FIELDS.keys() == {name for fields in ACTIONS.values() for name in fields}
+    assert all(name in ACTIONS[action] for action, name in descriptions.FIELDS_OF)
+
+
+def test_an_action_answers_what_flight_answers(broker: Broker, http: Http) -> None:
+    with Client(broker.url) as client:
+        assert http.call("queue.declare", {"queue": "orders", "options": {"maxAttempts": 3}}).json == {
+            "queue": "orders",
+            "created": True,
+        }
+        send(client, "orders", numbered(3))
+        assert http.get("/api/v1/queue.stat?queue=orders").json == client.call("queue.stat", queue="orders")
+        assert http.call("queue.stat", {"queue": "orders"}).json["available"] == 3
+        assert http.call("queue.purge", {"queue": "orders"}).json == {"purged": 3}
+        assert browse(client, "orders") == []
+        assert http.get("/api/v1/browse.plan?queue=orders&states=available&states=acquired&first=1").json == {"parts": []}
+
+
+def test_a_get_changes_nothing(site: Site, guarded: Http) -> None:
+    """Each action that is no POST leaves the log where it was."""
+    furnish(site, "orders")
+    alice = basic("root")
+    for action in sorted(descriptions.READS):
+        end = site.service.journal.end
+        fields = {name: value for name, value in VALID[action].items() if value is not None}
+        query = "&".join(f"{name}={json.dumps(value)}" for name, value in fields.items() if not isinstance(value, (str, list)))
+        query += "".join(f"&{name}={value}" for name, value in fields.items() if isinstance(value, str)).replace("Q", "orders")
+        answer = guarded.get(f"/api/v1/{action}?{query}", authorization=alice)
+        assert answer.status in (200, 404, 502), (action, answer)  # there is no archive here
+        assert site.service.journal.end == end, action
+    for action in sorted(ACTIONS.keys() - descriptions.READS):
+        answer = guarded.get(f"/api/v1/{action}", authorization=alice)
+        assert (answer.status, answer.code, answer.headers["allow"]) == (405, "METHOD_NOT_ALLOWED", "POST")
+
+
+@pytest.mark.parametrize("right", [None, *Right])
+def test_every_action_without_its_right_is_refused_as_over_flight(site: Site, guarded: Http, right: Right | None) -> None:
+    """W3: same rule, same words, for each action of the table and each right alone."""
+    furnish(site, "orders")
+    alice = site.user("alice", *([] if right is None else [right]), queue="mine")
+    for action, fields in VALID.items():
+        for queue in ("orders", "nowhere"):
+            named = json.loads(json.dumps(fields).replace("Q", queue))
+            try:
+                alice.call(action, **named)
+                said = None
+            except (errors.NotAllowed, errors.Unauthenticated) as error:
+                said = str(error)
+            except errors.PenstockError:
+                said = None
+            answer = guarded.call(action, named, authorization=basic("alice"))
+            if said is None:
+                assert answer.status not in (401, 403), (action, answer)
+            else:
+                assert (answer.status, answer.json["error"]["message"]) == (403, said), action
+
+
+def test_errors_have_a_status_and_a_code(http: Http) -> None:
+    for action, fields, status, said in (
+        ("queue.stat", {"queue": "nowhere"}, 404, "there is no queue 'nowhere'"),
+        ("queue.stat", {}, 400, "field 'queue' is missing"),
+        ("queue.stat", {"queue": 5}, 400, "field 'queue' must be str"),
+        ("queue.stat", {"queue": "q", "more": 1}, 400, "unknown field 'more'"),
+        ("queue.stat", ["q"], 400, "not a JSON object"),
+        ("queue.blow", {}, 404, "there is no action 'queue.blow'"),
+        ("lease.renew", {"lease": "l", "epoch": 1}, 404, "no lease"),
+    ):
+        answer = http.post(f"/api/v1/{action}", fields)
+        assert (answer.status, said in answer.json["error"]["message"]) == (status, True), answer
+    assert http.ask("POST", "/api/v1/queue.list", b"{", content_type="application/json").code == "INVALID"
+    assert http.get("/api/v1/queue.stat?queue=a&queue=b").status == 400
+    assert (http.get("/nowhere").status, http.get("/nowhere").code) == (404, "NOT_FOUND")
+    assert http.ask("PUT", "/api/v1/queue.list").status == 405
+
+
+def test_every_kind_of_error_has_a_status_of_its_own_side() -> None:
+    kinds = [errors.PenstockError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        status = statuses.status_of(kind("text"))
+        assert (status // 100 == 5) == (kind.fault != "caller" or issubclass(kind, errors.ResourceLimit)), kind
+
+
+def test_no_answer_can_be_taken_for_a_page(http: Http) -> None:
+    """XSS: a name that is markup stays text, whatever a browser would make of it."""
+    evil = "<script>alert(1)</script>"
+    http.call("queue.declare", {"queue": evil})
+    for answer in (
+        http.get("/api/v1/queue.list"),
+        http.get("/api/v1/queue.stat?queue=%3Cscript%3E"),
+        http.get("/%3Cscript%3E"),
+        http.get("/api/v1/%3Cscript%3E"),
+        http.get("/", host="<script>"),
+    ):
+        assert answer.headers["content-type"] == "application/json"
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_the_page_comes_with_its_policy(http: Http) -> None:
+    page = http.get("/")
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert {name: page.headers[name] for name in HEADERS} == HEADERS
+    again = http.get("/", if_none_match=page.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+    for path in ("/page/../plane.py", "/page/%2e%2e/plane.py", "/page//etc/passwd", "/page/nothing.js"):
+        assert http.get(path).status == 404, path
+
+
+def test_openapi_describes_every_action_as_it_is(http: Http) -> None:
+    described = http.get("/api/v1/openapi.json").json
+    assert described["openapi"] == "3.1.0"
+    paths = described["paths"]
+    assert {path.removeprefix(openapi.PREFIX) for path in paths} == set(ACTIONS)
+    for action, fields in ACTIONS.items():
+        methods = paths[openapi.PREFIX + action]
+        assert set(methods) == ({"get", "post"} if action in descriptions.READS else {"post"})
+        schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert schema["properties"].keys() == fields.keys()
+        assert all(each["description"] for each in schema["properties"].values())
+
+
+def test_while_the_broker_recovers_it_lives_and_is_not_ready(site: Site, tmp_path: Path) -> None:
+    """U3: a probe that ends a broker for reading its journal would never see it ready."""
+    from penstock.broker_core.settings.keys import Settings
+
+    plane = HttpPlane(Settings(data=tmp_path / "data", http_port=0), site.access)
+    try:
+        http = Http(plane.url)
+        assert (http.get("/health/live").status, http.get("/health/ready").status) == (200, 503)
+        assert http.get("/health/ready").json["reasons"][0]["name"] == "recovering"
+        assert (http.call("queue.list").status, http.call("queue.list").code) == (503, "RECOVERING")
+        plane.open(site.service, site.plane.actions, None)
+        assert http.get("/health/ready").json == {"ready": True, "reasons": []}
+    finally:
+        plane.close()
