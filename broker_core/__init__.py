@@ -4,7 +4,8 @@ From top to bottom; a room imports only from below it (the rule is in pyproject.
 
 cli                       the command line
 server                    a broker with its planes, in this process or in a child
-amqp_plane, flight_plane  two ways to talk to it; planes only translate
+amqp_plane, flight_plane,
+http_plane                three ways to talk to it; planes only translate
 actions                   what can be asked of a broker by name, and who may ask it
 service                   one state, one journal, one lock, one clock
 archiver                  settled messages into Delta tables: a thread of the broker, and a process of its own

@@ -71,9 +71,9 @@ class Answers:
         except _Wrong as error:
             return {"status": error.status, **error.more}, [statuses.body_of(error.code, str(error))]
         except errors.PenstockError as error:
-            return {"status": statuses.status_of(error)}, [statuses.body_of(statuses.code_of(error), str(error))]
+            return {"status": statuses.status_of(error)}, [statuses.body_of(error.code, str(error))]
         except RecursionError:
-            return {"status": 400}, [statuses.body_of("INVALID", "the request is nested too deep")]
+            return {"status": 400}, [statuses.body_of("INVALID_REQUEST", "the request is nested too deep")]
         except Exception:
             log.exception("%s: %.100s failed", frame.header.get("peer"), frame.header.get("op"))
             return {"status": 500}, [statuses.body_of("ERROR", statuses.MISTAKE)]

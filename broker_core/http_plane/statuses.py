@@ -34,11 +34,6 @@ def status_of(error: errors.PenstockError) -> int:
     return _BY_FAULT[error.fault]
 
 
-def code_of(error: errors.PenstockError) -> str:
-    """Return the code by which a program knows an error."""
-    return error.code.upper().replace("-", "_")
-
-
 def body_of(code: str, message: str) -> bytes:
     """Return the body of an answer that is an error. Text that is not Unicode (from a path of the system's) is escaped."""
     return json.dumps({"error": {"code": code, "message": message.encode(errors="backslashreplace").decode()}}).encode()

@@ -95,7 +95,7 @@ def test_errors_have_a_status_and_a_code(http: Http) -> None:
     ):
         answer = http.post(f"/api/v1/{action}", fields)
         assert (answer.status, said in answer.json["error"]["message"]) == (status, True), answer
-    assert http.ask("POST", "/api/v1/queue.list", b"{", content_type="application/json").code == "INVALID"
+    assert http.ask("POST", "/api/v1/queue.list", b"{", content_type="application/json").code == "INVALID_REQUEST"
     assert http.get("/api/v1/queue.stat?queue=a&queue=b").status == 400
     assert (http.get("/nowhere").status, http.get("/nowhere").code) == (404, "NOT_FOUND")
     assert http.ask("PUT", "/api/v1/queue.list").status == 405
