@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -51,8 +52,9 @@ def test_a_get_changes_nothing(site: Site, guarded: Http) -> None:
     for action in sorted(descriptions.READS):
         end = site.service.journal.end
         fields = {name: value for name, value in VALID[action].items() if value is not None}
-        query = "&".join(f"{name}={json.dumps(value)}" for name, value in fields.items() if not isinstance(value, (str, list)))
-        query += "".join(f"&{name}={value}" for name, value in fields.items() if isinstance(value, str)).replace("Q", "orders")
+        pairs = [(name, each) for name, value in fields.items() for each in (value if isinstance(value, list) else [value])]
+        query = urlencode([(name, each if isinstance(each, str) else json.dumps(each)) for name, each in pairs])
+        query = query.replace("Q", "orders")
         answer = guarded.get(f"/api/v1/{action}?{query}", authorization=alice)
         assert answer.status in (200, 404, 502), (action, answer)  # there is no archive here
         assert site.service.journal.end == end, action

@@ -131,7 +131,7 @@ class _Application:
         given = _object(await _body(request))
         user, password = given.get("user"), given.get("password")
         if not isinstance(user, str) or not isinstance(password, str) or ":" in user or given.keys() - {"user", "password"}:
-            return replies.error(400, "INVALID_REQUEST", "a login is a JSON object with the texts user, without a colon, and password")
+            return replies.error(400, "INVALID_REQUEST", "a login is a JSON object with user, which has no colon, and password")
         basic = base64.b64encode(f"{user}:{password}".encode(errors="replace")).decode()
         answer = await self._ask("login", authorization=f"Basic {basic}", peer=_peer(request))
         if answer.status != 200:
