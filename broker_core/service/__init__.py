@@ -13,6 +13,7 @@ routing             what an exchange's bindings have to know of messages, read b
 matching, bitmaps   which messages a selector matches: evaluated once, kept as bitmaps
 blocked_producers   who waits for capacity in a full queue
 cleaning, needs     keeps the journal small; how much of it is needed, and by whom
+relocation          copies of needed payloads at the end of the log
 declared, policies  what the settings declare, carried out at the start; what first uses make
 reloading           settings that were read again
 copying             the copy elsewhere; what an operator hears of the broker itself

@@ -35,7 +35,7 @@ from . import allocator, copying
 from .alarms import Alarms
 from .attributes import attributes_of
 from .blocked_producers import BlockedProducers, Waiting
-from .cleaning import Cleaner, Owner
+from .cleaning import Cleaner
 from .clock import RunningClock
 from .damage import Damage
 from .histograms import Histograms
@@ -48,6 +48,7 @@ from .policies import policies_of
 from .queue_counts import QueueCounts
 from .recordings import Recordings
 from .recovery import recovered
+from .relocation import Owner
 from .ticker import Ticker
 from .turn import Arrivals, Turn
 from .watch import Watch, Watched
@@ -115,8 +116,8 @@ class BrokerService(Looks):
         self.history = History()
         self.histograms = Histograms()
         self.journal.tell_syncs(self.histograms.fsync.observe)
-        owner = Owner(self.state, self.journal, settings, self.damage, lambda command: self.submit(command), self.take_snapshot)
-        self.cleaner = Cleaner(owner, self._lock, self.wall_ms, self._closing)
+        owner = Owner(self.state, self.journal, settings, self.damage, self._lock, self.submit_logged, self.take_snapshot)
+        self.cleaner = Cleaner(owner, self.wall_ms, self._closing)
         self._blocked = BlockedProducers(self.state)
         self._ticker = Ticker(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `has_space` believes it
@@ -168,6 +169,13 @@ class BrokerService(Looks):
             self.journal.wait(end)
             raise refusal
         return reply, end
+
+    def submit_logged(self, command: c.Command[R]) -> tuple[R, int]:
+        """As `submit`, of a command that is never refused; with the log position of its record, if there is one."""
+        with self.turn() as turn:
+            reply, end = turn.execute(command)
+        self.journal.wait(end)
+        return reply, turn.logged
 
     def turn(self, *, hurry: bool = True) -> Turn:
         """Several commands under one lock, each with an answer of its own, and no wait for the disk: see `Turn`."""

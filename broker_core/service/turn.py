@@ -100,6 +100,7 @@ class Turn:
         self._seen = 0
         self._appended = False
         self.end = 0
+        self.logged = 0  # log position of the last record
 
     def __enter__(self) -> Turn:
         self._lock.acquire()
@@ -164,7 +165,7 @@ class Turn:
                 if event.journaled:
                     meta, buffers = codec.encode(event), _buffers(payload)
                     position = self._journal.append(meta, buffers, hurry=False, more=True).position
-                    self._appended = True
+                    self._appended, self.logged = True, position
                     at += f" at position {position}"
                 began = True
                 if event.journaled and isinstance(payload, Stored):

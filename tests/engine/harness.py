@@ -36,7 +36,7 @@ class Engine:
             before = {name: queue.counts[State.AVAILABLE] for name, queue in self.state.queues.items()}
             for event, payload in decision.events:
                 position = 8 * (len(self.log) + 1)
-                if isinstance(event, e.BlockPacked):
+                if isinstance(event, (e.BlockPacked, e.Repacked)):
                     self.packed[position] = payload
                 if event.journaled:
                     self.log.append((codec.encode(event), position))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.intervals import Intervals
+from penstock.broker_core.engine.columns.packing import pack, unpack
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.runs import NOWHERE, Run
 from penstock.broker_core.engine.columns.states import Outcome
@@ -96,8 +97,7 @@ def relocate(engine: Engine, rows: RowSet, name: str = "q", wrong: int = 0) -> i
     found = [its.blocks[number].locations(part) for number, part in rows.items()]
     positions = np.concatenate([np.repeat(each.position, each.rows) for each in found])
     payload_rows = np.concatenate([each.payload_rows() for each in found])
-    moved: int = engine.run(c.Relocate(its.id, rows, positions + wrong, payload_rows, b""))
-    return moved
+    return engine.run(c.Relocate([c.Copied(its.id, rows, positions + wrong, payload_rows)], b"")) or 0
 
 
 def drop(engine: Engine, *intervals: list[int], keeping: Keeping = EVERYTHING) -> Any:
@@ -134,21 +134,21 @@ def test_a_copy_of_what_lies_elsewhere_by_now_changes_nothing() -> None:
     engine.run(c.DeclareQueue("q"), c.Enqueue("q", 10, 1))
     its, rows = queue(engine).id, RowSet.range(2, 6)
     found = queue(engine).blocks[0].locations(slice(2, 6))
-    late = c.Relocate(its, rows, np.repeat(found.position, found.rows), found.payload_rows(), b"")
+    late = c.Relocate([c.Copied(its, rows, found.positions(), found.payload_rows())], b"")
     assert relocate(engine, rows, wrong=8) == 0
     assert engine.run(late) == 4
     log = len(engine.log)
-    assert engine.run(late) == 0
+    assert engine.run(late) is None
     assert len(engine.log) == log
     assert relocate(engine, RowSet.range(4, 8)) == 4
     engine.run(c.DeleteQueue("q"), c.DeclareQueue("q"), c.Enqueue("q", BLOCK_ROWS, 1))
-    assert engine.run(late) == 0
+    assert engine.run(late) is None
     link = engine.run(c.Subscribe("q"))
     engine.run(c.Settle("q", link, engine.run(c.Acquire("q", link, BLOCK_ROWS)).rows))
     found = queue(engine).blocks[0].locations(slice(2, 6))
-    packed = c.Relocate(queue(engine).id, rows, np.repeat(found.position, found.rows), found.payload_rows(), b"")
+    packed = c.Relocate([c.Copied(queue(engine).id, rows, found.positions(), found.payload_rows())], b"")
     engine.run(c.PackBlock("q", 0))
-    assert engine.run(packed) == 0
+    assert engine.run(packed) is None
     survives(engine)
 
 
@@ -159,11 +159,66 @@ def test_of_a_copy_only_those_are_taken_that_lie_where_they_were() -> None:
     relocate(engine, RowSet.range(3, 5))
     before = places(queue(engine).blocks[0])
     rows = RowSet.range(0, 10)
-    assert engine.run(c.Relocate(1, rows, np.repeat(late.position, late.rows), late.payload_rows(), b"")) == 8
+    assert engine.run(c.Relocate([c.Copied(1, rows, late.positions(), late.payload_rows())], b"")) == 8
     after = places(queue(engine).blocks[0])
     copy = engine.log[-1][1]
     assert [after[row][:2] for row in range(10)] == [before[row][:2] if row in (3, 4) else (copy, row) for row in range(10)]
     survives(engine)
+
+
+def test_one_copy_serves_every_queue_that_holds_it() -> None:
+    """D2: in one event; those of a queue that has moved on meanwhile are left out."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.DeclareQueue("p"), c.Enqueue("p", 2, 1), c.Enqueue("q", 5, 1))
+    old = engine.log[-1][1]
+    engine.run(c.Copy("q", "p"))
+    mine = c.Copied(queue(engine).id, RowSet.range(1, 4), np.full(3, old), np.array([1, 2, 3]))
+    other = c.Copied(queue(engine, "p").id, RowSet.range(3, 7), np.full(4, old), np.array([1, 2, 3, 4]), np.array([0, 1, 2, 9]))
+    log = len(engine.log)
+    assert engine.run(c.Relocate([mine, other], b"")) == 7
+    assert len(engine.log) == log + 1
+    copy = engine.log[-1][1]
+    assert [where[:2] for where in places(queue(engine).blocks[0])] == [(old, 0), *((copy, row) for row in range(3)), (old, 4)]
+    assert [where[:2] for where in places(queue(engine, "p").blocks[0])][2:] == [
+        (old, 0),
+        *((copy, row) for row in (0, 1, 2, 9)),
+    ]
+    assert engine.run(c.Relocate([mine, other], b"")) is None
+    assert engine.run(c.Relocate([mine, c.Copied(queue(engine).id, RowSet.single(0), np.array([old]), np.array([0]))], b"")) == 1
+    survives(engine)
+
+
+def test_a_block_out_of_memory_gets_new_columns_and_its_old_place_may_go() -> None:
+    """D2 D4: as long as it is not recorded it is needed: wherever it may lie, or where the cleaner has read that it does."""
+    engine = Engine(BrokerState(records=True))
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", BLOCK_ROWS - 1, 1), c.DeclareQueue("p"), c.Enqueue("q", 1, 1))
+    first, last = (8 * number for number in (2, 4))
+    link = engine.run(c.Subscribe("q"))
+    engine.run(c.Settle("q", link, engine.run(c.Acquire("q", link, BLOCK_ROWS)).rows), c.PackBlock("q", 0))
+    packed, keeping = engine.log[-1][1], Keeping(0, NOWHERE, True)
+    asked = [[first, first + 8], [first + 8, last], [last, last + 8], [packed, packed + 8]]
+    assert drop(engine, *asked, keeping=keeping) == []
+    wants = {packed: np.array([first, last, packed])}
+    assert engine.run(c.Drop(asked, keeping, wants)) == [[first + 8, last]]
+    assert engine.run(c.Relocate([], b"", queue(engine).id)) == 0
+    copy = engine.log[-1][1]
+    block = Block.restored(unpack(engine.packed[packed]))
+    block.relocate(np.arange(BLOCK_ROWS - 1), copy, np.arange(BLOCK_ROWS - 1))
+    repack = c.Repack(queue(engine).id, 0, packed, last, copy, pack(block.persisted()))
+    assert engine.run(repack) is True
+    assert engine.run(repack) is False
+    entry = queue(engine).packed[0]
+    assert (entry.position, entry.unrecorded.count) == (engine.log[-1][1], BLOCK_ROWS)
+    wants = {entry.position: np.array([last, copy, entry.position])}
+    assert engine.run(c.Drop(asked, keeping, wants)) == [[first, first + 8], [packed, packed + 8]]
+    assert 0 in queue(engine).packed
+    survives(engine)
+    begun = engine.run(c.BeginPass(queue(engine).id, 1 << 20, 1 << 40))
+    engine.run(c.EndPass(queue(engine).id, begun.number, 0))
+    assert engine.run(c.Drop([[entry.position, entry.position + 8]], keeping)) == [[entry.position, entry.position + 8]]
+    assert not queue(engine).packed
+    survives(engine)
+    assert engine.run(c.Relocate([], b"", 99)) is None
 
 
 def test_staged_messages_are_copied_whole_wherever_they_wait() -> None:

@@ -245,9 +245,8 @@ class History:
                 rows = np.flatnonzero([self.random.choice([True, False]) for _ in range(block.filled)])
                 if len(rows):
                     found = block.locations(rows)
-                    positions = np.repeat(found.position, found.rows)
-                    copy = c.Relocate(its.id, RowSet.of([(number, rows)]), positions, found.payload_rows(), b"")
-                    assert self.engine.run(copy) == len(rows)
+                    copied = c.Copied(its.id, RowSet.of([(number, rows)]), found.positions(), found.payload_rows())
+                    assert self.engine.run(c.Relocate([copied], b"")) == len(rows)
         self.engine.run(c.Drop([[0, 8 * self.random.randint(1, len(self.engine.log))]], Keeping()))
 
     def alter(self) -> None:

@@ -69,6 +69,7 @@ acquired queue holder rows lease batch sign
 batch.ended lease batch stage time exclude done
 batch.read lease batch query number
 block.archived queue number highest_payload first_time last_time outcomes
+block.repacked queue_id number lowest_payload highest_payload
 bound exchange number binding
 came.due queue rows time
 copied queue rows target time
@@ -97,7 +98,7 @@ queue.deleted queue departs
 queue.paused queue paused
 read.dropped lease batch series
 redriven queue rows time
-relocated queue_id rows taken
+relocated queue_id rows taken also
 retained position
 returned queue holder rows cause lease annotations
 routed queues count sizes time traits kept

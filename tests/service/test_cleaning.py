@@ -22,7 +22,7 @@ from penstock.broker_core.messages import incoming
 from penstock.broker_core.reading import mapped
 from penstock.broker_core.reading import stored as reading
 from penstock.broker_core.reading.batches import record_batches
-from penstock.broker_core.service import cleaning
+from penstock.broker_core.service import relocation
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.cleaning import SLACK, SPARE_SEGMENTS
 from penstock.connector.mapped import Location, assembled, locations_of, map_files, may_be_mapped
@@ -189,7 +189,7 @@ def test_many_stuck_messages_in_many_blocks_are_copied_once() -> None:
 
 def test_what_a_copy_takes_beside_its_messages_is_not_copied_again_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """D2: small messages, each in a record of its own, which takes far more than the message does; a copy does not help."""
-    monkeypatch.setattr(cleaning, "PIECE_BYTES", 1)
+    monkeypatch.setattr(relocation, "PIECE_BYTES", 1)
     with running(LyingDisk(), **OPTIONS) as service:
         service.journal._writer._segment_bytes = 100_000
         stick(service)

@@ -18,6 +18,16 @@ def relocated(state: BrokerState, event: e.Relocated, position: int) -> None:
         stop = start + row_count(part)
         queue.blocks[number].relocate(part, position, taken[start:stop])
         start = stop
+    for each in event.also or ():
+        assert isinstance(each, e.Relocated)
+        relocated(state, each, position)
+
+
+def repacked(state: BrokerState, event: e.Repacked, position: int) -> None:
+    """Set where the columns of a packed block are, and the span of its payloads."""
+    entry = state.by_id[event.queue_id].packed[event.number]
+    entry.position = position
+    entry.lowest_payload, entry.highest_payload = event.lowest_payload, event.highest_payload
 
 
 def staged_relocated(state: BrokerState, event: e.StagedRelocated, position: int) -> None:

@@ -75,6 +75,7 @@ HANDLERS: dict[type[e.Event], Callable[[BrokerState, Any, int], None]] = {
     e.TransactionFailed: transactions.transaction_failed,
     e.TransactionEnded: transactions.transaction_ended,
     e.Relocated: cleaning.relocated,
+    e.Repacked: cleaning.repacked,
     e.StagedRelocated: cleaning.staged_relocated,
     e.Dropped: cleaning.dropped,
     e.PassBegun: passes.pass_begun,

@@ -307,8 +307,9 @@ class Block(Columns):
         """Return the log position of the record with the payload of each row."""
         return positions_of(self.runs, as_array(rows))
 
-    def relocate(self, rows: Rows, position: int, taken: Ints) -> None:
-        """Set where the payloads of some rows are: each is a row of the record at `position`, the one in `taken`."""
+    def relocate(self, rows: Rows, position: int | Ints, taken: Ints) -> None:
+        """Set where the payloads of some rows are: each is a row of the record at `position`, or at its own one of them, the one
+        in `taken`."""
         self.runs = relocated(self.runs, self.filled, as_array(rows), position, taken)
 
     def lowest_live_position(self) -> int | None:

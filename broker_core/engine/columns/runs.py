@@ -52,11 +52,11 @@ def positions_of(runs: Runs, rows: Ints) -> npt.NDArray[np.int64]:
     return runs.position.take(runs.row.runs_of(rows)) << 3
 
 
-def relocated(runs: Runs, filled: int, rows: Ints, position: int, taken: Ints) -> Runs:
+def relocated(runs: Runs, filled: int, rows: Ints, position: int | Ints, taken: Ints) -> Runs:
     """Return the run table of a block with `filled` rows after the payloads of `rows`, ascending, were copied.
 
-    Each is now a row of the record at `position`, the one in `taken`. Times of arrival stay. Rows that are consecutive in a
-    record too, and arrived together, become one run.
+    Each is now a row of the record at `position`, or at its own one of them, the one in `taken`. Times of arrival stay. Rows that
+    are consecutive in a record too, and arrived together, become one run.
     """
     numbers = np.arange(filled)
     run = runs.row.runs_of(numbers)
@@ -94,6 +94,18 @@ class Locations(NamedTuple):
     payload_row: npt.NDArray[np.int64]  # the first one in the record
     time: npt.NDArray[np.int64]  # microseconds since 1970: when they were enqueued
     scattered: npt.NDArray[np.int64] | None = None  # each row in its record; None: the rows of each entry are consecutive
+
+    @classmethod
+    def of(cls, positions: Ints, payload_rows: Ints) -> Locations:
+        """Make them of the record of each row, and of its row there; times are not told."""
+        apart = (positions[1:] != positions[:-1]) | (payload_rows[1:] != payload_rows[:-1] + 1)
+        first = np.flatnonzero(np.concatenate([[True], apart]))
+        counts = np.diff(first, append=len(positions))
+        return cls(first, counts, positions[first], payload_rows[first], np.zeros(len(first), np.int64))
+
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Return the log position of the record of each row."""
+        return np.repeat(self.position, self.rows)
 
     def payload_rows(self) -> npt.NDArray[np.int64]:
         """Return the row of each message in its record."""

@@ -18,7 +18,7 @@ Everything is imported from here: `from ..engine import commands as c`, then `c.
 """
 
 from ..model.publish_keys import PublishKey
-from .cleaning import Drop, Relocate, RelocateStaged
+from .cleaning import Copied, Drop, Relocate, RelocateStaged, Repack
 from .command import Command, Maker, Now
 from .exchanges import Bind, DeclareExchange, DeleteExchange, ListExchanges, Route, Sent, Unbind
 from .leases import (
@@ -70,6 +70,7 @@ __all__ = [
     "Browsed",
     "CloseLink",
     "Command",
+    "Copied",
     "Copy",
     "DeclareExchange",
     "DeclareQueue",
@@ -112,6 +113,7 @@ __all__ = [
     "Relocate",
     "RelocateStaged",
     "RenewLease",
+    "Repack",
     "ResumeQueue",
     "Retire",
     "Route",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,34 +13,45 @@ from ..columns.intervals import Intervals
 from ..columns.rowset import RowSet, as_array, row_count
 from ..columns.series import Ints
 from ..model.queue import Queue
-from ..model.retention import Keeping, needed, needed_span
+from ..model.retention import needed, needed_span
 from ..model.state import BrokerState
 from .decision import Decision
 
 
-def relocate(state: BrokerState, command: c.Relocate, now: c.Now) -> Decision[int]:
+def relocate(state: BrokerState, command: c.Relocate, now: c.Now) -> Decision[int | None]:
     """Give messages another payload, as far as theirs is where it was copied from.
 
     A log position belongs to one record for ever, so rows that have it, and the same row of it, have the same payload.
     """
-    queue = state.by_id.get(command.queue_id)
+    found = [event for each in command.messages if (event := _relocated(state, each)) is not None]
+    if not found and command.packed in state.by_id:
+        found = [e.Relocated(command.packed, RowSet())]
+    if not found:
+        return Decision([], None)
+    event = replace(found[0], also=tuple(found[1:]) or None)
+    return Decision([(event, command.payload)], sum(each.rows.count for each in found))
+
+
+def _relocated(state: BrokerState, copied: c.Copied) -> e.Relocated | None:
+    """The event for those of the messages whose payload is where it was copied from; None where there are none."""
+    queue = state.by_id.get(copied.queue_id)
     if queue is None:
-        return Decision([], 0)
+        return None
     parts: list[tuple[int, Ints]] = []
     kept: list[Ints] = []
     start = 0
-    for number, part in command.rows.items():
+    for number, part in copied.rows.items():
         stop = start + row_count(part)
-        same = _are_there(queue, number, as_array(part), command.positions[start:stop], command.payload_rows[start:stop])
+        same = _are_there(queue, number, as_array(part), copied.positions[start:stop], copied.payload_rows[start:stop])
         if same is not None:
             parts.append((number, as_array(part)[same]))
             kept.append(np.flatnonzero(same) + start)
         start = stop
-    taken = np.concatenate(kept) if kept else np.zeros(0, np.int64)
-    if not len(taken):
-        return Decision([], 0)
-    event = e.Relocated(queue.id, RowSet.of(parts), None if len(taken) == start else taken)
-    return Decision([(event, command.payload)], len(taken))
+    if not parts:
+        return None
+    rows = np.concatenate(kept)
+    taken = rows if copied.taken is None else copied.taken[rows]
+    return e.Relocated(queue.id, RowSet.of(parts), None if np.array_equal(taken, np.arange(len(taken))) else taken)
 
 
 def _are_there(queue: Queue, number: int, rows: Ints, positions: Ints, payload_rows: Ints) -> Ints | None:
@@ -51,6 +63,16 @@ def _are_there(queue: Queue, number: int, rows: Ints, positions: Ints, payload_r
     same: Ints = block.runs.position.take(run) << 3 == positions
     same &= block.runs.skip.take(run) + rows - block.runs.row.take(run) == payload_rows
     return same if same.any() else None
+
+
+def repack(state: BrokerState, command: c.Repack, now: c.Now) -> Decision[bool]:
+    """Give a block that left memory other columns, made of those that it has."""
+    queue = state.by_id.get(command.queue_id)
+    entry = None if queue is None else queue.packed.get(command.number)
+    if entry is None or entry.position != command.position:
+        return Decision([], False)
+    event = e.Repacked(command.queue_id, command.number, command.lowest_payload, command.highest_payload)
+    return Decision([(event, command.payload)], True)
 
 
 def relocate_staged(state: BrokerState, command: c.RelocateStaged, now: c.Now) -> Decision[int]:
@@ -66,18 +88,21 @@ def drop(state: BrokerState, command: c.Drop, now: c.Now) -> Decision[list[list[
     asked = sorted(interval for interval in command.intervals if not state.dropped.covers(interval[0], interval[1] - 1))
     if not asked:
         return Decision([], [])
-    used = {index for found in _needed(state, Intervals.apart(asked), command.keeping) for index in np.unique(found).tolist()}
+    used = {index for found in _needed(state, Intervals.apart(asked), command) for index in np.unique(found).tolist()}
     free = [interval for index, interval in enumerate(asked) if index not in used]
     return Decision([(e.Dropped(free), None)] if free else [], free)
 
 
-def _needed(state: BrokerState, asked: Intervals, keeping: Keeping) -> Iterator[Ints]:
+def _needed(state: BrokerState, asked: Intervals, command: c.Drop) -> Iterator[Ints]:
     """Yield the numbers of the intervals that hold something needed, with -1 for what lies elsewhere."""
+    keeping, packed = command.keeping, command.packed
     yield asked.index(np.array([part.position for stage in state.stages.values() for part in stage.parts], np.int64))
     for queue in state.by_id.values():
         for entry in queue.packed.values():
             span = needed_span(entry, keeping)
-            if span is not None:
+            if span is not None and entry.position in packed:
+                yield asked.index(packed[entry.position])
+            elif span is not None:
                 yield asked.overlapping(*span)
                 yield asked.index(np.array([entry.position]))
         for block in queue.blocks.values():

@@ -37,6 +37,7 @@ HANDLERS: dict[type[c.Command[Any]], Callable[[BrokerState, Any, c.Now], Decisio
     c.PackBlock: queues.pack_block,
     c.Relocate: cleaning.relocate,
     c.RelocateStaged: cleaning.relocate_staged,
+    c.Repack: cleaning.repack,
     c.Drop: cleaning.drop,
     c.AlterQueue: queues.alter_queue,
     c.PauseQueue: queues.pause_queue,

@@ -18,7 +18,7 @@ time           what was due; the start of the clock
 Everything is imported from here: `from ..engine import events as e`, then `e.Acquired`.
 """
 
-from .cleaning import Dropped, Relocated, StagedRelocated
+from .cleaning import Dropped, Relocated, Repacked, StagedRelocated
 from .codec import Event, Together, decode, encode
 from .exchanges import Bound, ExchangeDeclared, ExchangeDeleted, Routed, Unbound
 from .leases import BatchEnded, BatchRead, LeaseBegun, LeaseDeleted, LeaseFenced, LeaseFinished, LeaseTaken, LeftUnread, Renewed
@@ -76,6 +76,7 @@ __all__ = [
     "Redriven",
     "Relocated",
     "Renewed",
+    "Repacked",
     "Retained",
     "Retired",
     "Returned",

@@ -15,8 +15,20 @@ class Relocated(Event):
 
     kind = "relocated"
     queue_id: int
-    rows: RowSet
+    rows: RowSet  # none: the payload is of blocks that left memory, which are `Repacked`
     taken: Ints | None = None  # by row, in order, which row of the payload it is; None: row by row
+    also: tuple[Event, ...] | None = None  # messages of other queues that have the same payload: `Relocated`, too
+
+
+@dataclass(frozen=True)
+class Repacked(Event):
+    """A block that left memory has other columns, this event's payload, since payloads of its rows were copied."""
+
+    kind = "block.repacked"
+    queue_id: int
+    number: int
+    lowest_payload: int
+    highest_payload: int
 
 
 @dataclass(frozen=True)
@@ -35,4 +47,4 @@ class Dropped(Event):
     intervals: list[list[int]]
 
 
-know(Relocated, StagedRelocated, Dropped)
+know(Relocated, Repacked, StagedRelocated, Dropped)

@@ -1,0 +1,350 @@
+"""Copies of needed payloads, from segments that are to go to the end of the log.
+
+Messages that need one are looked for in all queues, in blocks in memory and in those that left it. A payload is copied once,
+however many queues hold it, in pieces of `PIECE_BYTES`; one event says for all of them where it lies now. Blocks that left memory
+get new columns when all pieces are there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .. import errors
+from ..engine import BrokerState
+from ..engine import commands as c
+from ..engine.columns.intervals import Intervals
+from ..engine.columns.packing import pack
+from ..engine.columns.rowset import BLOCK_BITS, RowSet, as_array
+from ..engine.columns.runs import Locations
+from ..engine.columns.series import Ints
+from ..engine.model.retention import Keeping, needed
+from ..journal import Journal, SegmentInfo
+from ..reading.records import record_rows
+from ..reading.stored import load, mask_of, store
+from ..settings.keys import Settings
+from .damage import Damage
+from .needs import ROW_BYTES, Copies, Unrecorded, unrecorded
+
+log = logging.getLogger("penstock")
+
+PIECE_BYTES = 4 << 20  # copied at once, or one message: some 10 ms of a disk
+TOGETHER_BYTES = 64 << 20  # needed bytes of segments whose messages are looked for at once: two million of these at most
+RESERVE_TIMEOUT_S = 60.0  # how long it waits for the journal's buffer
+ELSEWHERE = -1  # log position of the copy of what was not copied
+
+
+class Owner(NamedTuple):
+    """The parts of the broker that the cleaner uses."""
+
+    state: BrokerState
+    journal: Journal
+    settings: Settings
+    damage: Damage
+    lock: threading.Lock  # the broker's
+    submit: Callable[[c.Command[Any]], tuple[Any, int]]  # as `BrokerService.submit_logged`
+    take_snapshot: Callable[[], None]
+
+
+class _Part(NamedTuple):
+    """Messages of one block whose payloads lie in segments that are to go."""
+
+    queue_id: int
+    queue: str
+    number: int
+    rows: Ints
+    sizes: npt.NDArray[np.int64]
+    positions: Ints  # by row: log position of its payload's record
+    payload_rows: Ints  # and its row there
+    packed: Unrecorded | None = None  # set where the block left memory
+
+    @property
+    def sequences(self) -> Ints:
+        """Sequence numbers of the messages."""
+        return self.rows + (self.number << BLOCK_BITS)
+
+
+class _Form(NamedTuple):
+    """Payloads that have the same columns, and so go into one record."""
+
+    payloads: list[Ints]  # their numbers, as of `_Payloads`
+    batches: list[pa.RecordBatch]
+
+
+class _Payloads:
+    """Payloads that messages have, each once: numbered in the order of the messages, so that neighbours stay neighbours."""
+
+    def __init__(self, parts: Sequence[_Part]) -> None:
+        self.parts = parts
+        positions = np.concatenate([part.positions for part in parts])
+        payload_rows = np.concatenate([part.payload_rows for part in parts])
+        order = np.lexsort((payload_rows, positions))  # stable: of those who have the same one the first comes first
+        apart = (np.diff(positions[order]) != 0) | (np.diff(payload_rows[order]) != 0)
+        starts = np.flatnonzero(np.concatenate([[True], apart]))
+        number = np.empty(len(starts), np.int64)
+        number[np.argsort(order[starts])] = np.arange(len(starts))
+        self.first = np.sort(order[starts])  # by payload: the index of the first message that has it
+        self.of = np.empty(len(positions), np.int64)  # by message: the number of its payload
+        self.of[order] = np.repeat(number, np.diff(starts, append=len(positions)))
+        self.positions, self.payload_rows = positions[self.first], payload_rows[self.first]
+        self.sizes = np.concatenate([part.sizes for part in parts])[self.first]
+        self._edges = np.concatenate([[0], np.cumsum([len(part.rows) for part in parts])])
+
+    def messages(self, wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[_Part, Ints, Ints]]:
+        """By part, the messages that have one of the `wanted` payloads: their indices in the part, and the payloads' numbers."""
+        for part, start, stop in zip(self.parts, self._edges[:-1], self._edges[1:], strict=True):
+            payloads = self.of[start:stop]
+            found = np.flatnonzero(wanted[payloads])
+            if len(found):
+                yield part, found, payloads[found]
+
+
+class Relocation:
+    """Copies what is needed of segments. By one thread at a time, with no lock held."""
+
+    def __init__(self, owner: Owner, rest: Callable[[Callable[[], int]], bool]) -> None:
+        """`rest` does a piece of work, which returns the bytes written, and then waits as long as the bandwidth asks for; it
+        returns False when the broker closes."""
+        self._owner, self._rest = owner, rest
+        self.damaged: dict[int, str] = {}  # base of a segment → why nothing can be copied out of it
+        self.staged: set[int] = set()  # positions of stages' payloads that were copied
+        self.written: dict[int, Copies] = {}  # base of a segment → what was copied into it
+
+    def forget(self, bases: set[int]) -> None:
+        """Forget all segments but those with these bases."""
+        self.written = {base: each for base, each in self.written.items() if base in bases}
+        self.damaged = {base: each for base, each in self.damaged.items() if base in bases}
+
+    def copy(self, victims: Sequence[SegmentInfo], needed_bytes: Sequence[float], keeping: Keeping) -> None:
+        """Copy what is needed of these segments to the end of the log; `needed_bytes` are theirs."""
+        for some in _together(victims, needed_bytes):
+            going = Intervals((segment.base, segment.end) for segment in some)
+            if not (self._copy_messages(going, keeping) and self._copy_stages(going)):
+                return
+
+    # Messages
+    def _copy_messages(self, going: Intervals, keeping: Keeping) -> bool:
+        hold = self._owner.journal.hold()
+        parts = [*self._in_memory(going, keeping), *(self._out_of_memory(going) if keeping.unrecorded else ())]
+        if not parts:
+            return True
+        payloads = _Payloads(parts)
+        copied = np.full(len(payloads.first), ELSEWHERE), np.zeros(len(payloads.first), np.int64)
+        for start, stop in _slices(payloads.sizes + ROW_BYTES):
+            if not self._rest(partial(self._copy_piece, payloads, start, stop, copied)):
+                return False
+        del hold
+        there = copied[0] != ELSEWHERE
+        new = {id(part): (found, numbers) for part, found, numbers in payloads.messages(there) if part.packed is not None}
+        for part in parts:
+            if part.packed is not None:
+                found, numbers = new.get(id(part), (np.zeros(0, np.int64),) * 2)
+                places = part.rows[found], copied[0][numbers], copied[1][numbers]
+                if not self._rest(partial(self._repack, part.packed, *places)):
+                    return False
+        return True
+
+    def _in_memory(self, going: Intervals, keeping: Keeping) -> Iterator[_Part]:
+        state, lock = self._owner.state, self._owner.lock
+        with lock:
+            blocks = sorted(
+                (queue_id, number)
+                for queue_id, queue in state.by_id.items()
+                for number, block in queue.blocks.items()
+                if going.meets(block.runs.low, block.runs.high)
+            )
+        for queue_id, number in blocks:
+            with lock:
+                queue = state.by_id.get(queue_id)
+                block = None if queue is None else queue.blocks.get(number)
+                if queue is None or block is None or not going.meets(block.runs.low, block.runs.high):
+                    continue
+                rows = np.flatnonzero(needed(block, keeping))
+                rows = rows[going.contains(block.positions(rows))]
+                if not len(rows):
+                    continue
+                sizes, locations = np.broadcast_to(np.asarray(block.sizes.get(rows), np.int64), len(rows)), block.locations(rows)
+            yield _Part(queue_id, queue.name, number, rows, sizes, locations.positions(), locations.payload_rows())
+
+    def _out_of_memory(self, going: Intervals) -> Iterator[_Part]:
+        with self._owner.lock:
+            packed = unrecorded(self._owner.state, self._owner.journal)
+        for each in packed:
+            entry = each.entry
+            if not going.meets(entry.lowest_payload, entry.highest_payload) and not going.meets(each.position, each.position):
+                continue
+            try:
+                found = each.read(self._owner.journal)
+            except errors.DamagedJournal as error:
+                self._leave(np.array([each.position]), error)
+                continue
+            if found is None:
+                continue
+            block, rows = found[0], as_array(found[1])
+            rows = rows[going.contains(block.positions(rows))]
+            if len(rows):
+                sizes, locations = np.broadcast_to(np.asarray(block.sizes.get(rows), np.int64), len(rows)), block.locations(rows)
+                where = locations.positions(), locations.payload_rows()
+            elif going.meets(each.position, each.position):
+                sizes = np.zeros(0, np.int64)
+                where = sizes, sizes
+            else:
+                continue
+            yield _Part(each.queue.id, each.queue.name, entry.number, rows, sizes, *where, each)
+
+    def _copy_piece(self, payloads: _Payloads, start: int, stop: int, copied: tuple[Ints, Ints]) -> int:
+        """Copy the payloads from number `start` up to `stop`, note in `copied` where they are then, and return the bytes."""
+        forms: dict[tuple[int, pa.Schema], _Form] = {}
+        masks: dict[int, int] = {}
+
+        def record(position: int) -> pa.RecordBatch:
+            masks[position] = mask_of(self._owner.journal.payload(position))
+            return load(self._owner.journal, position)
+
+        def damaged(part: slice, error: errors.DamagedJournal) -> None:
+            positions = payloads.positions[start:stop][part]
+            self._leave(positions, error)
+            wanted = np.zeros(len(payloads.first), np.bool_)
+            wanted[start:stop][part] = True
+            for each, found, _ in payloads.messages(wanted):
+                sequences = each.sequences[found]
+                self._owner.damage.note(errors.DamagedMessages.of(each.queue, int(sequences[0]), int(sequences[-1]), error))
+
+        locations = Locations.of(payloads.positions[start:stop], payloads.payload_rows[start:stop])
+        for each in record_rows(locations, record, damaged):
+            batch = each.taken()
+            form = forms.setdefault((masks[each.extent.position], batch.schema), _Form([], []))
+            form.payloads.append(np.arange(start, stop)[each.extent.indexes])
+            form.batches.append(batch)
+        written = 0
+        for (mask, _), form in forms.items():
+            stored = store(pa.concat_batches(form.batches), mask)
+            numbers = np.concatenate(form.payloads)
+            self._owner.journal.reserve(stored.nbytes, RESERVE_TIMEOUT_S)
+            position = self._relocate(payloads, numbers, stored)
+            written += stored.nbytes
+            if position is not None:
+                copied[0][numbers], copied[1][numbers] = position, np.arange(len(numbers))
+        self._note(written, int(payloads.sizes[start:stop].sum()) + ROW_BYTES * (stop - start))
+        return written
+
+    def _relocate(self, payloads: _Payloads, numbers: Ints, stored: Any) -> int | None:
+        """Store copies of the payloads of these numbers, in this order; return the log position of their record."""
+        taken = np.full(len(payloads.first), -1)
+        taken[numbers] = np.arange(len(numbers))
+        by_queue: dict[int, list[tuple[_Part, Ints, Ints]]] = {}
+        packed: int | None = None
+        for part, found, of in payloads.messages(taken >= 0):
+            if part.packed is None:
+                by_queue.setdefault(part.queue_id, []).append((part, found, taken[of]))
+            else:
+                packed = part.queue_id
+        messages = [
+            c.Copied(
+                queue_id,
+                RowSet.of((part.number, part.rows[found]) for part, found, _ in some),
+                *(
+                    np.concatenate(column)
+                    for column in (
+                        [part.positions[found] for part, found, _ in some],
+                        [part.payload_rows[found] for part, found, _ in some],
+                        [rows for _, _, rows in some],
+                    )
+                ),
+            )
+            for queue_id, some in by_queue.items()
+        ]
+        moved, position = self._owner.submit(c.Relocate(messages, stored, packed))
+        return None if moved is None else position
+
+    def _repack(self, packed: Unrecorded, rows: Ints, positions: Ints, taken: Ints) -> int:
+        """Write columns of a block out of memory that say where payloads of its rows are now; return the bytes."""
+        found = packed.read(self._owner.journal)
+        if found is None:
+            return 0
+        block, wanted = found
+        if len(rows):
+            block.relocate(rows, positions, taken)
+        needed_at = block.positions(wanted)
+        columns = pack(block.persisted())
+        self._owner.journal.reserve(len(columns), RESERVE_TIMEOUT_S)
+        command = c.Repack(
+            packed.queue.id, packed.entry.number, packed.position, int(needed_at.min()), int(needed_at.max()), columns
+        )
+        self._owner.submit(command)
+        self._note(len(columns), len(columns))
+        return len(columns)
+
+    # Stages
+    def _copy_stages(self, going: Intervals) -> bool:
+        with self._owner.lock:
+            staged = {part.position for stage in self._owner.state.stages.values() for part in stage.parts}
+        for position in sorted(position for position in staged if going.meets(position, position)):
+            if not self._rest(partial(self._copy_staged, position)):
+                return False
+        return True
+
+    def _copy_staged(self, position: int) -> int:
+        """Copy the payload of a stage, as it is; return the bytes."""
+        hold = self._owner.journal.hold()
+        try:
+            payload = self._owner.journal.payload(position)
+        except errors.DamagedJournal as error:
+            self._leave(np.array([position]), error)
+            return 0
+        except errors.DataLoss:
+            return 0  # the stage is published or gone, and so is the record
+        self._owner.journal.reserve(payload.size, RESERVE_TIMEOUT_S)
+        del hold
+        parts, copy = self._owner.submit(c.RelocateStaged(position, [payload]))
+        if parts:
+            with self._owner.lock:
+                self.staged &= {part.position for stage in self._owner.state.stages.values() for part in stage.parts}
+            self.staged.add(copy)
+        return int(payload.size)
+
+    # Both
+    def _leave(self, positions: Ints, error: errors.DamagedJournal) -> None:
+        """Leave the segments of damaged records as they are."""
+        for segment in self._owner.journal.segments():
+            if ((positions >= segment.base) & (positions < segment.end)).any() and segment.base not in self.damaged:
+                self.damaged[segment.base] = str(error)
+                log.error("the segment %s is not cleaned, since a record in it is damaged: %s", segment.path, error)
+
+    def _note(self, written: int, counted: int) -> None:
+        """Note that what counts so much took so many bytes of the last segment: it is not to be copied again for that."""
+        last = self._owner.journal.segments()[-1].base
+        before = self.written.get(last, Copies(0, 0))
+        self.written[last] = Copies(before.bytes + written, before.counted + counted)
+
+
+def _together(victims: Sequence[SegmentInfo], needed_bytes: Sequence[float]) -> Iterator[list[SegmentInfo]]:
+    """Segments of which about `TOGETHER_BYTES` are needed, or one."""
+    some: list[SegmentInfo] = []
+    octets = 0.0
+    for segment, size in zip(victims, needed_bytes, strict=True):
+        if some and octets + size > TOGETHER_BYTES:
+            yield some
+            some, octets = [], 0.0
+        some.append(segment)
+        octets += size
+    if some:
+        yield some
+
+
+def _slices(sizes: Ints) -> Iterator[tuple[int, int]]:
+    """Begin and end of neighbours that have about `PIECE_BYTES` together, or are one."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + PIECE_BYTES, side="right")))
+        yield start, stop
+        start = stop
