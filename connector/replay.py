@@ -4,8 +4,9 @@ An offset names a set of rows that never changes: a version of the table, and th
 Within the set it goes by sequence numbers, which is the order of arrival. So whoever restarts gets the same rows in the same
 batches. A set with an end is all; without an end, and while the query is not to end, the passes since are the next set.
 
-The pace is kept by the planner: from the first message on that this process plans, as many times as fast as they came. A restart
-goes on from where it was.
+The pace is kept by the planner: as many times as fast as they came, from the first message on that this process plans. That one
+goes alone, and the pace counts from the end of its batch: Spark takes seconds for the first batch of a query, and the messages
+behind it would all be due by then. A restart goes on from where it was.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = False
         self._client: Client | None = None
         self._files: tuple[tuple[Any, ...], list[File]] | None = None  # of a set
-        self._clock: tuple[float, int] | None = None  # when the pace began, and the arrival time of the first message then
-        self._due: tuple[tuple[Any, ...], float] | None = None  # an offset, and when the next message after it is to come
+        self._first: tuple[Replayed | None, int] | None = None  # the offset of the first batch, and when its message came
+        self._clock: tuple[float, int] | None = None  # when the pace began, and that time
+        self._next: tuple[tuple[Any, ...], int] | None = None  # an offset, and when the next message after it came
 
     # --- In the planner ------------------------------------------------------------------------------------------------
 
@@ -108,12 +110,14 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the offset after the next batch, or `start` where there is nothing more, or nothing yet."""
         known = parse(start)
+        if self._clock is None and self._first is not None and known != self._first[0]:
+            self._clock = time.monotonic(), self._first[1]  # the first batch has been read
         found = self._begun() if known is None else known
         if found is not None and found.next > self._last(found):
             found = self._following(found)
         if found is None or (known is not None and found == known and found.next > self._last(found)):
             return dict(start)
-        after = self._after(found, wait=not isinstance(limit, ReadAllAvailable))
+        after = self._after(found, known, wait=not isinstance(limit, ReadAllAvailable))
         if after == found and known is not None and self._available_now:
             return found._replace(turn=found.turn + 1).to_json()  # not the end: the next message has not come yet, at this pace
         return after.to_json() if known is None or after != known else dict(start)
@@ -208,45 +212,43 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- A batch -------------------------------------------------------------------------------------------------------
 
-    def _after(self, at: Replayed, *, wait: bool) -> Replayed:
-        """The offset after a batch of at most as many messages as there may be, and as the pace allows."""
+    def _after(self, at: Replayed, start: Replayed | None, *, wait: bool) -> Replayed:
+        """The offset after a batch from `start` on of at most as many messages as there may be, and as the pace allows."""
         if not self._options["pace"]:
             return at._replace(next=cut(self._listed(at), at.next, self._last(at), self._limit))
+        came = self._next_came(at)
+        if came is None:  # nothing more is within the bounds
+            return at._replace(next=self._last(at) + 1)
+        if self._clock is None:
+            self._first = start, came
+            return self._until(at, came)
         give_up = time.monotonic() + (WAIT_S if wait else 0)
-        while True:
-            due = self._next_due(at)
-            if due is None:  # nothing more is within the bounds
-                return at._replace(next=self._last(at) + 1)
-            now = time.monotonic()
-            if now >= due:
-                return at._replace(next=self._came_by(at, now, due)[: self._limit][-1] + 1)
+        begun, first = self._clock
+        due = begun + (came - first) / 1e6 / self._options["pace"]
+        now = time.monotonic()
+        while now < due:
             if now >= give_up:
                 return at
             time.sleep(min(due, give_up) - now)
+            now = time.monotonic()
+        return self._until(at, max(came, first + int((now - begun) * self._options["pace"] * 1e6)))
 
-    def _next_due(self, at: Replayed) -> float | None:
-        """Time at which the next message is to come, by the monotonic clock; None: there is none."""
-        if self._due is None or self._due[0] != at[:6]:
-            bounds = self._bounds(at)._replace(first=at.next)
-            following = next(self._read(at, bounds), None)
+    def _next_came(self, at: Replayed) -> int | None:
+        """The time of arrival of the next message, microseconds since 1970; None: there is none."""
+        if self._next is None or self._next[0] != at[:6]:
+            following = next(self._read(at, self._bounds(at)._replace(first=at.next)), None)
             if following is None:
                 return None
-            first = int(following.column("enqueuedTime").cast(pa.int64())[0].as_py())
-            if self._clock is None:
-                self._clock = time.monotonic(), first
-            begun, time_then = self._clock
-            self._due = at[:6], begun + (first - time_then) / 1e6 / self._options["pace"]
-        return self._due[1]
+            self._next = at[:6], int(following.column("enqueuedTime").cast(pa.int64())[0].as_py())
+        return self._next[1]
 
-    def _came_by(self, at: Replayed, now: float, due: float) -> list[int]:
-        """The sequence numbers of what is to come until now, one at least, ascending."""
-        assert self._clock is not None
-        begun, time_then = self._clock
-        until = time_then + int((max(now, due) - begun) * self._options["pace"] * 1e6) + 2
+    def _until(self, at: Replayed, last: int) -> Replayed:
+        """The offset after the messages, one at least, that came up to that time, and are at most as many as there may be."""
         bounds = self._bounds(at)
-        within = until if bounds.until is None else min(until, bounds.until)
-        rows = self._read(at, bounds._replace(first=at.next, until=within))
-        return sorted(number for batch in rows for number in batch.column("sequenceNumber").to_pylist())
+        until = last + 1 if bounds.until is None else min(last + 1, bounds.until)
+        found = self._read(at, bounds._replace(first=at.next, until=until))
+        numbers = sorted(number for batch in found for number in batch.column("sequenceNumber").to_pylist())
+        return at._replace(next=numbers[: self._limit][-1] + 1)
 
     def _read(self, at: Replayed, bounds: Bounds) -> Iterator[pa.RecordBatch]:
         files = [file for file in self._listed(at) if file.last >= bounds.first]

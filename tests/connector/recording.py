@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.broker_core.archive import table
 from penstock.broker_core.archive.files import OWNER
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.commands import Now
 from penstock.broker_core.engine.commands.passes import BeginPass, EndPass
 from penstock.broker_core.flight_plane import FlightPlane
 from penstock.broker_core.reading.batches import record_batches
@@ -25,14 +26,15 @@ from penstock.connector.schema import source_schema
 class Site:
     """The broker, and a batch reader of it as Spark calls it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], Now] | None = None) -> None:
+        self._clock = clock
         self.settings = Settings(data=folder / "data", fsync="never")
         self.finished: dict[str, tuple[int, int]] = {}  # by queue: the last batch of its lease, and the epoch
         self.start()
         self.service.archive = str(folder / "archive")
 
     def start(self) -> None:
-        self.service = BrokerService(self.settings)
+        self.service = BrokerService(self.settings, clock=self._clock)
         self.plane = FlightPlane(self.service, "127.0.0.1", 0)
         self.client = Client(self.plane.url)
 

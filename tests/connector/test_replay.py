@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.broker_core.archive.files import File
+from penstock.broker_core.engine.commands import Now
 from penstock.broker_core.errors import InvalidRequest, WrongOffset
-from penstock.connector import recorded
+from penstock.broker_core.service.clock import system_clock
+from penstock.connector import recorded, replay
 from penstock.connector.options import READ, REPLAY, STREAM, Options
 from penstock.connector.replay import ReplayReader, cut
 from penstock.connector.schema import source_schema
@@ -118,32 +119,100 @@ def test_bounds(site: Site) -> None:
     assert drained(reader(site, outcome="rejected", available_now=True))[0] in ([], [[]])
 
 
-def test_the_pace_is_that_of_the_arrivals(site: Site) -> None:
-    """At pace 10 a second between two messages is a tenth; in between, a query that is to end says that it has not."""
-    for _ in range(3):
-        site.send("q", body=[b"x", b"y"])
-        time.sleep(1.0)
-    site.settle("q", 6)
-    site.record("q")
-    begun = time.monotonic()
-    batches, _ = drained(reader(site, available_now=True, pace="4"))
-    took = time.monotonic() - begun
-    assert [batch for batch in batches if batch] == [[0, 1], [2, 3], [4, 5]]
-    assert 0.5 <= took < 5
-    slow = reader(site, pace="0.01")
+class Clock:
+    """Stands still until somebody sleeps; for the arrivals of a broker's messages, and for the reader that replays them."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+    def __call__(self) -> Now:
+        return system_clock()._replace(wall=round(self.now * 1e6))
+
+
+ARRIVALS = [0.0, 0.25, 2.0, 2.0, 10.0]  # seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def arrived(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """Recorded messages that came at `ARRIVALS`."""
+    recorded._unreachable.clear()
+    running = Site(tmp_path, clock)
+    running.client.call("queue.declare", queue="q")
+    began = clock.now
+    for at in ARRIVALS:
+        clock.now = began + at
+        running.send("q", body=[b"x"])
+    running.settle("q", len(ARRIVALS))
+    running.record("q")
+    monkeypatch.setattr(replay, "time", clock)
+    yield running
+    running.close()
+
+
+FIRST_BATCH_S = 7.0  # as a busy Spark takes for the first batch of a query
+
+
+@pytest.mark.parametrize("pace", [0.5, 1, 4, 60])
+def test_the_pace_is_that_of_the_arrivals(arrived: Site, clock: Clock, pace: float) -> None:
+    """S9: message by message, counted from when the first one was there; while nothing is due, a query that is to end goes on
+    with batches of nothing, a second apart at most."""
+    made = reader(arrived, available_now=True, pace=str(pace))
+    offset = made.initialOffset()
+    came: list[tuple[int, float]] = []
+    before = clock.now
+    while (end := made.latestOffset(offset, LIMIT)) != offset:
+        found, planned = batch_of(made, offset, end), clock.now
+        assert found or planned - before <= replay.WAIT_S
+        if offset == made.initialOffset():
+            assert found == [0]
+            clock.now += FIRST_BATCH_S
+            planned = clock.now
+        came += [(number, planned) for number in found]
+        offset, before = end, clock.now
+    numbers, times = zip(*came, strict=True)
+    assert numbers == (0, 1, 2, 3, 4)
+    assert [each - times[0] for each in times] == pytest.approx([at / pace for at in ARRIVALS], abs=1e-5)
+
+
+def test_what_is_late_comes_at_once_and_the_pace_goes_on(arrived: Site, clock: Clock) -> None:
+    """A slow batch delays what is due meanwhile, and nothing behind it; a restart begins with the next message."""
+    made = reader(arrived, pace="1")
+    first = made.latestOffset(made.initialOffset(), LIMIT)
+    assert made.latestOffset(made.initialOffset(), LIMIT) == first, "planned again, before it was read"
+    second = made.latestOffset(first, LIMIT)
+    clock.now += 6.0
+    third = made.latestOffset(second, LIMIT)
+    at = clock.now
+    assert [batch_of(made, *ends) for ends in ((first, second), (second, third))] == [[1], [2, 3]]
+    while (last := made.latestOffset(third, LIMIT)) == third:
+        pass
+    assert clock.now - at == pytest.approx(10 - 6.25, abs=1e-5)
+    again = reader(arrived, pace="0.01")
+    assert batch_of(again, second, again.latestOffset(second, LIMIT)) == [2, 3]
+    assert batch_of(made, third, last) == [4]
+
+
+def test_a_query_that_waits_for_its_pace_can_be_stopped(arrived: Site, clock: Clock) -> None:
+    slow = reader(arrived, pace="0.01")
     first = slow.latestOffset(slow.initialOffset(), LIMIT)
-    assert batch_of(slow, slow.initialOffset(), first) == [0, 1]
-    assert slow.latestOffset(first, ReadAllAvailable()) == first, "the next one comes in a hundred seconds"
+    assert slow.latestOffset(first, ReadAllAvailable()) == first, "the next one comes in 25 seconds"
     slow.prepareForTriggerAvailableNow()
     waiting = slow.latestOffset(first, ReadAllAvailable())
     assert waiting != first
     assert slow.partitions(first, waiting) == []
-    assert batch_of(reader(site, available_now=True), waiting, drained(reader(site, available_now=True), waiting)[1]) == [
-        2,
-        3,
-        4,
-        5,
-    ]
+    assert drained(reader(arrived, available_now=True), waiting)[0] == [[1, 2, 3, 4]]
 
 
 def test_a_checkpoint_of_another_kind_or_queue_is_refused(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""What the jobs promise, each as `main` under spark-submit, in the session of these tests."""
+"""U5: promises of the jobs, each as `main` under spark-submit, in the session of these tests."""
 
 from __future__ import annotations
 

@@ -157,13 +157,13 @@ def test_the_notebook_of_dead_letters(repository: Path, tmp_path: Path, monkeypa
 
 
 def test_the_notebook_of_a_day_again(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U4 D4 S9: the archive has the day once; the replay has it once more, in order, and not at once."""
+    """U4 D4 S9: the archive has the day once; the replay has it once more, in order, at its pace: no message before its time, and
+    the last one not much later, as a ratio of the time that the day took."""
     printed, values = executed(repository / "notebooks" / "replay_a_day.ipynb", tmp_path, monkeypatch)
     assert re.search(r"\|accepted\| +842\| +842\|", printed)
     assert "[(842, 842)]" in values
     assert "(842, True)" in values
-    took = re.search(r"\[([\d.]+), ([\d.]+)\]", values)
-    assert took
+    took = re.search(r"\(np.float64\(([\d.]+)\), np.float64\(([\d.]+)\), True\)", values)
+    assert took, "some came before their time"
     original, replayed = map(float, took.groups())
-    assert original > 17
-    assert replayed > 1  # as long, less what Spark takes for its first batch; without a pace 0
+    assert 0.5 < original / replayed <= 2.05  # 2, less what a busy machine takes for the last batch
