@@ -123,8 +123,8 @@ class Actions:
         return {"queue": f["queue"], "created": self._service.submit(c.DeclareQueue(f["queue"], f["type"], f["options"]))}
 
     def _delete(self, f: dict[str, Any]) -> dict[str, Any]:
-        self._service.submit(c.DeleteQueue(f["queue"], f["force"]))
-        return {"queue": f["queue"]}
+        lost = self._service.submit(c.DeleteQueue(f["queue"], f["force"], f["ifEmpty"], f["ifUnused"]))
+        return {"queue": f["queue"], "messages": lost}
 
     def _publish(self, f: dict[str, Any]) -> dict[str, Any]:
         key = None if f["key"] is None else key_of("stage.publish", f["key"])

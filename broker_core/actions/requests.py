@@ -59,7 +59,7 @@ ACTIONS: dict[str, Fields] = {
     "broker.status": {},
     "broker.journal": {},
     "queue.declare": {"queue": TEXT, "type": (str, "fifo"), "options": (dict, {})},
-    "queue.delete": {"queue": TEXT, "force": _BOOL},
+    "queue.delete": {"queue": TEXT, "force": _BOOL, "ifEmpty": _BOOL, "ifUnused": _BOOL},
     "queue.list": {},
     "queue.stat": {"queue": TEXT},
     "archive.status": {},

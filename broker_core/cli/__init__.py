@@ -11,6 +11,7 @@ status                                commands that ask the broker over Flight
 archive                               `penstock archive`; the archiver's process
 http                                  the process of the HTTP plane
 backup                                `penstock backup`, `restore` and `check`, which work on a data directory
+completion                            what makes a shell complete the command line
 user                                  `penstock user` and `penstock permit`, which change the users file
 calls, amqp_calls, login              connections to a broker, by Flight and by AMQP; how they log in
 pairs, show                           NAME=VALUE; tables for people, JSON for programs

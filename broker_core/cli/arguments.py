@@ -30,6 +30,7 @@ def parser() -> Parser:
     message_arguments.add_commands(commands)
     user_arguments.add_commands(commands)
     backup_arguments.add_commands(commands)
+    _completion(commands)
     return top
 
 
@@ -41,15 +42,32 @@ def _serve(commands: Commands[Parser]) -> None:
         "Runs a broker. When it accepts connections it prints one line of JSON to stdout; everything else goes to stderr.",
         lazily("serve", "run"),
     )
+    serve.usage = "penstock serve --data DIR [--SETTING VALUE …]"
     serve.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; see conf/penstock.toml. Flags win over it")
     serve.add_argument("--stop-with-stdin", action="store_true", help="also stop when stdin is closed (for a parent process)")
+    groups = {title: serve.add_argument_group(title) for title in (*_GROUPS, _OTHERS)}
     for name, kind in keys.KEYS.items():
-        serve.add_argument(
+        title = next((title for title, begins in _GROUPS.items() if name.startswith(begins)), _OTHERS)
+        groups[title].add_argument(
             "--" + name.replace("_", "-"),
             metavar=_METAVARS.get(name) or ("BYTES" if name.endswith("bytes") else "SECONDS" if name.endswith("_s") else "N"),
             help=f"{keys.REASONS[name]} Value: {kind.allowed}".replace("%", "%%"),
         )
 
+
+#: Titles of groups of settings in the help of `serve`, and how the names of theirs begin.
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "where it runs": ("data", "host", "log_"),
+    "Arrow Flight, which Spark speaks": ("flight_",),
+    "AMQP": ("amqp_", "listeners"),
+    "HTTP": ("http_",),
+    "users and TLS": ("tls_", "users_", "allow_"),
+    "queues that a start declares": ("queues", "exchanges", "bindings", "policies"),
+    "journal and disk": ("fsync", "segment_", "snapshot_", "retention_", "clean_", "free_"),
+    "archive": ("archive",),
+    "copy elsewhere": ("copy",),
+}
+_OTHERS = "limits"
 
 _METAVARS = {
     "data": "DIR",
@@ -100,7 +118,10 @@ def _queue(commands: Commands[Parser]) -> None:
 
     delete = client_command(queue, "delete", "remove a queue and its messages", "queue")
     _name(delete)
-    delete.add_argument("--force", action="store_true", help="even if a lease still holds messages of it; they are lost")
+    delete.add_argument("--yes", action="store_true", help="do not ask, whatever is lost")
+    delete.add_argument("--if-empty", action="store_true", help="only if all its messages are settled")
+    delete.add_argument("--if-unused", action="store_true", help="only if nobody consumes from it, and no lease is on it")
+    delete.add_argument("--force", action="store_true", help="even if consumers hold messages of it; they are lost")
 
 
 def _option(command: Parser) -> None:
@@ -207,6 +228,19 @@ def _stage(commands: Commands[Parser]) -> None:
 def _archive(commands: Commands[Parser]) -> None:
     text = "show where settled messages are recorded, what waits for it and since when, and what is wrong"
     client_command(commands, "archive", text, "archive", run="status")
+
+
+def _completion(commands: Commands[Parser]) -> None:
+    text = "print what makes a shell complete this command line"
+    completion = make_command(
+        commands,
+        "completion",
+        text,
+        'Prints a script for the shell. In ~/.bashrc: eval "$(penstock completion bash)". For zsh likewise, after compinit. For'
+        " fish: penstock completion fish > ~/.config/fish/completions/penstock.fish.",
+        lazily("completion", "run"),
+    )
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
 
 
 def _name(command: argparse.ArgumentParser) -> None:

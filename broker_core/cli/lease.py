@@ -30,7 +30,7 @@ def release(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker, show.waiting(f"releasing {given.name}", quiet=given.json):
         answer = broker.call("lease.release", lease=given.name, how=given.how, timeout_s=calls.LONG_S)
     done = "settled" if given.how == "settle" else "given back"
-    return show.answer(given, answer, f"{answer['messages']:,} messages of lease {given.name} {done}")
+    return show.answer(given, answer, f"{show.counted(answer['messages'], 'message')} of lease {given.name} {done}")
 
 
 def settle(given: argparse.Namespace) -> int:

@@ -1,9 +1,10 @@
-"""Login of the client commands: the flags, and the credentials that they give."""
+"""Login of the client commands: the flags or the environment, and the credentials that they give."""
 
 from __future__ import annotations
 
 import argparse
 import getpass
+import os
 import sys
 
 from .. import errors
@@ -16,26 +17,29 @@ _LINE_OCTETS = 4 * 1024 + 2
 
 def credentials(given: argparse.Namespace) -> Credentials:
     """From --user, --password-file, --ca-file, --cert-file and --key-file. Raises UsageError, without the password in it."""
-    if given.password_file is not None and given.user is None:
-        raise UsageError("--password-file needs --user: say whose password it is")
-    password = None if given.user is None else _password(given)
+    user = given.user or os.environ.get("PENSTOCK_USER") or None
+    if given.password_file is not None and user is None:
+        raise UsageError("--password-file needs --user, or $PENSTOCK_USER: say whose password it is")
+    file = given.password_file or os.environ.get("PENSTOCK_PASSWORD_FILE") or None
+    password = None if user is None else _password(user, file)
     try:
-        return Credentials.from_files(given.user, password, given.ca_file, given.cert_file, given.key_file)
+        return Credentials.from_files(user, password, given.ca_file, given.cert_file, given.key_file)
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
 
 
-def _password(given: argparse.Namespace) -> str:
-    if given.password_file is None:
+def _password(user: str, file: str | None) -> str:
+    if file is None:
         if not sys.stdin.isatty():
             raise UsageError(
-                "--user needs --password-file FILE when there is no terminal to ask at; its first line is the password"
+                "--user needs --password-file FILE, or $PENSTOCK_PASSWORD_FILE, when there is no terminal to ask at; its first"
+                " line is the password"
             )
-        return getpass.getpass(f"Password of {given.user}: ")
+        return getpass.getpass(f"Password of {user}: ")
     try:
-        with open(given.password_file, "rb") as file:
-            return file.readline(_LINE_OCTETS).decode().rstrip("\r\n")
+        with open(file, "rb") as opened:
+            return opened.readline(_LINE_OCTETS).decode().rstrip("\r\n")
     except OSError as error:
-        raise UsageError(f"--password-file {given.password_file} cannot be read: {error.strerror or error}") from error
+        raise UsageError(f"the password file {file} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError:
-        raise UsageError(f"the password in {given.password_file} is not UTF-8") from None
+        raise UsageError(f"the password in {file} is not UTF-8") from None

@@ -53,6 +53,10 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     if len(words) == 1 and words[0] in OF_BROKER:
         return argparse.Namespace(run=lazily(*OF_BROKER[words[0]]))
     parser = arguments.parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks how the command line goes on
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     given, rest = parser.parse_known_args(argv)
     more = getattr(given, "more", None)
     if rest and (more is None or any(text.startswith("-") for text in rest)):
@@ -67,14 +71,17 @@ def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -
     if as_json:
         print(json.dumps({"error": json.loads(error.to_json())}), file=sys.stderr)
         return exit_code(error)
-    if isinstance(error, UsageError):
-        who = "the command line is wrong"
-    elif isinstance(error, errors.MalformedMessage):
-        who = "a message cannot be read"
-    else:
-        who = "this was refused" if local else _BY_FAULT[error.fault][1]
-    print(f"penstock: {who}: {error}", file=sys.stderr)
+    print(f"penstock: {_who(error, local)}{error}", file=sys.stderr)
     return exit_code(error)
+
+
+def _who(error: errors.PenstockError, local: bool) -> str:
+    """Say who is at fault, where the text alone might leave a doubt."""
+    if isinstance(error, UsageError) or local:
+        return ""
+    if isinstance(error, errors.MalformedMessage):
+        return "a message cannot be read: "
+    return f"{_BY_FAULT[error.fault][1]}: "
 
 
 def exit_code(error: errors.PenstockError) -> int:

@@ -52,7 +52,7 @@ def _shift(given: argparse.Namespace, what: str, done: str) -> int:
     fields = {"target": given.target, "messages": given.limit, "first": given.first or 0, "last": given.last}
     answer = _ask(given, f"queue.{what}", **fields)
     full = f"; {given.target} has no room for the rest" if answer["full"] else ""
-    return show.answer(given, answer, f"{answer[done]:,} messages of {given.name} {done} to {given.target}{full}")
+    return show.answer(given, answer, f"{show.counted(answer[done], 'message')} of {given.name} {done} to {given.target}{full}")
 
 
 def redrive(given: argparse.Namespace) -> int:
@@ -61,7 +61,7 @@ def redrive(given: argparse.Namespace) -> int:
         answer = _ask(given, "queue.redrive", messages=given.limit)
     else:
         answer = _redrive_chosen(given)
-    said = f"{answer['redriven']:,} dead letters of {given.name} are back where they came from"
+    said = f"{show.counted(answer['redriven'], 'dead letter')} of {given.name} sent back where they came from"
     if answer["stayed"]:
         said += f"; {answer['stayed']:,} stay: their queue is gone or full, or has a newer value"
     return show.answer(given, answer, said)
@@ -94,7 +94,7 @@ def discard(given: argparse.Namespace) -> int:
     if given.last is not None and given.last < given.sequence:
         raise UsageError(f"--to {given.last} is before --sequence {given.sequence}")
     answer = _ask(given, "queue.discard", sequence=given.sequence, last=given.last, error=given.error)
-    text = f"{answer['discarded']:,} messages of {given.name} are discarded: archived as purged, with the reason"
+    text = f"{show.counted(answer['discarded'], 'message')} of {given.name} discarded: archived as purged, with the reason"
     return show.answer(given, answer, text)
 
 

@@ -59,8 +59,12 @@ def make_command(commands: Commands[Parser], name: str, text: str, description: 
 
 def add_login(command: argparse.ArgumentParser) -> None:
     """Add the options of a login."""
-    command.add_argument("--user", metavar="NAME", help="log in as this user; asks for the password at a terminal")
-    command.add_argument("--password-file", metavar="FILE", help="a file whose first line is the user's password")
+    command.add_argument(
+        "--user", metavar="NAME", help="log in as this user; asks for the password at a terminal. Default: $PENSTOCK_USER"
+    )
+    command.add_argument(
+        "--password-file", metavar="FILE", help="a file whose first line is the user's password. Default: $PENSTOCK_PASSWORD_FILE"
+    )
     command.add_argument("--ca-file", metavar="FILE", help="trust these CAs (PEM) instead of the system's, for TLS")
     command.add_argument("--cert-file", metavar="FILE", help="a client certificate (PEM), which can also be your login")
     command.add_argument("--key-file", metavar="FILE", help="the certificate's key (PEM); default: in --cert-file")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from ..client.flight import Client
-from ..errors import PenstockError
+from ..errors import InvalidRequest, PenstockError
 from . import calls, show
 from .main import UsageError
 from .pairs import pairs
@@ -123,11 +124,38 @@ def purge(given: argparse.Namespace) -> int:
     """Run `penstock queue purge`."""
     with calls.broker(given) as broker, show.waiting(f"purging {given.name}", quiet=given.json):
         answer = broker.call("queue.purge", queue=given.name, timeout_s=calls.LONG_S)
-    return show.answer(given, answer, f"{answer['purged']:,} messages of {given.name} purged")
+    return show.answer(given, answer, f"{show.counted(answer['purged'], 'message')} of {given.name} purged")
 
 
 def delete(given: argparse.Namespace) -> int:
-    """Run `penstock queue delete`."""
-    with calls.broker(given) as broker, show.waiting(f"deleting {given.name}", quiet=given.json):
-        answer = broker.call("queue.delete", queue=given.name, force=given.force, timeout_s=calls.LONG_S)
-    return show.answer(given, answer, f"queue {given.name} is deleted")
+    """Run `penstock queue delete`: what would be lost is counted, and asked about."""
+    with calls.broker(given) as broker:
+        if_empty = given.if_empty or not (given.yes or _may_lose(broker, given))
+        with show.waiting(f"deleting {given.name}", quiet=given.json):
+            answer = broker.call(
+                "queue.delete",
+                queue=given.name,
+                force=given.force,
+                ifEmpty=if_empty,
+                ifUnused=given.if_unused,
+                timeout_s=calls.LONG_S,
+            )
+    lost = f"; {show.counted(answer['messages'], 'message')} lost" if answer["messages"] else ""
+    return show.answer(given, answer, f"queue {given.name} is deleted{lost}")
+
+
+def _may_lose(broker: Client, given: argparse.Namespace) -> bool:
+    """Ask whether its messages may be lost; False where there are none, so that none that come now are lost either."""
+    stat = broker.call("queue.stat", queue=given.name)
+    live = sum(stat[state] for state in ("available", "acquired", "delayed"))
+    if given.if_empty or not live:
+        return False
+    lost = f"queue {given.name} has {show.counted(live, 'message')} that would be lost"
+    if given.json or not sys.stdin.isatty():
+        raise UsageError(f"{lost}: --yes deletes them, `penstock queue move {given.name} TARGET` keeps them")
+    print(
+        f"{lost} ({show.counted(stat['consumers'], 'consumer')}, {show.counted(len(stat['leases']), 'lease')}).", file=sys.stderr
+    )
+    if input("Delete it? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise InvalidRequest("not deleted")
+    return True

@@ -51,7 +51,7 @@ def run(given: argparse.Namespace) -> int:
         receiver.close()  # before anything is said: the broker has then heard the last outcome
     if sys.stderr.isatty():
         seen = "seen in" if given.browse else "received from"
-        print(f"{'interrupted: ' if stop.asked else ''}{count:,} messages {seen} {given.queue}", file=sys.stderr)
+        print(f"{'interrupted: ' if stop.asked else ''}{show.counted(count, 'message')} {seen} {given.queue}", file=sys.stderr)
     return INTERRUPTED if stop.asked else REFUSED if malformed else 0
 
 

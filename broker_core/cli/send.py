@@ -39,12 +39,12 @@ def run(given: argparse.Namespace) -> int:
         except errors.PenstockError as error:
             with contextlib.suppress(errors.PenstockError):
                 sender.flush()
-            counts = f"{sender.accepted:,} messages are confirmed"
+            counts = f"{show.counted(sender.accepted, 'message')} confirmed"
             raise type(error)(f"{error}; {counts}, {sender.unsettled:,} may or may not have arrived") from error
     if given.json:
         show.print_json({"queue": given.queue, "sent": sender.accepted, "interrupted": stop.asked})
     else:
-        show.say(f"{'interrupted: ' if stop.asked else ''}{sender.accepted:,} messages sent to {given.queue}")
+        show.say(f"{'interrupted: ' if stop.asked else ''}{show.counted(sender.accepted, 'message')} sent to {given.queue}")
     return INTERRUPTED if stop.asked else 0
 
 

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from importlib.abc import MetaPathFinder
 from typing import Any
 
 from .. import errors
+from ..server import ports
 from ..settings import keys
 from ..settings.keys import Settings
 from .main import INTERRUPTED, UsageError, exit_code, report
@@ -47,7 +47,12 @@ def _settings(given: argparse.Namespace) -> Settings:
 
 
 def _serve(settings: Settings, stop_with_stdin: bool, read_again: Callable[[], Settings]) -> int:
-    _refuse_taken_port(settings.host, settings.flight_port)
+    if settings.data.exists() and not settings.data.is_dir():
+        raise UsageError(f"--data cannot be {settings.data}: it is no directory")
+    try:
+        ports.try_all(settings)
+    except ports.PortUnusable as error:
+        raise UsageError(str(error)) from error
     stop = threading.Event()
     reloads: list[Callable[[Settings], None]] = []  # the broker's, once there is one
     # Blocked in every thread, before there is a second one, and taken by one that does nothing else: a handler would run in the
@@ -111,20 +116,3 @@ def _stop_with_stdin(stop: threading.Event) -> None:
     while os.read(0, 65536):
         pass
     stop.set()
-
-
-def _refuse_taken_port(host: str, port: int) -> None:
-    """gRPC shares a port with whoever has it already (SO_REUSEPORT), so that half of the calls would go to another broker."""
-    if port == 0:
-        return
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            probe.listen(1)
-    except OSError as error:
-        raise UsageError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another with --flight-port or --host,"
-            " or --flight-port 0 for any free port"
-        ) from error

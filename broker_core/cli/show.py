@@ -5,16 +5,22 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 
-_PREVIEW = 60
+#: Columns with what other commands take as an argument.
+NAMES = frozenset(("queue", "lease", "exchange", "stage", "user", "connection", "target"))
+_PREVIEW = 60  # characters of a body
+_GAP = 2  # cells between two columns
+_LEAST_WIDTH = 6  # cells of a column that was cut
 
 
 def print_json(value: Any) -> None:
@@ -39,18 +45,41 @@ def _plain(value: object) -> object:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> None:
-    """`columns` maps the key of a row to its heading; numbers are set right."""
-    console = Console(highlight=False)
+    """Print rows as a table: a line each, numbers set right. `columns` maps the key of a row to its heading.
+
+    A pipe gets every value whole. On a terminal, long values are cut to its width, but never names, which somebody may copy.
+    """
     if not rows:
-        console.print(empty, markup=False)
+        print(empty)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for key, heading in columns.items():
-        number = all(isinstance(row.get(key), (int, float, type(None))) for row in rows)
-        table.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=number)
-    for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key in columns))
-    console.print(table, markup=False)
+    lines = [list(columns.values()), *([_cell(row.get(key)) for key in columns] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    terminal = sys.stdout.isatty()
+    if terminal:
+        _narrow(widths, [key in NAMES for key in columns], shutil.get_terminal_size().columns)
+    right = [all(isinstance(row.get(key), (int, float, type(None))) for row in rows) for key in columns]
+    for number, line in enumerate(lines):
+        cells = [_fitted(*cell) for cell in zip(line, widths, right, strict=True)]
+        text = (" " * _GAP).join(cells).rstrip()
+        print(f"\x1b[1m{text}\x1b[0m" if terminal and not number else text)
+
+
+def _narrow(widths: list[int], whole: Sequence[bool], total: int) -> None:
+    """Take from the widest columns that may be cut, until all fit into `total` cells or nothing more can be taken."""
+    over = sum(widths) + _GAP * (len(widths) - 1) - total
+    while over > 0:
+        widest = max((width for width, name in zip(widths, whole, strict=True) if not name), default=0)
+        if widest <= _LEAST_WIDTH:
+            return
+        widths[next(at for at, width in enumerate(widths) if width == widest and not whole[at])] -= 1
+        over -= 1
+
+
+def _fitted(text: str, width: int, right: bool) -> str:
+    if cell_len(text) > width:
+        return set_cell_size(text, width - 1) + "…"
+    padding = " " * (width - cell_len(text))
+    return padding + text if right else text + padding
 
 
 def listed(given: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> int:
@@ -117,7 +146,17 @@ def _cell(value: object) -> str:
         return ", ".join(map(_cell, value)) or "–"
     if isinstance(value, dict):
         return ", ".join(f"{key}={_cell(item)}" for key, item in value.items()) or "–"
-    return str(value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would obey: names and texts are whatever a client gave."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 message`, `2,000 messages`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def preview(body: bytes | None) -> str | None:
@@ -125,8 +164,7 @@ def preview(body: bytes | None) -> str | None:
     if body is None:
         return None
     try:
-        text = body.decode()
-        text = text if text.isprintable() else repr(text)[1:-1]
+        text = printable(body.decode())
     except UnicodeDecodeError:
         text = "0x" + body[: _PREVIEW // 2].hex() + ("…" if len(body) > _PREVIEW // 2 else "")
     return text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"

@@ -29,5 +29,5 @@ def discard(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker:
         answer = broker.call("stage.discard", write=given.name, timeout_s=calls.LONG_S)
     return show.answer(
-        given, answer, f"{answer['discarded']:,} stages of {given.name} are discarded; if its job still runs, it fails"
+        given, answer, f"{show.counted(answer['discarded'], 'stage')} of {given.name} discarded; if its job still runs, it fails"
     )

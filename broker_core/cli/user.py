@@ -149,7 +149,10 @@ def _file(given: argparse.Namespace, *, make: bool = False) -> Path:
     else:
         path = given.data / store.FILE_NAME
         if make and not given.data.exists():  # users before the first start: the broker is never open
-            given.data.mkdir(mode=0o700, parents=True)
+            try:
+                given.data.mkdir(mode=0o700, parents=True)
+            except OSError as error:
+                raise UsageError(f"--data cannot be {given.data}: {error.strerror or error}") from error
             print(f"penstock: {given.data} is new; no broker has run on it yet", file=sys.stderr)
     if not make and not path.exists():
         raise errors.NotFound(f"there is no users file {path}: `penstock user add NAME` makes it")

@@ -432,7 +432,10 @@ def _make_directory(path: Path) -> None:
     if path.is_dir():
         return
     _make_directory(path.parent)
-    path.mkdir(mode=0o700, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"the directory {path} cannot be made: {error.strerror or error}") from error
     parent = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(parent)

@@ -2,5 +2,6 @@
 
 serve        runs one in this process
 process      `Broker`: one in a child process, for programs, notebooks and tests
+ports        ports to listen at: in use by whom
 open_files   raises the limit of open files, and keeps some in reserve
 """

@@ -91,7 +91,7 @@ def test_a_lease_is_listed_released_and_forgotten(penstock: Run, broker: Broker,
     assert (lease["lease"], lease["queue"], lease["messages"], lease["stage"]) == ("q1", "orders", 2, "read")
     assert "q1" in penstock("lease", "list", url=broker.url).stdout
 
-    refused = penstock("queue", "delete", "orders", url=broker.url)
+    refused = penstock("queue", "delete", "orders", "--yes", url=broker.url)
     assert refused.returncode == 1
     assert "penstock lease release" in refused.stderr
 
@@ -260,7 +260,18 @@ def test_a_port_that_is_taken_is_refused_and_not_shared(tmp_path: Path, penstock
     port = broker.url.rpartition(":")[2]
     refused = penstock("serve", "--data", str(tmp_path / "other"), "--flight-port", port, "--amqp-port", "0", "--http-port", "0")
     assert refused.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
+    assert refused.stderr.startswith(f"penstock: port {port} of 127.0.0.1 is in use by process {broker.pid} (")
+    assert "choose another with --flight-port, or 0 for any free one" in refused.stderr
+
+
+@pytest.mark.parametrize(("data", "said"), [("/proc/foo", "/proc/foo cannot be made"), ("file", "it is no directory")])
+def test_a_directory_that_cannot_be_is_one_sentence(tmp_path: Path, penstock: Run, data: str, said: str) -> None:
+    """U9: `--data` with what is no directory, or cannot be one."""
+    (tmp_path / "file").touch()
+    refused = penstock("serve", "--data", str(tmp_path / data), "--flight-port", "0", "--amqp-port", "0")
+    assert refused.returncode != 0
+    (line,) = refused.stderr.splitlines()
+    assert said in line
 
 
 def test_a_broker_on_a_network_without_users_says_both_ways_out(tmp_path: Path, penstock: Run) -> None:

@@ -200,4 +200,4 @@ def test_its_commands_run_and_do_what_it_says(page: str, tmp_path: Path) -> None
     assert printed["penstock receive prices --browse"] == "102.0\n"
     assert re.search(r" replaced +", printed["penstock queue peek prices --states archived"])
     assert printed["""penstock receive orders --selector "region = 'eu' AND JMSPriority > 4\""""] == "for the eu\n"
-    assert "messages of orders are discarded" in printed['penstock queue discard orders --sequence 1 --error "not wanted"']
+    assert "message of orders discarded" in printed['penstock queue discard orders --sequence 1 --error "not wanted"']

@@ -248,7 +248,7 @@ def test_a_broker_that_dies_is_said_with_what_is_confirmed(orders: Broker, clien
     _, err = process.communicate()
     said = json.loads(err)["error"]
     assert said["fault"] == "peer"
-    found = re.search(r"; ([\d,]+) messages are confirmed, ([\d,]+) may or may not have arrived", said["message"])
+    found = re.search(r"; ([\d,]+) messages? confirmed, ([\d,]+) may or may not have arrived", said["message"])
     assert found is not None, said
     confirmed, unknown = (int(number.replace(",", "")) for number in found.groups())
     assert confirmed + unknown == 1000
@@ -294,7 +294,7 @@ def test_a_user_logs_in_for_every_command(tmp_path: Path, penstock: Run) -> None
             refused = penstock("queue", "list", *user[:3], "wrong", url=url)
             assert (refused.returncode, refused.stdout) == (1, "")
             assert "wrong" in refused.stderr
-        assert shell(broker, "send", "orders", *user, given=b"1\n").stdout == b"1 messages sent to orders\n"
+        assert shell(broker, "send", "orders", *user, given=b"1\n").stdout == b"1 message sent to orders\n"
         assert shell(broker, "receive", "orders", *user, "--count", "1").stdout == b"1\n"
         assert shell(broker, "receive", "orders", "--count", "1").returncode == 1
 

@@ -32,6 +32,6 @@ def test_what_a_killed_driver_left_is_counted_listed_and_discarded_also_after_a_
     (listed,) = json.loads(penstock(broker, "stage", "list", "--json"))
     assert (listed["stage"], listed["queues"], listed["attempts"], listed["messages"]) == ("left", ["orders"], 2, 10)
     assert "orders" in penstock(broker, "stage", "list")
-    assert "2 stages of left are discarded" in penstock(broker, "stage", "discard", "left")
+    assert "2 stages of left discarded" in penstock(broker, "stage", "discard", "left")
     assert json.loads(penstock(broker, "queue", "stat", "orders", "--json"))["staged"] == 0
     assert json.loads(penstock(broker, "stage", "list", "--json")) == []

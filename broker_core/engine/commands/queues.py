@@ -24,11 +24,13 @@ class DeclareQueue(Command[bool]):
 
 
 @dataclass(frozen=True)
-class DeleteQueue(Command[None]):
-    """The deletion of a queue with its messages; `force`: also while consumers hold some."""
+class DeleteQueue(Command[int]):
+    """The deletion of a queue with its messages. Reply: how many messages were not settled, and are lost."""
 
     queue: str
-    force: bool = False
+    force: bool = False  # also while consumers hold some of them
+    if_empty: bool = False  # only when every message is settled
+    if_unused: bool = False  # only when nobody consumes from it, and no lease is on it
 
 
 @dataclass(frozen=True)

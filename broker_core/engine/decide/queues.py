@@ -64,15 +64,20 @@ def _said(options: dict[str, Any]) -> str:
     return "options " + ", ".join(f"{name}={value}" for name, value in sorted(options.items())) if options else "default options"
 
 
-def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision[None]:
-    """End a queue. Raises NotFound, and InUse while messages are held, unless forced."""
+def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision[int]:
+    """End a queue. Raises NotFound; InUse while messages are held, unless forced, or where a condition is not met."""
     queue = need_queue(state, command.queue)
+    if command.if_empty and queue.live + queue.staged:
+        raise errors.InUse(f"queue {queue.name!r} is not empty: it has {queue.live} messages, and {queue.staged} staged ones")
+    leases = sum(lease.queue == queue.name for lease in state.leases.values())
+    if command.if_unused and (queue.subscriptions or leases):
+        raise errors.InUse(f"queue {queue.name!r} is used: it has {len(queue.subscriptions)} consumers and {leases} leases")
     if queue.counts[State.ACQUIRED] and not command.force:
         raise errors.InUse(
             f"queue {queue.name!r}: {queue.counts[State.ACQUIRED]} messages are held by consumers; end them (`penstock lease "
             "release`), or delete with --force, which forgets them"
         )
-    return Decision([(departure(state, queue), None)], None)
+    return Decision([(departure(state, queue), None)], queue.live)
 
 
 def alter_queue(state: BrokerState, command: c.AlterQueue, now: c.Now) -> Decision[bool]:

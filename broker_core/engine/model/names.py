@@ -30,3 +30,5 @@ def check_node_name(what: str, name: str) -> None:
     check_name(what, name)
     if not is_node_name(name):
         raise InvalidRequest(f"{what} {name!r}: '/' separates an exchange from its routing key and cannot be in a name")
+    if "*" in name:
+        raise InvalidRequest(f"{what} {name!r}: '*' stands for any text in permissions and policies and cannot be in a name")

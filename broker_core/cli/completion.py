@@ -1,0 +1,15 @@
+"""`penstock completion`: a script for the shell, by argcomplete."""
+
+from __future__ import annotations
+
+import argparse
+
+from argcomplete.shell_integration import shellcode
+
+from . import show
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run `penstock completion`."""
+    show.say(shellcode(["penstock"], shell=given.shell))
+    return 0

@@ -1,0 +1,64 @@
+"""Ports that a broker is to listen at: tried before its data is read, which may take minutes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from .. import errors
+from ..settings.keys import Settings
+
+
+class PortUnusable(errors.InvalidRequest):
+    """A port where this broker cannot listen: it is in use, or this process may not have it."""
+
+
+def try_all(settings: Settings) -> None:
+    """Raise PortUnusable for the first port that cannot be listened at, with who has it and the setting that names it."""
+    for setting, host, port in wanted(settings):
+        _try(setting, host, port)
+
+
+def wanted(settings: Settings) -> Iterator[tuple[str, str, int]]:
+    """Yield the setting, host and port of every listener that the settings ask for."""
+    yield "flight_port", settings.host, settings.flight_port
+    setting = "listeners" if settings.listeners else "amqp_port"
+    for listener in settings.amqp_listeners:
+        yield setting, listener.host, listener.port
+
+
+def _try(setting: str, host: str, port: int) -> None:
+    if port == 0:
+        return
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        said = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        if error.errno == errno.EADDRINUSE:
+            said = f"port {port} of {host} is in use" + (f" by {by}" if (by := holder(port)) else "")
+        raise PortUnusable(f"{said}; choose another with --{setting.replace('_', '-')}, or 0 for any free one") from error
+
+
+def holder(port: int) -> str:
+    """Return the process that listens at a port of this machine, or nothing where that cannot be seen."""
+    inodes = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening(table, port)}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it is another user's, or gone
+            if any(os.readlink(file) in inodes for file in (process / "fd").iterdir()):
+                return f"process {process.name} ({(process / 'comm').read_text().strip()})"
+    return ""
+
+
+def _listening(table: str, port: int) -> Iterator[str]:
+    with contextlib.suppress(OSError), open(f"/proc/net/{table}") as lines:
+        for fields in map(str.split, lines):
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:  # LISTEN
+                yield fields[9]

@@ -1,0 +1,143 @@
+"""What the command line prints: whole in a pipe, cut on a terminal, names never; and what it asks before it destroys."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.broker_core.cli.show import counted
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
+
+from .conftest import Run, enqueue, hold
+
+LONG = "a-queue-with-a-name-that-is-longer-than-the-terminal-is-wide." * 3
+
+
+def at_a_terminal(*arguments: str, url: str, width: int = 80, typed: str = "") -> tuple[int, str]:
+    """Run `penstock …` at a terminal of this width, on which somebody types; return exit code and what was seen."""
+    master, terminal = pty.openpty()
+    environment = {**os.environ, "PENSTOCK_URL": url, "COLUMNS": str(width), "LINES": "24", "TERM": "xterm"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *arguments], stdin=terminal, stdout=terminal, stderr=terminal, env=environment
+    )
+    os.close(terminal)
+    os.write(master, typed.encode())
+    seen = b""
+    while True:
+        try:
+            read = os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not read:
+            break
+        seen += read
+    os.close(master)
+    return process.wait(60), seen.decode()
+
+
+def test_a_pipe_gets_a_line_for_each_row_with_whole_values(penstock: Run, broker: Broker, client: Client) -> None:
+    """W13: names that are longer than the screen, on one line each, so that `grep` and `cut` find them."""
+    enqueue(client, LONG, b"x" * 500)
+    enqueue(client, "other", b"y")
+    lines = penstock("queue", "list", url=broker.url).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["queue", LONG, "other"]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_a_terminal_gets_cut_columns_but_whole_names(broker: Broker, client: Client) -> None:
+    """W13"""
+    enqueue(client, "orders", *[b"a long body, " * 9] * 3)
+    hold(client, "orders", LONG, 1)
+    _, peeked = at_a_terminal("queue", "peek", "orders", url=broker.url, width=60)
+    lines = peeked.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) == 60
+    assert "…" in lines[1]
+    _, listed = at_a_terminal("lease", "list", url=broker.url, width=60)
+    assert LONG in listed
+
+
+def test_a_subject_cannot_drive_the_terminal(penstock: Run, broker: Broker, client: Client) -> None:
+    """What a client wrote is shown with its control characters escaped."""
+    client.call("queue.declare", queue="orders")
+    batch = pa.record_batch({"body": pa.array([b"one"]), "subject": ["red\x1b[31m"]})
+    client.put({"op": "enqueue", "queue": "orders"}, batch.schema, [batch])
+    shown = penstock("queue", "peek", "orders", url=broker.url).stdout
+    assert "\x1b" not in shown
+    assert "red\\x1b[31m" in shown
+
+
+def test_numbers_have_plurals() -> None:
+    assert [counted(number, "message") for number in (0, 1, 2000)] == ["0 messages", "1 message", "2,000 messages"]
+
+
+# --- delete
+
+
+def test_a_queue_with_messages_is_not_deleted_unasked(penstock: Run, broker: Broker, client: Client) -> None:
+    """W15: without a terminal it says what would be lost and how to go on."""
+    enqueue(client, "orders", b"one", b"two")
+    refused = penstock("queue", "delete", "orders", url=broker.url)
+    assert refused.returncode == 2
+    assert "2 messages that would be lost: --yes deletes them" in refused.stderr
+    assert client.call("queue.stat", queue="orders")["available"] == 2
+    done = penstock("queue", "delete", "orders", "--yes", url=broker.url)
+    assert done.stdout == "queue orders is deleted; 2 messages lost\n"
+
+
+@pytest.mark.parametrize(("typed", "left"), [("y\n", []), ("\n", ["orders"])])
+def test_a_person_is_asked_with_the_number(broker: Broker, client: Client, typed: str, left: list[str]) -> None:
+    """W15"""
+    enqueue(client, "orders", b"one")
+    code, seen = at_a_terminal("queue", "delete", "orders", url=broker.url, typed=typed)
+    assert "has 1 message that would be lost (0 consumers, 0 leases)" in seen
+    assert [queue["queue"] for queue in client.call("queue.list")["queues"]] == left
+    assert code == (1 if left else 0)
+
+
+def test_conditions_are_checked_by_the_broker(penstock: Run, broker: Broker, client: Client) -> None:
+    """W15: --if-empty and --if-unused hold at the moment of the deletion."""
+    enqueue(client, "orders", b"one")
+    refused = penstock("queue", "delete", "orders", "--yes", "--if-empty", url=broker.url)
+    assert (refused.returncode, "is not empty: it has 1 messages" in refused.stderr) == (1, True)
+    hold(client, "orders", "q1", 1)
+    refused = penstock("queue", "delete", "orders", "--yes", "--force", "--if-unused", url=broker.url)
+    assert (refused.returncode, "is used: it has 0 consumers and 1 leases" in refused.stderr) == (1, True)
+    assert penstock("queue", "delete", "orders", "--yes", "--force", url=broker.url).returncode == 0
+
+
+# --- surroundings
+
+
+def test_the_environment_may_say_who_logs_in(tmp_path: Path, penstock: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PENSTOCK_USER and PENSTOCK_PASSWORD_FILE, as --user and --password-file."""
+    (tmp_path / "password").write_text("secret\n")
+    data = tmp_path / "data"
+    assert penstock("user", "add", "ann", "--data", str(data), "--password-file", "password").returncode == 0
+    assert penstock("permit", "ann", "*", "all", "--data", str(data)).returncode == 0
+    with Broker(data, fsync="never") as running:
+        assert "without a user name may not" in penstock("queue", "list", url=running.url).stderr
+        monkeypatch.setenv("PENSTOCK_USER", "ann")
+        monkeypatch.setenv("PENSTOCK_PASSWORD_FILE", str(tmp_path / "password"))
+        assert penstock("queue", "declare", "orders", url=running.url).returncode == 0
+
+
+def test_a_shell_learns_how_a_command_line_goes_on(tmp_path: Path, penstock: Run) -> None:
+    """`penstock completion bash`, asked as bash asks."""
+    (tmp_path / "penstock.bash").write_text(penstock("completion", "bash").stdout)
+    (tmp_path / "penstock").write_text(f'#!/bin/sh\nexec {sys.executable} -m penstock "$@"\n')
+    (tmp_path / "penstock").chmod(0o755)
+    script = """
+        . ./penstock.bash; COMP_LINE='penstock queue de'; COMP_POINT=17; COMP_TYPE=9; COMP_WORDS=(penstock queue de); COMP_CWORD=2
+        "$(complete -p penstock | sed 's/.*-F \\([^ ]*\\).*/\\1/')" penstock; printf '%s\n' "${COMPREPLY[@]}"
+    """
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    found = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert sorted(found.stdout.split()) == ["declare", "delete"], found.stderr
