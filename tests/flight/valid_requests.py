@@ -30,7 +30,7 @@ VALID: dict[str, dict[str, Any]] = {
     "archive.status": {},
     "broker.journal": {},
     "queue.declare": {"queue": "Q", "type": "fifo", "options": {}},
-    "queue.delete": {"queue": "Q", "force": True},
+    "queue.delete": {"queue": "Q", "force": True, "ifEmpty": False, "ifUnused": False},
     "queue.list": {},
     "queue.stat": {"queue": "Q"},
     "queue.alter": {"queue": "Q", "options": {"maxAttempts": 3}},
