@@ -88,6 +88,8 @@ FIELDS: dict[str, str] = {
     "fresh": "whether the query begins without a checkpoint",
     "head": "lease, and its epoch, that a query over several queues took up first",
     "how": "settle, or return",
+    "ifEmpty": "whether to delete it only when every message is settled",
+    "ifUnused": "whether to delete it only when nobody consumes from it, and no lease is on it",
     "id": "id of the stream or transaction that publishes",
     "key": "routing key; of an unbind null: every key",
     "kind": "stream, or txn",

@@ -29,6 +29,8 @@ def wanted(settings: Settings) -> Iterator[tuple[str, str, int]]:
     setting = "listeners" if settings.listeners else "amqp_port"
     for listener in settings.amqp_listeners:
         yield setting, listener.host, listener.port
+    if settings.http_port is not None:
+        yield "http_port", settings.http_host or settings.host, settings.http_port
 
 
 def _try(setting: str, host: str, port: int) -> None:

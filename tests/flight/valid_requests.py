@@ -166,7 +166,7 @@ OPTIONAL = {
     "type": "fifo", "options": {}, "force": False, "key": None, "fresh": False, "messages": None, "bytes": None, "until": None,
     "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
     "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None,
-    "outcome": None, "ranges": None,
+    "outcome": None, "ranges": None, "ifEmpty": False, "ifUnused": False,
     "recordedAfter": None, "settledSince": None, "settledUntil": None, "version": None, "part": 0, "parts": 1,
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False,
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
