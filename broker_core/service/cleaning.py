@@ -258,8 +258,9 @@ class Cleaner:
         return self._writing
 
     def _rest(self, work: Callable[[], int]) -> bool:
-        """Do a piece of work, and rest as long as the bandwidth asks for; False, and nothing is done, when the broker closes."""
-        if self._closing.is_set():
+        """Do a piece of work, and rest as long as the bandwidth asks for; False, and nothing is done, when the broker closes, or
+        somebody else has filled the disk."""
+        if self._closing.is_set() or self._room() <= 0:
             return False
         began = self._clock()
         octets = work()

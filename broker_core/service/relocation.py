@@ -111,7 +111,7 @@ class Relocation:
 
     def __init__(self, owner: Owner, rest: Callable[[Callable[[], int]], bool]) -> None:
         """`rest` does a piece of work, which returns the bytes written, and then waits as long as the bandwidth asks for; it
-        returns False when the broker closes."""
+        returns False when there is to be no more."""
         self._owner, self._rest = owner, rest
         self.damaged: dict[int, str] = {}  # base of a segment → why nothing can be copied out of it
         self.staged: set[int] = set()  # positions of stages' payloads that were copied

@@ -1,8 +1,8 @@
-"""C1, C4, C5, C6, C8, C9, C11, Q1, Q4, Q5, Q12, Q13, Q15, Q16, Q17, Q20, Q21, Q22, E1, E2: all of the plane at once.
+"""C1, C4, C5, C6, C8, C9, C11, Q1, Q4, Q5, Q12, Q13, Q15, Q16, Q17, Q20, Q21, Q22, E1, E2, D2: all of the plane at once.
 
 Some clients do at random whatever a client may, on queues of every kind, while an operator pauses, purges, alters, moves and
-deletes. Each promise has a test of its own elsewhere; here they meet. Nothing is foretold: what must hold is what `invariants`
-says, that the broker ends no connection and no session, and that it logs no exception.
+deletes, and the journal is cleaned. Each promise has a test of its own elsewhere; here they meet. Nothing is foretold: what must
+hold is what `invariants` says, that the broker ends no connection and no session, and that it logs no exception.
 
 The seed stands in the test's name. PENSTOCK_HISTORIES=n plays n histories, from 0 on.
 """
@@ -72,6 +72,8 @@ STEPS = 300
 CALM = 20  # steps from one comparison to the next
 PLAYERS = 3
 OPERATED = 0.05  # of the steps
+CLEANED = 0.1
+SEGMENT_BYTES = 1_000  # and retention, so that there is something to clean
 
 
 def _declaration(queue: str) -> c.DeclareQueue:
@@ -92,6 +94,12 @@ def _declare(made: Stage) -> None:
     for queue, key in {"single": "a.b", "dying": "a.b", "brief": "a.c"}.items():
         made.service.submit(c.Bind("direct", queue, key))
     made.service.submit(c.Bind("alternate", "locks"))
+
+
+def _clean_small(made: Stage) -> None:
+    """Segments, and a retention, that are smaller than settings may say."""
+    made.service.journal._writer._segment_bytes = SEGMENT_BYTES
+    object.__setattr__(made.service.settings, "retention_bytes", SEGMENT_BYTES)
 
 
 def _operate(game: Game) -> None:
@@ -123,7 +131,10 @@ def _present(game: Game) -> list[Player]:
 
 def _step(game: Game) -> None:
     players = _present(game)
-    if game.random.random() < OPERATED:
+    if game.random.random() < CLEANED:
+        game.said.append("the cleaner")
+        game.stage.service.cleaner.clean()
+    elif game.random.random() < OPERATED:
         _operate(game)
     else:
         game.random.choice(players).act()
@@ -177,7 +188,8 @@ def _play(game: Game) -> None:
 def test_everything_at_once(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody waits for what is there, all counts are what the columns say, and who has gone leaves nothing behind."""
     tight = {"amqp_credit": 20, "amqp_max_unsettled": 30} if seed % 2 else {}
-    with stage(tmp_path, disk=LyingDisk(), **tight) as made:
+    with stage(tmp_path, disk=LyingDisk(), clean_bandwidth=1 << 40, **tight) as made:
+        _clean_small(made)
         _declare(made)
         game = Game(made, Random(seed), list(QUEUES), [name for name, _, _ in EXCHANGES])
         try:
@@ -188,5 +200,6 @@ def test_everything_at_once(seed: int, tmp_path: Path, caplog: pytest.LogCapture
         finally:
             for player in game.players:
                 player.drop()
+        assert made.service.state.dropped, "nothing was cleaned"
     logged = [record.getMessage() for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
     assert not logged

@@ -307,6 +307,42 @@ def test_a_disk_that_is_nearly_full_is_cleaned_from_the_reserve() -> None:
         assert service.state.queues["stuck"].blocks[0].runs.low == before
 
 
+def test_a_disk_that_fills_up_while_it_copies_stops_it_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D2 D5: it leaves half of the reserve as it is, what it has copied counts, and it goes on when there is room again."""
+    monkeypatch.setattr(relocation, "PIECE_BYTES", 20_000)
+    disk = LyingDisk()
+    options = {**OPTIONS, "free_space_mark_bytes": 8 * MIB, "clean_bandwidth": MIB}
+    with running(disk, **options) as service:
+        stick(service)
+        service.submit(enqueue("stuck", *numbered(20, 7000)))
+        pass_through(service, count=5)
+        before = service.state.queues["stuck"].blocks[0].positions(slice(0, 21))
+        disk.room = 6 * MIB
+        pieces = 0
+
+        class Closing:
+            def is_set(self) -> bool:
+                return False
+
+            def wait(self, seconds: float) -> bool:
+                nonlocal pieces
+                pieces += 1
+                if pieces == 2:
+                    disk.room = 4 * MIB  # somebody else took it
+                return False
+
+        service.cleaner._closing = Closing()  # type: ignore[assignment]
+        service.cleaner.clean()
+        assert pieces == 2
+        after = service.state.queues["stuck"].blocks[0].positions(slice(0, 21))
+        assert 0 < np.count_nonzero(after != before) < 21
+        pass_through(service, messages=2)
+        disk.room = None
+        in_vain(service)
+        assert size(service) <= bound(service)
+        assert len(everything(service, "stuck")) == 21
+
+
 def test_the_queues_go_on_while_it_copies_and_it_rests_by_its_bandwidth() -> None:
     """D2: after each piece it waits as long as its bandwidth asks for, and commands are carried out."""
     with running(LyingDisk(), **{**OPTIONS, "clean_bandwidth": 2 * MIB}) as service:
