@@ -7,10 +7,12 @@ AWS_ENDPOINT_URL, …), from files that they name, or from the machine's role: n
 from __future__ import annotations
 
 import os
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 #: What delta-rs is told beside a URL. Who asks tries again, and says so; one attempt ends within a minute.
 _LIMITS = {"timeout": "60s", "connect_timeout": "10s", "max_retries": "3", "retry_timeout": "20s"}
+_CONNECT_S, _REQUEST_S, _ATTEMPTS = 10, 60, 4  # the same for pyarrow
 
 
 def is_local(url: str) -> bool:
@@ -21,6 +23,24 @@ def is_local(url: str) -> bool:
 def local_path(url: str) -> str:
     """Return the folder that a URL names."""
     return unquote(urlsplit(url).path) if url.startswith("file://") else url
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """Return pyarrow's file system of a store's URL, and the path that the URL names in it."""
+    from pyarrow import fs
+
+    if urlsplit(url).scheme not in ("s3", "s3a"):
+        system, path = fs.FileSystem.from_uri(url)
+        return system, str(path)
+    # By its URL, pyarrow would ask Amazon for the region, and would not hear of AWS_REGION.
+    found = fs.S3FileSystem(
+        endpoint_override=os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT")),
+        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        connect_timeout=_CONNECT_S,
+        request_timeout=_REQUEST_S,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+    )
+    return found, f"{urlsplit(url).netloc}{urlsplit(url).path}"
 
 
 def storage_options(url: str) -> dict[str, str] | None:

@@ -17,7 +17,7 @@ from .. import shipped
 from ..errors import ArchiveUnreachable, InvalidRequest
 from . import table
 from .bounds import Bounds, Condition, Passes, Range
-from .places import is_local, local_path
+from .places import file_system, is_local, local_path
 
 BATCH_ROWS = 1 << 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -42,13 +42,12 @@ def is_below(path: str) -> bool:
 
 def opened(url: str, path: str) -> Any:
     """Open a file of the table at `url`: a folder, or an object store's URL. Raises ArchiveUnreachable."""
-    import pyarrow.fs
     import pyarrow.parquet as pq
 
     try:
         if is_local(url):
             return pq.ParquetFile(f"{local_path(url)}/{path}", memory_map=True)
-        system, root = pyarrow.fs.FileSystem.from_uri(url)
+        system, root = file_system(url)
         return pq.ParquetFile(system.open_input_file(f"{root}/{path}"), pre_buffer=True)
     except (OSError, pa.ArrowException) as error:
         raise ArchiveUnreachable(
