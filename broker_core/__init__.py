@@ -22,6 +22,7 @@ engine                    decides and applies; pure
 journal                   all that is written to the disk
 amqp                      the AMQP 1.0 protocol, sans-I/O
 shipped                   modules that travel to Spark's executors as source
+logs                      the log: text or JSON lines; nobody waits for who reads it
 errors, patterns          errors that say who is at fault; patterns of names
 children                  processes of a broker: their environment, and what is said to them
 

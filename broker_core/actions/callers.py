@@ -50,7 +50,7 @@ class Caller:
 
     def refuse(self, what: str) -> errors.PenstockError:
         """The error for what is not permitted, logged. One without a name is asked for one."""
-        log.warning("%s at %s may not %s", self.user, self.peer, what)
+        log.warning("%s at %s may not %s", self.user, self.peer, what, extra={"user": self.user, "peer": self.peer})
         if self.user == ANONYMOUS:
             return errors.Unauthenticated(f"a client without a user name may not {what}: give user and password, or a token")
         return errors.NotAllowed(f"user {self.user!r} may not {what}: an administrator can allow it with `penstock permit`")
@@ -91,14 +91,18 @@ class Callers:
         if scheme.lower() == "bearer":
             user = access.user_of_token(rest.strip())
             if user is None:
-                log.warning("a token from %s refused: expired, or its user has changed, or this broker has been restarted", peer)
+                log.warning(
+                    "a token from %s refused: expired, or its user has changed, or this broker has been restarted",
+                    peer,
+                    extra={"peer": peer},
+                )
                 raise errors.Unauthenticated("the token is not valid, or not any more: log in again for another one")
             return user
         if scheme.lower() != "basic":
             raise errors.Unauthenticated("the authorization must be Basic or Bearer")
         if not (self._encrypted or on_this_machine(peer)):
             # Before anybody learns whether it is right; a token, which ends by itself, is taken.
-            log.warning("a password from %s refused unseen: it came in clear over a network", peer)
+            log.warning("a password from %s refused unseen: it came in clear over a network", peer, extra={"peer": peer})
             raise errors.Unauthenticated(
                 f"a password is not taken in clear over a network: set {self._turned_on_by}, or log in over AMQP"
             )

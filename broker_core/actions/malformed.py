@@ -39,7 +39,7 @@ def set_aside(service: BrokerService, lease: str, batch: int, epoch: int, reason
         log.warning(
             "queue %r: %d messages of batch %d of lease %r are no valid AMQP messages. They are not delivered, and go to the dead"
             " letters (without a dead-letter queue into the archive, as rejected) when the batch is settled: %s%s",
-            queue, count, batch, lease, named_, more,
+            queue, count, batch, lease, named_, more, extra={"queue": queue},
         )  # fmt: skip
     return count
 

@@ -257,6 +257,7 @@ class Recorder:
                 "%d messages of queue %r are not recorded: they were settled without an archive, and retention has removed them",
                 answer["gone"],
                 backlog.queue,
+                extra={"queue": backlog.queue},
             )
         self._troubles.pop(backlog.queue_id, None)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 
+from .. import logs
 from . import calls, show
 
 _WAITING = {
@@ -34,7 +33,7 @@ def status(given: argparse.Namespace) -> int:
 
 def work(given: argparse.Namespace) -> int:
     """Run `penstock archiver`, the process that writes tables: its broker starts it."""
-    logging.basicConfig(stream=sys.stderr, level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.begin()
     from ..archiver.worker import run
 
     return run()

@@ -74,6 +74,7 @@ _METAVARS = {
     "host": "HOST",
     "fsync": "WHEN",
     "log_level": "LEVEL",
+    "log_format": "FORMAT",
     "copy": "WHEN",
     "copy_url": "URL",
     "archive": "WHERE",

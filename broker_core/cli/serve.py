@@ -14,8 +14,8 @@ from functools import partial
 from importlib.abc import MetaPathFinder
 from typing import Any
 
-from .. import errors
-from ..server import ports
+from .. import errors, logs
+from ..server import ports, supervisor
 from ..settings import keys
 from ..settings.keys import Settings
 from .main import INTERRUPTED, UsageError, exit_code, report
@@ -27,10 +27,14 @@ log = logging.getLogger("penstock")
 
 def run(given: argparse.Namespace) -> int:
     """Run `penstock serve`."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Blocked in every thread, before there is a second one, and taken by one that does nothing else: a handler would run in the
+    # main thread, perhaps while that holds the very lock that `stop.set()` needs.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, signal.SIGHUP))
+    logs.begin()
     try:
         settings = _settings(given)
         logging.getLogger().setLevel(settings.log_level.upper())
+        logs.use_format(settings.log_format)
         return _serve(settings, given.stop_with_stdin, lambda: _settings(given))
     except errors.PenstockError as error:
         if given.stop_with_stdin:  # a parent process reads stdout; people read stderr
@@ -55,9 +59,6 @@ def _serve(settings: Settings, stop_with_stdin: bool, read_again: Callable[[], S
         raise UsageError(str(error)) from error
     stop = threading.Event()
     reloads: list[Callable[[Settings], None]] = []  # the broker's, once there is one
-    # Blocked in every thread, before there is a second one, and taken by one that does nothing else: a handler would run in the
-    # main thread, perhaps while that holds the very lock that `stop.set()` needs.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, signal.SIGHUP))
     reload = partial(_reload, reloads, read_again)
     threading.Thread(target=_obey_signals, args=(stop, reload), name="signals", daemon=True).start()
     if stop_with_stdin:
@@ -87,7 +88,9 @@ def _ready(addresses: dict[str, Any]) -> None:
         answer["listeners"] = addresses["listeners"]
     _say(answer)
     others = [url for url in (addresses["flight"], addresses["http"]) if url is not None]
-    log.info("ready at %s", ", ".join([*addresses["listeners"], *others]))
+    at = ", ".join([*addresses["listeners"], *others])
+    log.info("ready at %s", at)
+    supervisor.notify(supervisor.READY, supervisor.status(f"ready at {at}"))
 
 
 def _say(answer: dict[str, Any]) -> None:
@@ -106,7 +109,10 @@ def _reload(reloads: list[Callable[[Settings], None]], read_again: Callable[[], 
 
 def _obey_signals(stop: threading.Event, reload: Callable[[], None]) -> None:
     while signal.sigwait((*_STOPPING, signal.SIGHUP)) == signal.SIGHUP:
+        supervisor.notify(*supervisor.reloading())
         reload()
+        supervisor.notify(supervisor.READY)
+    supervisor.notify(supervisor.STOPPING)
     stop.set()
     signal.sigwait(_STOPPING)  # somebody is in a hurry: as safe as a crash, which loses nothing that was confirmed
     os._exit(INTERRUPTED)

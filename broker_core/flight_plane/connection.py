@@ -91,7 +91,7 @@ class Connection:
         except EOFError:
             pass
         except ProtocolError as error:
-            log.info("%s: %s", self.peer, error)
+            log.info("%s: %s", self.peer, error, extra={"peer": self.peer})
             self._farewell(error.code, str(error))
         except OSError as error:
             log.debug("%s: %s", self.peer, error)

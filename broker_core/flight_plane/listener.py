@@ -112,7 +112,7 @@ class Listener:
             try:
                 self._enter(connection, peer)
             except (OSError, RuntimeError) as error:  # it is gone already, or there are no threads left
-                log.warning("%s: turned away: %s", peer, error)
+                log.warning("%s: turned away: %s", peer, error, extra={"peer": peer})
                 self._close(connection)
 
     def _enter(self, connection: socket.socket, peer: str) -> None:
@@ -122,7 +122,8 @@ class Listener:
                 self._sockets[connection] = connection
                 self._begun[connection] = time.monotonic()
         if full:
-            log.warning("%s: turned away, %d connections are open (flight_max_connections)", peer, self._limits.connections)
+            said = "%s: turned away, %d connections are open (flight_max_connections)"
+            log.warning(said, peer, self._limits.connections, extra={"peer": peer})
             if self._tls is None:  # one word, if it fits
                 connection.setblocking(False)
                 reason = f"{self._limits.connections} connections are open, the limit"
@@ -140,7 +141,7 @@ class Listener:
                 secured.handshake()
                 wire = secured
         except (OSError, ssl.SSLError) as error:
-            log.info("%s: TLS: %s", peer, getattr(error, "reason", None) or error)
+            log.info("%s: TLS: %s", peer, getattr(error, "reason", None) or error, extra={"peer": peer})
             self._close(connection)
             return
         served = Connection(self, wire, peer, self._budget)
@@ -211,7 +212,7 @@ class Listener:
             for connection in served:
                 reason = connection.look(now, timeout, MESSAGE_TIMEOUT_S, LEAST_RATE)
                 if reason is not None:
-                    log.info("%s: closed: %s", connection.peer, reason)
+                    log.info("%s: closed: %s", connection.peer, reason, extra={"peer": connection.peer})
                     connection.abort()
 
     # --- calls

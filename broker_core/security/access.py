@@ -99,6 +99,11 @@ class Access:
         """True where permissions are asked for: there are users, or the broker may not be open without any."""
         return self._now.enforced
 
+    @property
+    def user_count(self) -> int:
+        """Number of users in the file."""
+        return len(self._now.users.users)
+
     # Who is it?
     def credentials(self, name: str) -> Credentials | None:
         """Return what SASL checks a password against; None for a name without one."""
@@ -128,12 +133,12 @@ class Access:
         if self._passwords.was_right(credentials, password):
             return name
         if self.attempts.blocked(peer, name):
-            log.warning("login of %.80r from %s refused: too many failed before", name, peer)
+            log.warning("login of %.80r from %s refused: too many failed before", name, peer, extra={"user": name, "peer": peer})
             raise errors.Unauthenticated("too many logins from this address have failed: wait a minute, then try again")
         if self._passwords.check(credentials, password) and known:
             return name
         self.attempts.failed(peer, name)
-        log.warning("login of %.80r from %s refused: wrong name or password", name, peer)
+        log.warning("login of %.80r from %s refused: wrong name or password", name, peer, extra={"user": name, "peer": peer})
         raise errors.Unauthenticated("wrong user or password")
 
     def user_of_certificate(self, certificate: Mapping[str, Any] | None) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import errors
+from .. import __version__, errors
 from ..amqp_plane import AmqpPlane
 from ..archiver.recorder import OFF
 from ..flight_plane import FlightPlane
@@ -40,6 +40,7 @@ def serve(
         failure.append(error)
         stop.set()
 
+    log.info("penstock %s starts on the data directory %s", __version__, settings.data)
     amqp_connections = settings.amqp_max_connections if settings.amqp_listeners else 0
     open_files.make_room(amqp_connections + settings.flight_max_connections)
     access = Access.of(settings)
@@ -53,6 +54,7 @@ def serve(
         if http is not None:
             http.close()
         raise
+    _introduce(service, settings, access)
     try:
         reloads(partial(reloading.reload, service))
         declared.prepare(service, settings)
@@ -86,3 +88,23 @@ def serve(
             if not failure:
                 raise
     return 1 if failure else 0
+
+
+def _introduce(service: BrokerService, settings: Settings, access: Access) -> None:
+    """Say in the log what was found in the data directory, and who may do what with it."""
+    queues = service.state.queues.values()
+    log.info(
+        "recovered: %d queues, %d messages that wait, %d leases, %d MiB of journal, of broker %s",
+        len(queues),
+        sum(queue.live for queue in queues),
+        len(service.state.leases),
+        sum(segment.bytes for segment in service.journal.segments()) >> 20,
+        service.broker_id,
+    )
+    if access.enforced:
+        log.info("access: %d users, from %s", access.user_count, settings.users_file)
+    else:
+        log.info("access: no users, so everything is allowed to everybody who reaches a port; see `penstock user add --help`")
+    if settings.archive == OFF:
+        kept = "for ever" if settings.retention_age_s is None else f"for {settings.retention_age_s:g} s (retention_age_s)"
+        log.info("retention: settled messages stay in the journal %s; there is no archive", kept)

@@ -73,10 +73,10 @@ class Alarms:
             elif before is not None:
                 del self._raised[name, queue]
         if before is None and text is not None:
-            log.log(level, "alarm %s is raised: %s", which, text)
+            log.log(level, "alarm %s is raised: %s", which, text, extra={"alarm": name, "queue": queue})
         elif before is not None and text is None:
             passed_s = (self._wall_ms() - before.since_ms) / 1000
-            log.info("alarm %s is over after %.0f s: %s", which, passed_s, before.text)
+            log.info("alarm %s is over after %.0f s: %s", which, passed_s, before.text, extra={"alarm": name, "queue": queue})
 
     def set_queues(self, name: str, texts: Mapping[str, str]) -> None:
         """Raise an alarm for each of these queues, with its text, and clear it for all others."""

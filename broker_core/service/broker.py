@@ -192,7 +192,7 @@ class BrokerService(Looks):
             return
         policy = state.policies.maker_of(name)
         if policy is not None:
-            log.info("%r is made by its first use: policy %r", name, policy.pattern)
+            log.info("%r is made by its first use: policy %r", name, policy.pattern, extra={"queue": name, "user": user})
             declare = DeclareExchange if policy.of_exchanges else c.DeclareQueue
             self.submit_nowait(declare(name, policy.makes, maker=c.Maker(user, self.settings.amqp_max_nodes_per_user)))
 

@@ -45,7 +45,7 @@ class Damage:
                 return
             if len(known) < NAMED:
                 known[first, last] = Damaged(first, last, str(error))
-        log.error("%s", error)
+        log.error("%s", error, extra={"queue": queue})
 
     def of(self, queue: str) -> list[Damaged]:
         """Return what was found in a queue, in order."""

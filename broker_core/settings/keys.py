@@ -68,6 +68,7 @@ class Settings:
         "127.0.0.1", HOST, "The address to listen on: this machine alone, until you change it. Before you do, add users and TLS."
     )
     log_level: str = key("info", choice("debug", "info", "warning", "error"), "How much the log says.")
+    log_format: str = key("text", choice("text", "json"), "Lines of the log: text for people, or JSON for programs.")
     # A program gets free ports; `penstock serve` the documented ones (`load`).
     flight_port: int = key(0, PORT, f"Arrow Flight, which Spark speaks. `penstock serve` takes {DEFAULT_FLIGHT_PORT}.")
     amqp_port: int | None = key(

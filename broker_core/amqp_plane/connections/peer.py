@@ -96,7 +96,7 @@ class Peer:
 
     def log(self, text: str) -> None:
         """Write a line about this peer into the broker's log, cut to `LINE` characters."""
-        log.info("%s: %s", self, one_line(text))
+        log.info("%s: %s", self, one_line(text), extra={"peer": self.wire.address, "user": self.user})
 
     # --- octets
 
@@ -194,7 +194,7 @@ class Peer:
         return True
 
     def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
-        log.warning("%s: login refused: %s", self.wire.address, one_line(event.reason))
+        log.warning("%s: login refused: %s", self.wire.address, one_line(event.reason), extra={"peer": self.wire.address})
         if self._sasl.mechanism != PLAIN:  # there the check has counted it
             self.plane.access.attempts.failed(self.wire.address, self._sasl.claimed)
 

@@ -238,14 +238,14 @@ class Wire(asyncio.Protocol):
         elif self._deadline is not None and now >= self._deadline:
             why = "it did not log in, or answer our close, in time"
             if self.peer is not None and self._checking is None and self.peer.give_up():
-                log.info("%s: told, and closed: %s", self.peer, why)
+                log.info("%s: told, and closed: %s", self.peer, why, extra={"peer": self.address})
             else:
                 self._cut_off(why)
         elif self.peer is not None and not self._paused:
             self.peer.tick(now)
 
     def _cut_off(self, why: str) -> None:
-        log.info("%s: cut off: %s", self.peer or self.address, why)
+        log.info("%s: cut off: %s", self.peer or self.address, why, extra={"peer": self.address})
         self.abort()
 
     def expect_close(self) -> None:

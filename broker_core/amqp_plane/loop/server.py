@@ -159,7 +159,7 @@ class AmqpPlane:
     def enter(self, wire: Wire) -> bool:
         """Take in an accepted socket. Returns False when there are so many that not even an answer is affordable."""
         if self._stopping or len(self._wires) >= self.limits.connections + DOOMED:
-            log.warning("%s: turned away, %d connections are open", wire.address, len(self._wires))
+            log.warning("%s: turned away, %d connections are open", wire.address, len(self._wires), extra={"peer": wire.address})
             return False
         self._wires.add(wire)
         return True

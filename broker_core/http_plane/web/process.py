@@ -8,10 +8,10 @@ import os
 import signal
 import socket
 import ssl
-import sys
 from pathlib import Path
 from typing import Any
 
+from ... import logs
 from ...security.tls import ServerTls
 from ...settings.keys import Settings
 from .application import application
@@ -27,7 +27,7 @@ def run() -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])  # a broker blocks them in itself
     channel = Channel(socket.socket(fileno=os.dup(0)), lost=lambda: os._exit(0))
     hello = channel.hello()
-    logging.basicConfig(stream=sys.stderr, level=hello["log_level"], format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.begin(hello["log_level"])
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns at each client that breaks the protocol
     asyncio.run(_serve(channel, hello))
     logging.shutdown()

@@ -1,0 +1,121 @@
+"""The broker's log and what a service manager hears: fields, formats, and that nobody who reads it can hold the broker up."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.broker_core import errors, logs
+from penstock.broker_core.client.credentials import Credentials
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
+
+
+def test_lines_of_json_have_fields(tmp_path: Path) -> None:
+    """U9: user, peer and queue of a line are fields; every line is an object with time, level, logger and message."""
+    data = tmp_path / "data"
+    command = [sys.executable, "-m", "penstock", "user", "add", "ann", "--data", str(data)]
+    subprocess.run(command, input=b"secret", check=True, cwd=tmp_path)
+    with Broker(data, fsync="never", log_format="json") as broker:
+        with pytest.raises(errors.Unauthenticated), Client(broker.url, Credentials("ann", "wrong")) as client:
+            client.call("queue.list")
+        with pytest.raises(errors.NotAllowed), Client(broker.url, Credentials("ann", "secret")) as client:
+            client.call("queue.declare", queue="orders")
+        broker.stop()
+        lines = [json.loads(line) for line in broker.log().splitlines()]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    (failed,) = (line for line in lines if "wrong name or password" in line["message"])
+    assert (failed["user"], failed["level"], failed["logger"]) == ("ann", "WARNING", "penstock.security")
+    assert "127.0.0.1" in failed["peer"]
+    (refused,) = (line for line in lines if "may not declare" in line["message"])
+    assert refused["user"] == "ann"
+
+
+def test_a_start_says_what_an_operator_asks_first(tmp_path: Path) -> None:
+    """U9: version, directory, recovered state, users, listeners, retention."""
+    with Broker(tmp_path / "data", fsync="never") as broker:
+        broker.declare("orders")
+        broker.stop()
+        broker.start()
+        broker.stop()
+        said = broker.log()
+    assert said.splitlines()[0].endswith(f"penstock 0.1.0 starts on the data directory {tmp_path / 'data'}")
+    assert "recovered: 1 queues, 0 messages that wait, 0 leases" in said
+    assert "access: no users" in said
+    assert "kept there for 30 days" in said
+    assert f"ready at {broker.amqp_url}, {broker.flight_url}" in said
+
+
+def test_a_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        record = logging.LogRecord("penstock", logging.ERROR, __file__, 1, "it failed: %s", ("now",), sys.exc_info())
+    line = json.loads(logs.JsonLines().format(record))
+    assert line["message"] == "it failed: now"
+    assert line["exception"].endswith("ValueError: broken")
+    assert "queue" not in line
+
+
+def test_who_logs_does_not_wait_for_who_reads() -> None:
+    """U9: a pipe that nobody empties takes nothing from the broker; what was left out is counted when it is read."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream, os.fdopen(reading) as read:
+        writer = logs.StreamWriter(stream)
+        record = logging.LogRecord("penstock", logging.INFO, __file__, 1, "x" * 100, (), None)
+        for _ in range(3 * logs.MAX_WAITING):  # far more than a pipe holds
+            writer.emit(record)
+        assert writer.left_out > 0
+        seen = sum(read.readline() == "x" * 100 + "\n" for _ in range(3 * logs.MAX_WAITING - writer.left_out))
+        writer.flush()
+    assert seen >= logs.MAX_WAITING
+
+
+def test_a_full_disk_of_the_log_stops_nothing(tmp_path: Path) -> None:
+    """U9: stderr is a device without room."""
+    command = [sys.executable, "-m", "penstock", "serve", "--data", "data", "--flight-port", "0", "--amqp-port", "0"]
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen(
+            [*command, "--http-port", "off"], stdout=subprocess.PIPE, stderr=full, stdin=subprocess.DEVNULL, cwd=tmp_path
+        )
+    assert process.stdout is not None
+    ready = json.loads(process.stdout.readline())
+    with Client(ready["flight"]) as client:
+        assert client.call("queue.declare", queue="orders")["created"]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    process.stdout.close()
+
+
+def test_systemd_hears_of_ready_reload_and_stop(tmp_path: Path) -> None:
+    """U9: Type=notify-reload, with a real socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(60)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "serve", "--data", "data", "--flight-port", "0", "--amqp-port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            cwd=tmp_path,
+            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+        )
+        first = listening.recv(4096).decode().splitlines()
+        assert first[0] == "READY=1"
+        assert first[1].startswith("STATUS=ready at amqp://127.0.0.1:")
+        process.send_signal(signal.SIGHUP)
+        reloading = listening.recv(4096).decode().splitlines()
+        assert (reloading[0], reloading[1].partition("=")[0]) == ("RELOADING=1", "MONOTONIC_USEC")
+        assert listening.recv(4096) == b"READY=1"
+        process.send_signal(signal.SIGTERM)
+        assert listening.recv(4096) == b"STOPPING=1"
+        process.communicate(timeout=60)
+        assert process.returncode == 0
