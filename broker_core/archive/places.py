@@ -44,8 +44,12 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 def storage_options(url: str) -> dict[str, str] | None:
-    """Return delta-rs's options for a table at this URL; None for a folder. An endpoint may be plain HTTP where it says so."""
+    """Return delta-rs's options for a table at this URL; None for a folder."""
     if is_local(url):
         return None
-    endpoint = os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", ""))
-    return {**_LIMITS, "allow_http": "true"} if endpoint.startswith("http://") else dict(_LIMITS)
+    options = dict(_LIMITS)
+    if os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")).startswith("http://"):
+        options["allow_http"] = "true"
+    if "AWS_ACCESS_KEY_ID" not in os.environ:  # at an endpoint that is not Amazon's, delta-rs would not look into files for it
+        options["aws_force_credential_load"] = "true"
+    return options

@@ -26,6 +26,7 @@ class Child:
         self._hello = hello
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._asking = threading.Lock()  # held while an answer is waited for
         self._closed = False
 
     @property
@@ -36,6 +37,10 @@ class Child:
 
     def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
         """Return the answer to a request. Raises Gone where the process ended instead; the next request starts another."""
+        with self._asking:
+            return self._ask(request, attachments)
+
+    def _ask(self, request: dict[str, Any], attachments: Sequence[bytes]) -> dict[str, Any]:
         try:
             process = self._started()
             assert process.stdin is not None
@@ -90,6 +95,8 @@ class Child:
             process = self._process
         if process is not None:
             process.terminate()
+        with self._asking:
+            self._end()
 
 
 def _how(code: int | None) -> str:

@@ -6,31 +6,39 @@ leave the columns as they are: rows that somebody has added are read as ours are
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
 from ..archive import table
 from ..archive.files import OWNER
-from ..archive.places import is_local, local_path
 from . import compaction
 from .compaction import Member, Replaced
 from .parquet import File
-from .stores import Store
+from .stores import LOG, Store, short
+
+log = logging.getLogger("penstock.archiver")
 
 QUEUE = "penstock.queue"  # of a table's configuration: the name of its queue
 RETRIES = 100  # of a commit between which others commit
+CHECKPOINT_COMMITS = 20  # after so many the log gets a checkpoint, so that a reader reads no more single commits than that
+#: Of each commit. delta-rs would make the checkpoint with the commit, and remove old commits, before either is on the disk.
+_NOTHING_BESIDE = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class Refused(Exception):
     """The table is not as this broker made it, or not its own: somebody has to look."""
+
+
+class NotOurs(Refused):
+    """The table is not this broker's."""
 
 
 class Unreachable(Exception):
@@ -43,24 +51,28 @@ def application(broker_id: str, lineage: str, queue_id: int) -> str:
 
 
 class QueueTable:
-    """The table of one queue's name; without the name one that is there. Raises Refused and Unreachable."""
+    """The table of one queue's name, made if need be; without the name one that is there. Raises Refused and Unreachable."""
 
     def __init__(self, store: Store, broker_id: str, queue: str | None) -> None:
         self._store = store
         self.url = store.url
         try:
-            self._table = deltalake.DeltaTable(self.url)
+            self._table = self._open()
         except TableNotFoundError as error:
             if queue is None:
-                raise Unreachable(f"there is no table {self.url}") from error
+                raise NotOurs(f"there is no table {self.url}") from error
             self._table = self._create(broker_id, queue)
         except (DeltaError, OSError, ValueError) as error:
-            raise Unreachable(f"the table {self.url} cannot be opened: {_short(error)}") from error
+            raise Unreachable(f"the table {self.url} cannot be opened: {short(error)}") from error
         self._check(broker_id, queue)
+
+    def _open(self) -> deltalake.DeltaTable:
+        return deltalake.DeltaTable(self.url, storage_options=self._store.options)
 
     def _create(self, broker_id: str, queue: str) -> deltalake.DeltaTable:
         try:
-            found = deltalake.DeltaTable.create(
+            self._store.prepare()
+            deltalake.DeltaTable.create(
                 self.url,
                 table.SCHEMA,
                 mode="ignore",
@@ -69,19 +81,20 @@ class QueueTable:
                 description=f"Settled messages of the queue {queue!r} of the Penstock broker {broker_id}",
                 configuration={OWNER: broker_id, QUEUE: queue},
                 raise_if_key_not_exists=False,
+                storage_options=self._store.options,
             )
-            self._table = found
-            self._sync_log()
-            return deltalake.DeltaTable(self.url)
+            found = self._open()
+            self._store.sync_log(found.version())
+            return found
         except (DeltaError, OSError, ValueError) as error:
-            raise Unreachable(f"the table {self.url} cannot be made: {_short(error)}") from error
+            raise Unreachable(f"the table {self.url} cannot be made: {short(error)}") from error
 
     def _check(self, broker_id: str, queue: str | None) -> None:
         metadata = self._table.metadata()
         owner, its_queue = metadata.configuration.get(OWNER), metadata.configuration.get(QUEUE)
         if owner != broker_id:
             whose = "another program" if owner is None else f"the broker {owner}"
-            raise Refused(
+            raise NotOurs(
                 f"the table {self.url} belongs to {whose}, not to this one ({broker_id}): give each broker a folder of its own "
                 "(setting archive), or move that table away"
             )
@@ -106,19 +119,21 @@ class QueueTable:
                 )
 
     def version_with(self, application_id: str, number: int, *, inherited: bool = False) -> int | None:
-        """Return the table's version if it has the pass of this number, else None.
+        """Return the table's version, which is on the disk, if it has the pass of this number, else None.
 
         `inherited`: the pass began before this directory was restored, and its original may have gone on since.
         """
         known = self._table.transaction_version(application_id)
-        if inherited:
-            return self._table.version() if known is not None and known >= number else None
-        if known is not None and known > number:
+        if known is not None and known > number and not inherited:
             raise Refused(
                 f"the table {self.url} has pass {known} of this queue already, and the broker is at {number}: its data directory "
                 "was put back by hand from an older copy. Put it back with `penstock restore`, or move the table away"
             )
-        return self._table.version() if known == number else None
+        if known is None or known < number:
+            return None
+        version = self._table.version()
+        self._store.sync_log(version)  # whoever committed it may have died before that
+        return version
 
     def add(self, application_id: str, number: int, files: Sequence[File]) -> int:
         """Add the files of a pass in one commit, and return the version that has them. None of them may be there yet."""
@@ -131,17 +146,23 @@ class QueueTable:
         try:
             self._commit(actions, properties)
         except (DeltaError, OSError, ValueError) as error:
-            raise Unreachable(f"nothing could be committed to the table {self.url}: {_short(error)}") from error
+            raise Unreachable(f"nothing could be committed to the table {self.url}: {short(error)}") from error
         return self._table.version()
 
-    def _sync_log(self) -> None:
-        """Have the last commits on the disk."""
-        if is_local(self.url):
-            log = Path(local_path(self.url)) / "_delta_log"
-            for version in range(max(0, self._table.version() - 1), self._table.version() + 1):
-                name = f"{version:020d}.json"
-                if (log / name).exists():
-                    self._store.sync(f"_delta_log/{name}")
+    def _settle(self, before: int) -> None:
+        """Have the log on the disk after commits; with a checkpoint now and then, and without commits that no reader needs."""
+        self._table.update_incremental()
+        version = self._table.version()
+        self._store.sync_log(version)
+        if version // CHECKPOINT_COMMITS == before // CHECKPOINT_COMMITS:
+            return
+        try:
+            self._table.create_checkpoint()
+            self._store.sync(f"{LOG}/{version:020d}.checkpoint.parquet")
+            self._store.sync(f"{LOG}/_last_checkpoint")
+            self._table.cleanup_metadata()
+        except (DeltaError, OSError) as error:  # the commits are there: it comes with a later one
+            log.warning("the log of the table %s got no checkpoint: %s", self.url, short(error))
 
     def _members(self) -> list[Member]:
         actions = pa.table(self._table.get_add_actions(flatten=True))
@@ -163,7 +184,7 @@ class QueueTable:
                     self._replace(replaced)
                     gone += len(replaced.old) - len(replaced.new)
             except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
-                raise Unreachable(f"files of the table {self.url} could not be put together: {_short(error)}") from error
+                raise Unreachable(f"files of the table {self.url} could not be put together: {short(error)}") from error
         return gone
 
     def _replace(self, replaced: Replaced) -> None:
@@ -175,11 +196,16 @@ class QueueTable:
         self._commit(actions, CommitProperties(custom_metadata={"penstock": "compaction"}, max_commit_retries=RETRIES))
 
     def _commit(self, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
+        before = self._table.version()
         self._table.create_write_transaction(
-            actions, mode="append", schema=self._table.schema(), partition_by=[table.DAY], commit_properties=properties
+            actions,
+            mode="append",
+            schema=self._table.schema(),
+            partition_by=[table.DAY],
+            commit_properties=properties,
+            post_commithook_properties=_NOTHING_BESIDE,
         )
-        self._table.update_incremental()
-        self._sync_log()
+        self._settle(before)
 
     def expire(self, age_s: float, now: datetime) -> int:
         """Take the days out of the table whose messages all came longer ago than `age_s` seconds; return how many files are gone
@@ -189,22 +215,30 @@ class QueueTable:
         old = [day for day in days if day is not None and str(day) < keep_from.isoformat()]
         if not old:
             return 0
+        before = self._table.version()
         try:
-            self._table.delete(f"{table.DAY} < '{keep_from.isoformat()}'")
-            self._table.update_incremental()
-            self._sync_log()
+            self._table.delete(f"{table.DAY} < '{keep_from.isoformat()}'", post_commithook_properties=_NOTHING_BESIDE)
+            self._settle(before)
         except (DeltaError, OSError, ValueError) as error:
-            raise Unreachable(f"old days of the table {self.url} could not be removed: {_short(error)}") from error
+            raise Unreachable(f"old days of the table {self.url} could not be removed: {short(error)}") from error
         return len(old)
 
     def vacuum(self, age_s: float) -> int:
         """Remove files that no version of the last `age_s` seconds has, and those of attempts that died; return how many."""
+        before = self._table.version()
         try:
+            self._store.sync_log(before)  # no file goes while a commit that took it out may be lost
             hours = math.ceil(age_s / 3600)  # rounded up: delta-rs counts in hours, and readers of `age_s` seconds still run
-            gone = self._table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
-            self._table.update_incremental()
+            gone = self._table.vacuum(
+                retention_hours=hours,
+                dry_run=False,
+                enforce_retention_duration=False,
+                full=True,
+                post_commithook_properties=_NOTHING_BESIDE,
+            )
+            self._settle(before)
         except (DeltaError, OSError, ValueError) as error:
-            raise Unreachable(f"the table {self.url} could not be cleaned up: {_short(error)}") from error
+            raise Unreachable(f"the table {self.url} could not be cleaned up: {short(error)}") from error
         return len(gone)
 
 
@@ -213,8 +247,3 @@ _WAY_OUT = ": somebody has changed it, so nothing is added; restore it (Delta's 
 
 def _added(file: File, *, is_new: bool) -> AddAction:
     return AddAction(file.path, file.bytes, {table.DAY: file.day}, file.modified_ms, is_new, file.statistics)
-
-
-def _short(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= 300 else text[:300] + "…"

@@ -26,11 +26,15 @@ class Growth:
         free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
     ) -> None:
         self._folder = Path(local_path(url)) if is_local(url) else None
-        self._keeps_s, self._mark = settings.archive_retention_age_s, settings.free_space_mark_bytes
+        self.change(settings)
         self._monotonic, self._free_bytes = monotonic, free_bytes
         self._began = self._looked = monotonic()
         self._bytes = 0
         self._full_in_s: float | None = None
+
+    def change(self, settings: Settings) -> None:
+        """Take over settings that were read again."""
+        self._keeps_s, self._mark = settings.archive_retention_age_s, settings.free_space_mark_bytes
 
     def grew(self, count: int) -> None:
         """Note bytes of files that were added."""

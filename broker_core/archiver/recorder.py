@@ -7,13 +7,12 @@ time, and holds up no other; nothing of it is lost meanwhile.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -107,6 +106,8 @@ class Recorder:
         self._backlogs: list[Backlog] = []
         self._troubles: dict[int, Trouble] = {}  # by queue's id
         self._started = monotonic()
+        self._others: list[str] = []  # names in the archive that may be tables of queues that are gone
+        self._listed = -math.inf  # when they were
         self._kept: dict[str, float] = {}  # table's URL → when it was last looked after
         self._vacuumed: dict[str, float] = {}
         self._behind: str | None = None
@@ -119,6 +120,11 @@ class Recorder:
         how_long = "for ever" if kept is None else f"for {kept / 86400:g} days"
         log.info("settled messages are recorded in %s, and kept there %s (archive_retention_age_s)", self.url, how_long)
         self._thread.start()
+
+    def change(self, settings: Settings) -> None:
+        """Take over settings that were read again: those that `settings.live` names."""
+        self._settings = settings
+        self._growth.change(settings)
 
     def close(self) -> None:
         """End the thread and the process. A pass that has begun goes on at the next start."""
@@ -205,7 +211,7 @@ class Recorder:
         now, up = self._host.now(), self._monotonic()
         due = [each for each in self._backlogs if self._is_due(each, now, up)]
         if not due:
-            return self._keep_a_table(up)
+            return self._list_tables(up) or self._keep_a_table(up)
         backlog = min(due, key=lambda each: (each.queue_id <= self._last, each.queue_id))
         self._last = backlog.queue_id
         return self._record(backlog)
@@ -232,7 +238,7 @@ class Recorder:
             self._host.submit(EndPass(backlog.queue_id, current.number, -1))
             return True
         url = table_url(self.url, backlog.queue)
-        request, attachments = _request(content, url, self._host.segments())
+        request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments())
         try:
             answer = self._child.ask(request, attachments)
         except Gone as error:
@@ -277,10 +283,40 @@ class Recorder:
             self._behind = None
         self._growth.look()
 
+    @property
+    def _keep_from(self) -> float:
+        """Time since which what was never done for the tables is waited for."""
+        return self._started + FIRST_KEEP_S - KEEP_S
+
+    def _list_tables(self, up: float) -> bool:
+        """Look for tables of queues that are gone, if it is time: they have old days, too. False: it is not, or it failed."""
+        if up < max(self._listed, self._keep_from) + KEEP_S or (is_local(self.url) and not os.path.isdir(local_path(self.url))):
+            return False
+        self._listed = up
+        answer = self._looked_after(self.url, {"op": "tables", "url": self.url})
+        if answer is None:
+            return False
+        self._others = answer["names"]
+        return True
+
+    def _looked_after(self, url: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the answer to a request about a table, or about the archive; None where it failed, which the log says."""
+        try:
+            answer = self._child.ask(request)
+        except Gone as error:
+            answer = {"error": error}
+        if "error" not in answer:
+            return answer
+        if not self._closing.is_set():
+            log.warning("%s was not looked after: %s", url, answer["error"])
+        return None
+
     def _keep_a_table(self, up: float) -> bool:
         """Look after one table for which it is time: put small files together, remove what is old."""
-        begin = self._started + FIRST_KEEP_S - KEEP_S
-        url, queue = next((each for each in self._tables() if up >= self._kept.get(each[0], begin) + KEEP_S), (None, None))
+        tables = self._tables()
+        url, queue = next(
+            (each for each in tables.items() if up >= self._kept.get(each[0], self._keep_from) + KEEP_S), (None, None)
+        )
         if url is None:
             return False
         self._kept[url] = up
@@ -289,45 +325,35 @@ class Recorder:
             "op": "keep",
             "queue": queue,
             "url": url,
+            "fileBytes": self._settings.archive_file_bytes,
             "compactFiles": self._settings.archive_compact_files,
             "retentionS": self._settings.archive_retention_age_s,
             "vacuumS": self._settings.archive_vacuum_after_s if vacuum else None,
         }
-        try:
-            answer = self._child.ask(request)
-        except Gone as error:
-            if not self._closing.is_set():
-                log.warning("the table %s was not looked after: %s", url, error)
+        answer = self._looked_after(url, request)
+        if answer is None:
             return False
-        if "error" in answer:
-            log.warning("the table %s was not looked after: %s", url, answer["error"])
-        else:
-            if vacuum:
-                self._vacuumed[url] = up
-            if any(answer.values()):
-                log.info(
-                    "the table %s: %d files put together, %d too old, %d removed from the disk",
-                    url,
-                    answer["compacted"],
-                    answer["expired"],
-                    answer["vacuumed"],
-                )
+        if vacuum:
+            self._vacuumed[url] = up
+        if any(answer.values()):
+            log.info(
+                "the table %s: %d files put together, %d too old, %d removed from the disk",
+                url,
+                answer["compacted"],
+                answer["expired"],
+                answer["vacuumed"],
+            )
         return True
 
-    def _tables(self) -> Iterator[tuple[str, str | None]]:
-        """Iterate over tables: URL and queue. In a folder also those of queues that are gone, whose names stand in the tables."""
-        known = {table_url(self.url, queue): queue for queue in self._host.tables()}
-        yield from known.items()
-        if is_local(self.url):
-            with contextlib.suppress(OSError), os.scandir(local_path(self.url)) as entries:
-                for entry in entries:
-                    if (url := f"{self.url.rstrip('/')}/{entry.name}") not in known and os.path.isdir(f"{entry.path}/_delta_log"):
-                        yield url, None
+    def _tables(self) -> dict[str, str | None]:
+        """Return the tables: URL and queue. Of queues that are gone the names stand in the tables alone."""
+        found: dict[str, str | None] = {f"{self.url.rstrip('/')}/{name}": None for name in self._others}
+        return found | {table_url(self.url, queue): queue for queue in self._host.tables()}
 
 
 def greeting(host: Host, settings: Settings) -> dict[str, Any]:
     """Return what the archiver's process has to know before all requests."""
-    return {"data": str(settings.data.absolute()), "broker": host.broker_id, "fileBytes": settings.archive_file_bytes}
+    return {"data": str(settings.data.absolute()), "broker": host.broker_id}
 
 
 def url_of(settings: Settings) -> str:
@@ -340,7 +366,9 @@ def _lag(backlog: Backlog, now: int) -> float:
     return 0.0 if backlog.since == NEVER else max(0.0, (now - backlog.since) / 1e6)
 
 
-def _request(content: Content, url: str, segments: Sequence[tuple[str, int, int]]) -> tuple[dict[str, Any], list[bytes]]:
+def _request(
+    content: Content, url: str, file_bytes: int, segments: Sequence[tuple[str, int, int]]
+) -> tuple[dict[str, Any], list[bytes]]:
     return {
         "op": "pass",
         "queue": content.queue,
@@ -349,6 +377,7 @@ def _request(content: Content, url: str, segments: Sequence[tuple[str, int, int]
         "lineage": content.lineage,
         "inherited": content.inherited,
         "url": url,
+        "fileBytes": file_bytes,
         "origins": list(content.origins),
         "rows": content.rows.to_json(),
         "blocks": list(content.blocks),

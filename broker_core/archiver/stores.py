@@ -1,4 +1,4 @@
-"""Places of tables: a folder of this host, or an object store that delta-rs reaches. Tables and their files go by the same way.
+"""Files of tables: in a folder of this host, or in an object store. Tables and their files go by the same way.
 
 What is written to a folder is on the disk before a commit names it, and a commit is on the disk before anybody hears of it: the
 journal may then forget the messages.
@@ -6,17 +6,27 @@ journal may then forget the messages.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..archive.places import is_local, local_path
+from ..archive.places import is_local, local_path, storage_options
+
+LOG = "_delta_log"
+_COLOURS = re.compile("\x1b\\[[0-9;]*m|↳")
+_BEGIN, _END = 150, 450  # characters of a long text
 
 
 class Store(Protocol):
     """The files of one table. Paths are below its folder."""
 
     url: str
+    options: dict[str, str] | None  # of delta-rs, beside the URL
+
+    def prepare(self) -> None:
+        """Make the place for a new table."""
 
     def create(self, path: str) -> Any:
         """Open a new file for writing."""
@@ -27,8 +37,17 @@ class Store(Protocol):
     def sync(self, path: str) -> None:
         """Return when a closed file, and its name, are on the disk."""
 
+    def sync_log(self, version: int) -> None:
+        """Return when all commits up to this version, the table's newest, are on the disk, whoever made them."""
+
     def remove(self, path: str) -> None:
         """Remove a file that no commit names."""
+
+
+def short(error: Exception) -> str:
+    """Return an error's text on one line, without delta-rs's colours; where it is long, its begin and its end, the cause."""
+    text = " ".join(_COLOURS.sub("", str(error)).split())
+    return text if len(text) <= _BEGIN + _END else f"{text[:_BEGIN]} … {text[-_END:]}"
 
 
 def store_of(url: str) -> Store:
@@ -36,12 +55,30 @@ def store_of(url: str) -> Store:
     return Folder(Path(local_path(url))) if is_local(url) else Objects(url)
 
 
+def names_in(archive: str) -> list[str]:
+    """Return the names of what lies in an archive and may be a table, in order."""
+    if not is_local(archive):
+        from pyarrow.fs import FileSelector, FileType
+
+        found = _system(archive).get_file_info(FileSelector("", allow_not_found=True))
+        return sorted(each.base_name for each in found if each.type == FileType.Directory)
+    folder = Path(local_path(archive))
+    return sorted(path.name for path in folder.iterdir() if (path / LOG).is_dir()) if folder.is_dir() else []
+
+
 class Folder:
     """A folder of this host."""
 
     def __init__(self, path: Path) -> None:
         self.url = str(path)
+        self.options: dict[str, str] | None = None
         self._path = path
+        self._synced = -1  # version up to which the log is on the disk
+
+    def prepare(self) -> None:
+        """Make the folders of a new table: their names are on the disk afterwards."""
+        _make(self._path / LOG)
+        self._synced = -1
 
     def create(self, path: str) -> Any:
         """Open a new file for writing. Its folder is made, and on the disk, first."""
@@ -56,6 +93,24 @@ class Folder:
         """Return when a closed file, and its name, are on the disk."""
         _sync(self._path / path)
         _sync((self._path / path).parent)
+
+    def sync_log(self, version: int) -> None:
+        """Return when all commits up to this version are on the disk. Those before the newest checkpoint are not needed."""
+        if version <= self._synced:
+            return
+        log = self._path / LOG
+        for number in range(max(self._checkpoint(), self._synced + 1), version + 1):
+            path = log / f"{number:020d}.json"
+            if path.exists():
+                _sync(path)
+        _sync(log)
+        self._synced = version
+
+    def _checkpoint(self) -> int:
+        try:
+            return int(json.loads((self._path / LOG / "_last_checkpoint").read_bytes())["version"])
+        except (OSError, ValueError, KeyError):
+            return 0
 
     def remove(self, path: str) -> None:
         """Remove a file that no commit names."""
@@ -77,15 +132,23 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def _system(url: str) -> Any:
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import PyFileSystem
+
+    return PyFileSystem(DeltaStorageHandler(url, storage_options(url)))
+
+
 class Objects:
-    """A prefix of an object store, reached as delta-rs reaches it: with the same credentials, from the environment."""
+    """A prefix of an object store, reached as delta-rs reaches it. What is closed is stored."""
 
     def __init__(self, url: str) -> None:
-        from deltalake.fs import DeltaStorageHandler
-        from pyarrow.fs import PyFileSystem
-
         self.url = url
-        self._files = PyFileSystem(DeltaStorageHandler(url))
+        self.options = storage_options(url)
+        self._files = _system(url)
+
+    def prepare(self) -> None:
+        """Do nothing: an object store has no folders."""
 
     def create(self, path: str) -> Any:
         """Open a new object for writing; it is there once it is closed."""
@@ -96,7 +159,10 @@ class Objects:
         return self._files.open_input_file(path)
 
     def sync(self, path: str) -> None:
-        """Do nothing: what is closed is stored."""
+        """Do nothing."""
+
+    def sync_log(self, version: int) -> None:
+        """Do nothing."""
 
     def remove(self, path: str) -> None:
         """Remove an object that no commit names."""

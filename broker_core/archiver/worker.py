@@ -22,9 +22,9 @@ from ..engine.columns.rowset import RowSet
 from ..errors import PenstockError
 from ..journal.view import JournalView
 from . import parquet
-from .commits import QueueTable, Refused, Unreachable, application
+from .commits import NotOurs, QueueTable, Refused, Unreachable, application
 from .rows import Content, Rows
-from .stores import store_of
+from .stores import Store, names_in, short, store_of
 
 log = logging.getLogger("penstock.archiver")
 
@@ -58,18 +58,29 @@ class Worker:
 
     def __init__(self, hello: dict[str, Any], step: Step = lambda name: None) -> None:
         self._broker_id: str = hello["broker"]
-        self._file_bytes: int = hello["fileBytes"]
         self._journal = JournalView(hello["data"], self._broker_id)
         self._step = step
+        self._stores: dict[str, Store] = {}  # by table's URL
+
+    def _store(self, url: str) -> Store:
+        if url not in self._stores:
+            self._stores[url] = store_of(url)
+        return self._stores[url]
 
     def answer(self, request: Frame) -> dict[str, Any]:
         """Carry out a request; an answer with an `error` says whether it is `refused`: then somebody has to look."""
+        answer = self._answered(request)
+        if "error" in answer:
+            self._stores.pop(request.header["url"], None)  # who knows what is there now, and which credentials are right
+        return answer
+
+    def _answered(self, request: Frame) -> dict[str, Any]:
         try:
             return _REQUESTS[request.header["op"]](self, request)
         except Refused as error:
             return {"error": str(error), "refused": True}
         except (Unreachable, PenstockError, OSError) as error:
-            return {"error": str(error), "refused": False}
+            return {"error": short(error) if isinstance(error, OSError) else str(error), "refused": False}
         except Exception as error:
             log.exception("a request of the broker's failed: %s", request.header["op"])
             return {"error": f"{type(error).__name__}: {error}", "refused": False}
@@ -86,7 +97,7 @@ class Worker:
             dict(zip(header["blocks"], request.attachments, strict=True)),
             {int(number): position for number, position in header["packed"].items()},
         )
-        store = store_of(header["url"])
+        store, file_bytes = self._store(header["url"]), header["fileBytes"]
         self._step("open")
         found = QueueTable(store, self._broker_id, content.queue)
         mine = application(self._broker_id, content.lineage, content.queue_id)
@@ -97,9 +108,9 @@ class Worker:
         rows = Rows(content, self._journal)
         self._step("write")
         try:
-            files = parquet.write(store, f"pass-{content.queue_id}-{content.number}", rows.batches(), self._file_bytes)
+            files = parquet.write(store, f"pass-{content.queue_id}-{content.number}", rows.batches(), file_bytes)
         except OSError as error:
-            raise Unreachable(f"no file can be written to {header['url']}: {error}") from error
+            raise Unreachable(f"no file can be written to {header['url']}: {short(error)}") from error
         self._step("commit")
         version = found.add(mine, content.number, files)
         self._step("answer")
@@ -108,22 +119,35 @@ class Worker:
             "rows": sum(file.rows for file in files),
             "bytes": sum(file.bytes for file in files),
             "gone": rows.gone,
-            "small": found.small_files(self._file_bytes),
+            "small": found.small_files(file_bytes),
             "again": False,
         }
 
     def _keep(self, request: Frame) -> dict[str, Any]:
         """Keep a table small: put small files together, remove old days and what no version needs any more."""
         header = request.header
-        found = QueueTable(store_of(header["url"]), self._broker_id, header["queue"])
         answer = {"compacted": 0, "expired": 0, "vacuumed": 0}
+        try:
+            found = QueueTable(self._store(header["url"]), self._broker_id, header["queue"])
+        except NotOurs:
+            if header["queue"] is None:
+                return answer
+            raise
         if header["retentionS"] is not None:
             answer["expired"] = found.expire(header["retentionS"], datetime.now(timezone.utc))
-        if found.small_files(self._file_bytes) >= header["compactFiles"]:
-            answer["compacted"] = found.compact(self._file_bytes)
+        if found.small_files(header["fileBytes"]) >= header["compactFiles"]:
+            answer["compacted"] = found.compact(header["fileBytes"])
         if header["vacuumS"] is not None:
             answer["vacuumed"] = found.vacuum(header["vacuumS"])
         return answer
 
+    def _tables(self, request: Frame) -> dict[str, Any]:
+        """Name what lies in the archive and may be a table, of whatever queue."""
+        return {"names": names_in(request.header["url"])}
 
-_REQUESTS: dict[str, Callable[[Worker, Frame], dict[str, Any]]] = {"pass": Worker._pass, "keep": Worker._keep}
+
+_REQUESTS: dict[str, Callable[[Worker, Frame], dict[str, Any]]] = {
+    "pass": Worker._pass,
+    "keep": Worker._keep,
+    "tables": Worker._tables,
+}

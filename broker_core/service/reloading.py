@@ -20,6 +20,8 @@ def reload(service: BrokerService, read: Settings) -> None:
     service.settings = found.settings
     if service.copier is not None:
         service.copier.interval_s = found.settings.copy_interval_s
+    if service.recorder is not None:
+        service.recorder.change(found.settings)
     said = ", ".join(f"{name} = {getattr(found.settings, name)}" for name in found.changed) or "nothing has changed"
     logging.getLogger().setLevel(found.settings.log_level.upper())
     log.warning("settings read again: %s", said)

@@ -15,6 +15,11 @@ LIVE = (
     "free_space_low_bytes",
     "snapshot_every_bytes",
     "copy_interval_s",
+    "archive_after_s",
+    "archive_file_bytes",
+    "archive_retention_age_s",
+    "archive_compact_files",
+    "archive_vacuum_after_s",
 )
 
 

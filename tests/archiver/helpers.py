@@ -12,7 +12,8 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.archive.table import folder_name
+from penstock.broker_core.archive.places import storage_options
+from penstock.broker_core.archive.table import table_url
 from penstock.broker_core.archiver.child import Gone
 from penstock.broker_core.archiver.recorder import Recorder, greeting
 from penstock.broker_core.archiver.worker import Worker
@@ -58,8 +59,10 @@ class InProcess:
 class Rig:
     """A broker without planes on `data`. Time of the recorder stands still until a test says otherwise."""
 
-    def __init__(self, data: Path, step: Callable[[str], None] = lambda name: None, **options: Any) -> None:
-        self.data, self.options = data, {"archive_after_s": 0.1, **options}
+    def __init__(
+        self, data: Path, step: Callable[[str], None] = lambda name: None, *, own_process: bool = False, **options: Any
+    ) -> None:
+        self.data, self.options, self._own_process = data, {"archive_after_s": 0.1, **options}, own_process
         self.step: Callable[[str], None] = step
         self.up = 1000.0
         self.open()
@@ -71,13 +74,14 @@ class Rig:
         service = self.service
         host = Recordings(service.state, service.journal, service._lock, service._clock, service.submit)
         self.child = InProcess(greeting(host, settings), lambda name: self.step(name))
-        self.recorder = Recorder(host, settings, lambda: self.up, self.child)
+        self.recorder = Recorder(host, settings, lambda: self.up, None if self._own_process else self.child)
 
     def reopen(self) -> None:
-        self.service.close()
+        self.close()
         self.open()
 
     def close(self) -> None:
+        self.recorder.close()
         self.service.close()
 
     def send(self, queue: str, *batches: pa.RecordBatch | list[bytes]) -> None:
@@ -111,9 +115,10 @@ class Rig:
         return table(self.data / "archive", queue)
 
 
-def table(folder: Path, queue: str = "q") -> pa.Table:
+def table(archive: Path | str, queue: str = "q") -> pa.Table:
     """The rows of a queue's table, in order, by deltalake and pyarrow."""
-    found = deltalake.DeltaTable(folder / folder_name(queue)).to_pyarrow_table()
+    url = table_url(str(archive), queue)
+    found = deltalake.DeltaTable(url, storage_options=storage_options(url)).to_pyarrow_table()
     return found.sort_by([("queueId", "ascending"), ("sequenceNumber", "ascending"), ("pass", "ascending")])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
@@ -22,6 +23,8 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.messages.columns import SYSTEM_COLUMNS
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings import live
+from penstock.broker_core.settings.keys import Settings
 
 from ..flight.helpers import numbered
 from .helpers import Died, Rig, numbers, sequences
@@ -280,3 +283,21 @@ def test_vacuum_leaves_files_for_as_long_as_it_was_told(rig: Rig) -> None:
     assert mine.vacuum(1800.0) == 0
     assert sequences(version.to_pyarrow_table().sort_by("sequenceNumber")) == numbers(range(10))
     assert mine.vacuum(0.0) == 2
+
+
+def test_settings_of_the_archive_that_are_read_again_hold_from_then_on(rig: Rig) -> None:
+    """D4: when something is due, how large files are, how long rows stay."""
+    rig.send("q", numbered(20_000, 20))
+    rig.settle("q", 20_000)
+    before = Settings(data=rig.data, fsync="never", archive_after_s=3600.0)
+    rig.recorder.change(before)
+    assert rig.recorder.turn() is False
+    found = live.change(before, replace(before, archive_after_s=0.1, archive_file_bytes=64 << 10, archive_retention_age_s=60.0))
+    assert found.waiting == ()
+    rig.recorder.change(found.settings)
+    rig.record()
+    assert rig.unrecorded() == 0
+    assert len(list((rig.data / "archive" / "q").glob("day=*/*.parquet"))) > 1
+    rig.up += 100_000
+    rig.record()
+    assert [request["retentionS"] for request in rig.child.asked if request["op"] == "keep"][-1] == 60.0
