@@ -5,7 +5,9 @@ namespaces                names of leases, stages and writes of each user
 requests                  what a request may say: one table of fields
 descriptions              what each action does and each field means, in a line
 actions                   actions; by subject also in `leasing`, `moves`, `exchanges`
-browsing                  what a look shows, and its division into tasks
+browsing, browses         what a look shows, its division into tasks, and its messages
+shown                     messages for people
+operating                 connections, users, the broker itself
 recorded                  messages in the archive's table
 malformed                 messages that no reader can decode, set aside
 """

@@ -10,10 +10,12 @@ from .. import __version__, errors
 from ..engine import commands as c
 from ..engine.columns.limits import SECOND
 from ..engine.model.stages import attempt_name
+from ..security.access import Access
 from ..selectors import parse as parse_selector
 from ..service.broker import BrokerService
 from ..service.copying import status_of
-from . import browsing, malformed, namespaces
+from . import browsing, malformed, namespaces, operating, shown
+from .browses import Browses
 from .callers import Caller
 from .exchanges import exchange_actions
 from .leasing import advance
@@ -31,6 +33,7 @@ LISTS = {
     "stage.list": "stages",
     "archive.status": "queues",
 }
+CALLED = ("connection.list", "connection.close", "user.list")  # these answer by who asks
 MAX_WAIT_MS = 100  # a long-poll: all sources of a Spark query are asked in one thread
 MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 
@@ -38,8 +41,12 @@ MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 class Actions:
     """The actions of docs/protocols/flight.md on one broker; `url` is where it is reached."""
 
-    def __init__(self, service: BrokerService, permissions: Permissions, recorded: RecordedMessages) -> None:
+    def __init__(
+        self, service: BrokerService, permissions: Permissions, recorded: RecordedMessages, access: Access | None = None
+    ) -> None:
         self.url = ""
+        self._access = access
+        browses = Browses(service, recorded)
         self._service = service
         self._permissions = permissions
         self._actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -53,6 +60,8 @@ class Actions:
             "archive.status": self._archive,
             **move_actions(service),
             **exchange_actions(service),
+            **operating.operating_actions(service, access),
+            "queue.messages": lambda f: shown.messages(browses, f),
             "browse.plan": lambda f: {"parts": browsing.plan(self._service, f)},
             "archive.plan": recorded.plan,
             "archive.files": recorded.files,
@@ -85,7 +94,11 @@ class Actions:
             fields["maker"] = c.Maker(caller.user, self._service.settings.max_publish_keys_per_user)
         if name == "lease.advance":
             self._service.create_on_use(fields["queue"], caller.user)
+        if name in CALLED:
+            fields["caller"] = caller
         answer = handler(fields)
+        if name == "broker.status":
+            answer |= operating.about(self._service, self._access, caller)
         if name in LISTS:
             answer[LISTS[name]] = visible(caller, answer[LISTS[name]])
         if name == "broker.journal" and answer["oldest"] is not None and not visible(caller, [answer["oldest"]]):
@@ -111,6 +124,7 @@ class Actions:
         return {
             **self._service.submit(c.Stat(queue))[0],
             **archive,
+            "deadLetters": self._service.counts.reasons(queue),
             "damaged": self._service.damaged(queue),
             "oldest": self._service.oldest(queue),
         }

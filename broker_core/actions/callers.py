@@ -40,6 +40,10 @@ class Caller:
         """Say whether the caller has this right on this queue."""
         return self._access is None or self._access.may(self.user, right, queue)
 
+    def may_everywhere(self, right: Right) -> bool:
+        """Say whether the caller has this right on all queues there are and will be."""
+        return self._access is None or self._access.may(self.user, right, None)
+
     def sees(self, queue: str) -> bool:
         """Any right on a queue lets its user know of it, and of its counts."""
         return self._access is None or self._access.may_any(self.user, queue)

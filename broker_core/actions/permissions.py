@@ -14,8 +14,8 @@ from .requests import stage_of, strings
 
 
 class Need(NamedTuple):
-    """A right, and on which queues: `queue` (the fields `queue` and `exchange` name them), `lease`, `stages` (theirs), or `seen`
-    (any right will do)."""
+    """A right, and on which queues: `queue` (the fields `queue` and `exchange` name them), `lease`, `stages` (theirs), `all`
+    (there are and will be), or `seen` (any right will do)."""
 
     right: Right | None
     on: str | None
@@ -26,11 +26,15 @@ NEEDS: dict[str, Need] = {
     "hello": Need(None, None, ""),
     "broker.status": Need(None, None, ""),
     "broker.journal": Need(None, None, ""),  # as queue.list
+    "connection.list": Need(None, None, ""),  # shows one's own, and all to who has admin on everything
+    "connection.close": Need(None, None, ""),  # the same
+    "user.list": Need(Right.ADMIN, "all", "see the users of"),
     "queue.declare": Need(Right.ADMIN, "queue", "declare"),
     "queue.delete": Need(Right.ADMIN, "queue", "delete"),
     "queue.list": Need(None, None, ""),  # shows what its user may know of
     "queue.stat": Need(None, "seen", "see"),
     "archive.status": Need(None, None, ""),  # as queue.list
+    "queue.messages": Need(Right.BROWSE, "queue", "browse"),  # as the ticket `browse`
     "queue.alter": Need(Right.ADMIN, "queue", "alter"),
     "queue.pause": Need(Right.ADMIN, "queue", "pause"),
     "queue.resume": Need(Right.ADMIN, "queue", "resume"),
@@ -98,7 +102,7 @@ class Permissions:
         A queue that the caller may not use and one that is not there get the same answer, and so do leases and stages.
         """
         needs = [NEEDS[request]]
-        if request in ("browse", "browse.plan", "archive.plan"):
+        if request in ("browse", "browse.plan", "archive.plan", "queue.messages"):
             states = strings("states", fields["states"])
             needs = [REPLAY] if "archived" in states else []
             if not states or set(states) - {"archived"}:
@@ -144,6 +148,8 @@ class Permissions:
             if lease is not None:
                 named.append(lease.queue)
             return named, f"the queue of lease {fields['lease']!r:.300}"
+        if need.on == "all":
+            return [], "every queue"
         if need.on == "target":
             return [fields["target"]], f"queue {fields['target']!r:.300}"
         if need.on == "options":
@@ -191,6 +197,8 @@ def _named_by_options(fields: dict[str, Any]) -> list[str]:
 def _may(caller: Caller, need: Need, queues: list[str]) -> bool:
     if need.right is None:
         return all(caller.sees(queue) for queue in queues)
+    if need.on == "all":
+        return caller.may_everywhere(need.right)
     if not queues:  # that it is not there is for those to know who might have had it
         return caller.may_somewhere(need.right)
     return all(caller.may(need.right, queue) for queue in queues)

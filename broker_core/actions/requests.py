@@ -56,12 +56,22 @@ _BOUNDS: Fields = {
 
 ACTIONS: dict[str, Fields] = {
     "hello": {},
+    "connection.list": {},
+    "connection.close": {"id": TEXT, "reason": _OPTIONAL_TEXT},
+    "user.list": {},
     "broker.status": {},
     "broker.journal": {},
     "queue.declare": {"queue": TEXT, "type": (str, "fifo"), "options": (dict, {})},
     "queue.delete": {"queue": TEXT, "force": _BOOL, "ifEmpty": _BOOL, "ifUnused": _BOOL},
     "queue.list": {},
     "queue.stat": {"queue": TEXT},
+    "queue.messages": {
+        "queue": TEXT,
+        "states": (list, ["available"]),
+        "first": (int, 0),
+        "count": (int, 50),
+        "selector": _OPTIONAL_TEXT,
+    },
     "archive.status": {},
     "queue.alter": {"queue": TEXT, "options": (dict, {})},
     "queue.pause": {"queue": TEXT},

@@ -12,6 +12,7 @@ the budget, and the connection's window is what has memory and `frames.FIRST_WIN
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
 import time
@@ -36,6 +37,8 @@ SEND_BYTES = 1 << 20  # of one call, before another one may send
 CONTROL_BYTES = 64 << 10  # of windows and answers that wait for the peer to read; one that makes us say more is cut off
 
 log = logging.getLogger("penstock.flight")
+
+_numbers = itertools.count(1)
 
 
 class Host(Protocol):
@@ -64,6 +67,7 @@ class Connection:
         self.peer, self.budget = peer, budget
         self.mutex = threading.Lock()
         self.user: str | None = None  # of the first call that was let in
+        self.number = next(_numbers)  # unlike that of any other, in one life of the broker
         self.since = time.monotonic()
         self.closing = False
         self._host, self._wire = host, wire
@@ -391,6 +395,12 @@ class Connection:
         if self.user is None:
             self._host.trust(self, user)
         self._host.count(user)
+
+    @property
+    def running(self) -> list[str]:
+        """Paths of the calls that run."""
+        with self.mutex:
+            return [call.path for call in self._calls.values()]
 
     def forget(self, call: Call) -> None:
         """Forget a call that has ended."""

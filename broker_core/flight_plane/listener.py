@@ -200,6 +200,11 @@ class Listener:
         if found is not None:
             found.close()
 
+    def connected(self) -> list[Connection]:
+        """Return the connections on which somebody was let in."""
+        with self._lock:
+            return [each for each in self._sockets if isinstance(each, Connection) and each.user is not None]
+
     def _watch(self) -> None:
         timeout = self._limits.login_timeout_s
         while not self._stopping.wait(TICK_S):

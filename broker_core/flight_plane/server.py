@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import ssl
 import threading
+import time
 from collections.abc import Callable
+from typing import Any
 
 from .. import errors
 from ..actions import namespaces
@@ -54,9 +56,43 @@ class FlightPlane:
         self.url = f"{self.scheme}://{host}:{self.port}"
         self.actions = handlers.actions
         self.actions.url = self.url
+        self._service = service
+        service.connections.register(self)
+
+    def connections(self) -> list[dict[str, Any]]:
+        """Describe the connections on which somebody was let in: see `service.connections`."""
+        now, wall_us = time.monotonic(), self._service.wall_ms() * 1000
+        return [
+            {
+                "id": f"flight-{each.number}",
+                "protocol": "flight",
+                "user": each.user,
+                "peer": each.peer.partition(":")[2],
+                "container": "",
+                "tls": self.scheme != "grpc",
+                "since": wall_us - int((now - each.since) * 1e6),
+                "sessions": 0,
+                "stalled": False,
+                "slow": False,
+                "linkCount": 0,
+                "links": [],
+                "calls": [path.rpartition("/")[2] for path in each.running],
+            }
+            for each in self._listener.connected()
+        ]
+
+    def close_connection(self, identifier: str, reason: str) -> bool:
+        """Cut a connection off: HTTP/2 has no way to say why that its clients would show. False where it is gone."""
+        for each in self._listener.connected():
+            if f"flight-{each.number}" == identifier:
+                log.info("%s: closed by an operator: %s", each.peer, reason)
+                each.abort()
+                return True
+        return False
 
     def close(self) -> None:
         """Take no new calls, and give those that run a while to end."""
+        self._service.connections.remove(self)
         stopping = threading.Thread(target=self._listener.close, args=(STOP_GRACE_S,), name="penstock-flight-stop", daemon=True)
         stopping.start()
         stopping.join(STOP_GRACE_S)
@@ -76,7 +112,7 @@ class _Handlers:
         self._callers = Callers(access, encrypted=encrypted)
         self._permissions = Permissions(service)
         recorded = RecordedMessages(service)
-        self.actions = Actions(service, self._permissions, recorded)
+        self.actions = Actions(service, self._permissions, recorded, access)
         self._streams = Streams(service, self._permissions, recorded)
         self._dictionaries = arrow_ipc.Dictionaries()
         self._methods: dict[str, Callable[[Call, Caller], None]] = {

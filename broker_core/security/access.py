@@ -189,6 +189,24 @@ class Access:
             return {"*": [right.value for right in Right]}
         return {pattern: sorted(right.value for right in rights) for pattern, rights in now.permissions.get(user, {}).items()}
 
+    @property
+    def count(self) -> int:
+        """Number of users."""
+        return len(self._now.users.users)
+
+    def described(self) -> list[dict[str, Any]]:
+        """Describe all users, and what anybody may do without a name: how they log in, and their rights. Nothing secret."""
+        users, held = self._now.users.users, self._now.permissions
+        return [
+            {
+                "user": name,
+                "password": name in users and users[name].credentials is not None,
+                "certificates": list(users[name].certificates) if name in users else [],
+                "rights": {queue: sorted(right.value for right in rights) for queue, rights in held.get(name, {}).items()},
+            }
+            for name in sorted({*users, *held})
+        ]
+
     def may_somewhere(self, user: str, right: Right) -> bool:
         """Say whether there is a queue or pattern on which `user` has the right."""
         now = self._now

@@ -72,6 +72,7 @@ def serve(
             )
             planes.append(amqp)
             urls = amqp.urls
+        service.listeners = [flight.url, *urls, *([] if http is None else [http.url])]
         if http is not None:
             http.open(service, flight.actions, amqp.call if settings.amqp_listeners else None)
         said = {"amqp": urls[0] if urls else None, "flight": flight.url, "http": http.url if http else None}

@@ -4,6 +4,7 @@ broker              `BrokerService`: what every plane calls; start and stop, hou
 turn                one hold of the lock: commands in, replies out, and when they may leave
 looks, missing      slices of blocks for a reader, counts for a plan; what the journal has no longer
 nodes               looks at queues and exchanges without the lock
+connections         connections of clients over all planes
 queue_counts        counts of all queues at once, as columns
 history             depth and rates of queues over the last hour
 histograms          how long syncs take, how late the AMQP loop is

@@ -37,6 +37,7 @@ from .attributes import attributes_of
 from .blocked_producers import BlockedProducers, Waiting
 from .cleaning import Cleaner
 from .clock import RunningClock
+from .connections import Connections
 from .damage import Damage
 from .histograms import Histograms
 from .history import History
@@ -92,6 +93,7 @@ class BrokerService(Looks):
         self._recent = Recent()
         self.damage = Damage()
         self.archive: str | None = None  # folder or URL of the archive
+        self.listeners: list[str] = []  # addresses, once the planes listen
         self._closing = threading.Event()
         disk = disk or LocalDisk(settings.data)
         try:
@@ -114,6 +116,7 @@ class BrokerService(Looks):
         self.nodes = Nodes(self.state, self._lock)
         self.counts = QueueCounts(self.state, self._lock)
         self.history = History()
+        self.connections = Connections()
         self.histograms = Histograms()
         self.journal.tell_syncs(self.histograms.fsync.observe)
         owner = Owner(self.state, self.journal, settings, self.damage, self._lock, self.submit_logged, self.take_snapshot)
@@ -122,6 +125,7 @@ class BrokerService(Looks):
         self._ticker = Ticker(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `has_space` believes it
         copying.start(self.journal, self.copier)
+        self.started_ms = self.wall_ms()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
         lost = self.submit(c.Recovered(secrets.token_hex(16)))
         if lost:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED
+from ..engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, Reason
 from ..engine.columns.totals import TOTALS
 from ..engine.model.queue import Queue
 from ..engine.model.state import BrokerState
@@ -78,6 +78,23 @@ class QueueCounts:
                 table[first : first + len(rows)] = rows
                 time.sleep(0)  # lets the interpreter serve others
             return Counts(self._generation, names, np.ascontiguousarray(table.T))
+
+    def reasons(self, name: str) -> dict[str, int]:
+        """Count the dead letters in a queue, those that stay in it too, by why they died. Looks at every message there."""
+        with self._lock:
+            queue = self._state.queues.get(name)
+            numbers = [] if queue is None else list(queue.blocks)
+        found = np.zeros(len(Reason), np.int64)
+        for number in numbers:
+            with self._lock:
+                queue = self._state.queues.get(name)
+                block = None if queue is None else queue.blocks.get(number)
+                if block is None or block.reason.values is None:
+                    continue
+                rows = slice(0, block.filled)
+                there = (block.state[rows] != ARCHIVED) | (np.asarray(block.stayed.get(rows)) != 0)
+                found += np.bincount(block.reason.values[rows][there], minlength=len(Reason))
+        return {Reason(code).name.lower(): count for code, count in enumerate(found.tolist()) if code and count}
 
     def _row(self, name: str, targets: set[str | None], leases: dict[str, int]) -> list[int]:
         queue = self._state.queues.get(name)

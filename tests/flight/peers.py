@@ -122,6 +122,11 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "hello": lambda p, q: p.call("hello"),
     "broker.status": lambda p, q: p.call("broker.status"),
     "broker.journal": lambda p, q: p.call("broker.journal"),
+    "connection.list": lambda p, q: p.call("connection.list"),
+    "connection.close": lambda p, q: p.call("connection.close", id="amqp-0"),
+    "user.list": lambda p, q: p.call("user.list"),
+    "queue.messages": lambda p, q: p.call("queue.messages", queue=q),
+    "queue.messages archived": lambda p, q: p.call("queue.messages", queue=q, states=["archived"]),
     "queue.declare": lambda p, q: p.call("queue.declare", queue=q),
     "queue.stat": lambda p, q: p.call("queue.stat", queue=q),
     "queue.list": lambda p, q: p.call("queue.list"),
@@ -171,6 +176,8 @@ NOBODY = {
     "hello",
     "broker.status",
     "broker.journal",
+    "connection.list",
+    "connection.close",
     "queue.list",
     "archive.status",
     "exchange.list",
@@ -185,9 +192,12 @@ EVERYBODY = {*NOBODY, "queue.stat"}  # who has any right on the queue
 ALLOWED = {
     Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},
     Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle", "settle", "lease.setAside"},
-    Right.BROWSE: {"browse", "browse.plan", "archive.plan"},
+    Right.BROWSE: {"browse", "browse.plan", "archive.plan", "queue.messages"},
     Right.SETTLE: {"lease.release", "lease.settleRow", "lease.delete"},
-    Right.REPLAY: {"browse archived", "browse.plan archived", "archive.plan archived", "archive.files", "archive"},
+    Right.REPLAY: {
+        *("browse archived", "browse.plan archived", "archive.plan archived", "archive.files", "archive"),
+        "queue.messages archived",
+    },
     Right.ADMIN: {
         *("queue.declare", "queue.purge", "queue.delete", "queue.alter", "queue.pause", "queue.resume", "queue.redrive"),
         "queue.discard",
@@ -195,7 +205,8 @@ ALLOWED = {
     },
 }
 SHIFTS = {"queue.move", "queue.copy"}  # need `admin` and `receive` on the one queue and `send` on the other
-SEVERAL = {*SHIFTS, "exchange.bind"}  # which needs `admin` on the exchange, `admin` and `send` on the queue
+# The first needs `admin` on the exchange, `admin` and `send` on the queue; the second `admin` on everything.
+SEVERAL = {*SHIFTS, "exchange.bind", "user.list"}
 
 
 def part(queue: str) -> dict[str, Any]:

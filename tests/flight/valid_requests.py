@@ -27,6 +27,10 @@ RECORDED = {
 VALID: dict[str, dict[str, Any]] = {
     "hello": {},
     "broker.status": {},
+    "connection.list": {},
+    "connection.close": {"id": "amqp-1", "reason": "no"},
+    "user.list": {},
+    "queue.messages": {"queue": "Q", "states": ["available"], "first": 0, "count": 5, "selector": "a = 1"},
     "archive.status": {},
     "broker.journal": {},
     "queue.declare": {"queue": "Q", "type": "fifo", "options": {}},
@@ -166,7 +170,7 @@ OPTIONAL = {
     "type": "fifo", "options": {}, "force": False, "key": None, "fresh": False, "messages": None, "bytes": None, "until": None,
     "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
     "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None,
-    "outcome": None, "ranges": None, "ifEmpty": False, "ifUnused": False,
+    "outcome": None, "ranges": None, "ifEmpty": False, "ifUnused": False, "count": 50, "reason": None,
     "recordedAfter": None, "settledSince": None, "settledUntil": None, "version": None, "part": 0, "parts": 1,
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False,
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
@@ -174,4 +178,4 @@ OPTIONAL = {
 }  # fmt: skip
 RUN_IS_OPTIONAL = ("lease.renew", "lease.setAside")
 SIGNS = ("sign", "afterSign", "batchSign")  # or null
-TEXTS = ("error", "outcome", "selector", "host", "query", "write")  # or null
+TEXTS = ("error", "reason", "outcome", "selector", "host", "query", "write")  # or null

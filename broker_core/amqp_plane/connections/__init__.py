@@ -5,5 +5,6 @@ peer                 the protocol's events into links, from the login on
 opening              who is let in, and with which words not
 revocation           who may stay when the users file changes
 containers           whose links they are
+listing              connections as an operator sees them
 unfinished           messages whose last frame has not come
 """

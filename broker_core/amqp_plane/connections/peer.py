@@ -419,12 +419,14 @@ class Peer:
             link.detach(closed=True, error=error)
         self.send_soon()
 
-    def look_for_deleted(self) -> None:
-        """Detach the links whose queue or exchange is gone. Every link of the plane is asked, every quarter of a second."""
+    def look_at_links(self, now: float) -> None:
+        """Detach the links whose queue or exchange is gone, and note how long the others have held what they hold. Every link of
+        the plane is asked, every quarter of a second."""
         nodes = self.plane.nodes
         for endpoint in [*self.links.values(), *self.detached.values()]:
             if not endpoint.opened:
                 continue
+            endpoint.note_held(now)
             queue, named = endpoint.queue, endpoint.terminus.named
             if queue and not nodes.has_queue(queue):
                 self.detach(endpoint, deleted(queue))

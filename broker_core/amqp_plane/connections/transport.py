@@ -8,6 +8,7 @@ bounded by `WRITE_BUFFER`. Whoever does not get as far as an open in time, or st
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 from typing import TYPE_CHECKING, cast
@@ -39,6 +40,9 @@ FULL = "it does not read what we send"
 LOGIN = "its password is being checked"
 
 
+_numbers = itertools.count(1)
+
+
 class Wire(asyncio.Protocol):
     """One accepted socket."""
 
@@ -46,6 +50,9 @@ class Wire(asyncio.Protocol):
         self.plane = plane
         self.listener = listener
         self.address = "?"
+        self.number = next(_numbers)  # unlike that of any other, in one life of the broker
+        self.since = plane.now()
+        self.stalled_since: float | None = None  # its socket takes no more: by the plane's clock
         self.peer: Peer | None = None
         self.checked: dict[str, str | None] = {}  # names that were looked up for the login: the identity that each had then
         self._layer: Layer = stack(plane.tls_context() if listener.tls else None, listener.websocket)
@@ -115,12 +122,13 @@ class Wire(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Stop reading, too: `WRITE_BUFFER` is full. The peer has the idle time-out to read on."""
-        self._stuck_until = self.plane.now() + self.plane.limits.idle_timeout_s
+        self.stalled_since = self.plane.now()
+        self._stuck_until = self.stalled_since + self.plane.limits.idle_timeout_s
         self.pause(FULL)
 
     def resume_writing(self) -> None:
         """Read again, and let the links send on: the socket takes octets."""
-        self._stuck_until = None
+        self._stuck_until = self.stalled_since = None
         self.resume(FULL)
         if self.peer is not None:
             self.peer.flowing()

@@ -34,11 +34,22 @@ class LinkEnd:
     incomplete = False  # one of the unsettled maps of both attaches names not all: nothing new is sent
     kept: Any = None  # the detached link whose name it has, until its attach is carried out
     detach_error: Error | None = None  # what our answer to that says
+    _held: tuple[bytes, float] | None = None  # the tag of the oldest unsettled delivery, and since when it is known to be that
 
     @property
     def keeps(self) -> bool:
         """Return True if it may outlive its link: see `detached`."""
         return True
+
+    def note_held(self, now: float) -> None:
+        """Note when the oldest unsettled delivery was first seen to be that. `now`: the plane's clock, seconds."""
+        oldest = next(iter(self.link.unsettled), None)
+        if self._held is None or self._held[0] != oldest:
+            self._held = None if oldest is None else (oldest, now)
+
+    def held_for(self, now: float) -> float:
+        """Return for how many seconds its oldest unsettled delivery is known to be unsettled; 0 without one."""
+        return 0.0 if self._held is None else now - self._held[1]
 
     def __init__(self, peer: LinkPeer) -> None:
         self.peer = peer

@@ -10,13 +10,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
 
 from ... import __version__, errors
 from ...amqp import Condition, Settings
 from ...amqp.performatives import Error
 from ...security.quiet import Quiet
-from ..connections import revocation
+from ..connections import listing, revocation
 from ..connections.containers import SOLE, Containers
 from ..connections.transport import Wire
 from ..connections.unfinished import TIMEOUT_S, Unfinished
@@ -50,6 +51,8 @@ BACKLOG = 1024  # connections that wait to be accepted
 STOP_GRACE_S = 2.0  # for peers to answer our close
 PASSWORD_THREADS = 2  # that check passwords, which cost time on purpose; each connection waits for at most one check
 UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links
+DESCRIBED_AT_ONCE = 32  # connections, for operators, before the sockets have their turn
+ANSWER_S = 10.0  # for which an operator waits for the loop
 DOOMED = 64  # connections beyond the limit that are still told so, each with an open and a close
 
 
@@ -109,6 +112,7 @@ class AmqpPlane:
         except OSError as error:
             self.close()
             raise errors.InvalidRequest(f"cannot listen for AMQP: {error}") from error
+        service.connections.register(self)
 
     def _protocol(self) -> Settings:
         limits = self.limits
@@ -188,6 +192,48 @@ class AmqpPlane:
         assert self._tls_context is not None  # a listener with TLS was checked to have a certificate
         return self._tls_context()
 
+    # --- what operators ask (see `service.connections`)
+
+    def connections(self) -> list[dict[str, Any]]:
+        """Describe the connections that have opened. From another thread."""
+        found: list[dict[str, Any]] = self._answer(self._described())
+        return found
+
+    async def _described(self) -> list[dict[str, Any]]:
+        found, wall_us = [], self.service.wall_ms() * 1000
+        for number, wire in enumerate(list(self._wires), 1):
+            described = listing.described(wire, self.now(), wall_us)
+            if described is not None:
+                found.append(described)
+            if number % DESCRIBED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # the sockets have their turn
+        return found
+
+    def close_connection(self, identifier: str, reason: str) -> bool:
+        """Close a connection, and tell its peer why; what it holds goes back. False where it is gone. From another thread."""
+        return bool(self._answer(self._close_one(identifier, reason)))
+
+    async def _close_one(self, identifier: str, reason: str) -> bool:
+        for wire in self._wires:
+            if listing.identifier(wire) == identifier and wire.peer is not None:
+                wire.peer.log(f"closed by an operator: {reason}")
+                wire.peer.close(Error(condition=Condition.CONNECTION_FORCED, description=reason), for_good=True)
+                return True
+        return False
+
+    def _answer(self, coroutine: Any) -> Any:
+        """Carry out a coroutine in the loop, and wait for its end. Raises ResourceLimit when it does not come in time."""
+        try:
+            future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            raise errors.ResourceLimit("the broker stops") from None
+        try:
+            return future.result(ANSWER_S)
+        except FutureTimeout:
+            future.cancel()
+            raise errors.ResourceLimit(f"the AMQP plane has not answered within {ANSWER_S:g} s: try again") from None
+
     # --- what links ask (see `ports.Host`)
 
     def create_on_use(self, name: str, user: str) -> None:
@@ -253,7 +299,7 @@ class AmqpPlane:
     def _look_at(wire: Wire, now: float, *, users_changed: bool) -> None:
         wire.tick(now)
         if wire.peer is not None:
-            wire.peer.look_for_deleted()
+            wire.peer.look_at_links(now)
             if users_changed:
                 revocation.enforce(wire.peer)
 
@@ -263,6 +309,7 @@ class AmqpPlane:
         """Tell every peer that the broker stops, wait a little for their answers, and close the loop."""
         if self._loop.is_closed():
             return
+        self.service.connections.remove(self)
         self._run(self._stop())
         self.passwords.shutdown(cancel_futures=True)
         self.passes.close()

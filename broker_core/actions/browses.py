@@ -1,0 +1,142 @@
+"""Browses: messages that a look asks for, from the journal and from the archive's table, as record batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .. import errors
+from ..archive.files import Table
+from ..client import timeouts
+from ..engine.columns.blocks import Block
+from ..engine.columns.rowset import BLOCK_ROWS, as_array
+from ..engine.model.queue import PackedBlock
+from ..messages.columns import arrow_schema
+from ..reading.batches import record_batches
+from ..reading.slices import BlockSlice
+from ..selectors import Selector, parse
+from ..service.broker import BrokerService
+from ..service.matching import evaluated
+from ..service.missing import Missing
+from .browsing import archived, selection
+from .recorded import RecordedMessages, beyond, may_be_beyond
+
+
+class Browses:
+    """Browses of one broker."""
+
+    def __init__(self, service: BrokerService, recorded: RecordedMessages) -> None:
+        self._service, self._recorded = service, recorded
+
+    def _note(self, queue: str, block_slice: BlockSlice, indexes: slice, error: errors.DamagedJournal) -> None:
+        sequences = block_slice.sequences(indexes)
+        self._service.damage.note(errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error))
+
+    def noting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass batches on; name what is damaged in the log and in `queue.stat`, too."""
+        try:
+            yield from batches
+        except errors.DamagedMessages as error:
+            self._service.damage.note(error)
+            raise
+
+    def batches(
+        self,
+        slices: Iterable[BlockSlice],
+        columns: list[str],
+        queue: str,
+        token: bytes,
+        stored: bool,
+        aside: Callable[[Mapping[int, str]], None] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The slices as record batches; one without rows now and then where there is nothing to be found for long, so that the
+        reader can tell a broker that searches from a network that is silent."""
+        schema = arrow_schema(columns, stored=stored)
+        for number, portion in enumerate(_portions(iter(slices))):
+            if number:
+                yield pa.RecordBatch.from_pylist([], schema)
+            batches = record_batches(self._service.journal, portion, columns, queue, token, stored=stored, set_aside=aside)
+            yield from self.noting(batches)
+
+    def browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield what the ticket `browse` asks for; batches without rows while nothing is found. Raises PenstockError,
+        now or while it is read."""
+        select, may = selection(f), archived(f)
+        table = self._service.table(f["queue"]) if "archived" in f["states"] else None
+        if table is None and f["recordedAfter"] is None:
+            return self.batches(self._looked(f, select, may), columns, f["queue"], b"", f["stored"])
+        return self._with_recorded(f, columns, table, select, may)
+
+    def _with_recorded(
+        self,
+        f: dict[str, Any],
+        columns: list[str],
+        table: Table | None,
+        select: Callable[[Block], Any],
+        may: Callable[[PackedBlock], bool],
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what the table has, unless the reader reads it by itself; what is not in there; what came there meanwhile."""
+        after = f["recordedAfter"]
+        if after is None:
+            assert table is not None
+            after = table.passes
+            yield from self._recorded.rows(table, f, columns)
+        missing = Missing()
+        slices = self._looked(f, beyond(select, after), may_be_beyond(may, after), missing)
+        yield from self.batches(slices, columns, f["queue"], b"", f["stored"])
+        table = self._service.table(f["queue"]) if missing else None
+        if table is not None and table.passes > after:
+            yield from self._recorded.rows(table, f, columns, after, missing)
+
+    def _looked(
+        self,
+        f: dict[str, Any],
+        select: Callable[[Block], Any],
+        may: Callable[[PackedBlock], object],
+        missing: Missing | None = None,
+    ) -> Iterator[BlockSlice]:
+        """Yield slices of what of a browse is in the journal, of the rows that `select` picks."""
+        if f["selector"] is None:
+            return self._service.browse(f["queue"], select, f["first"], f["last"], may, missing)
+        return self._matching(f, select, parse(f["selector"]), may, missing)
+
+    def _matching(
+        self,
+        f: dict[str, Any],
+        select: Callable[[Block], Any],
+        selector: Selector,
+        may: Callable[[PackedBlock], object],
+        missing: Missing | None,
+    ) -> Iterator[BlockSlice]:
+        """Block by block: what there is, which of it matches, and what of that is still as it was asked for."""
+        for part in self._service.browse(f["queue"], select, f["first"], f["last"], may, missing):
+            found = evaluated(
+                self._service.journal, selector, part.locations, part.batches, partial(self._note, f["queue"], part)
+            )
+            rows = as_array(part.rows)[found]
+            last = part.base + BLOCK_ROWS - 1
+            yield from self._service.browse(f["queue"], partial(_of_these, select, rows), part.base, last, may, missing)
+
+
+def _portions(slices: Iterator[BlockSlice]) -> Iterator[Iterator[BlockSlice]]:
+    """The slices in portions of so many as are found within `ALIVE_S`."""
+    for block_slice in slices:
+        yield _portion(block_slice, slices, time.monotonic() + timeouts.ALIVE_S)
+
+
+def _portion(first: BlockSlice, slices: Iterator[BlockSlice], until: float) -> Iterator[BlockSlice]:
+    yield first
+    while time.monotonic() < until:
+        block_slice = next(slices, None)
+        if block_slice is None:
+            return
+        yield block_slice
+
+
+def _of_these(select: Callable[[Block], Any], rows: Any, block: Block) -> Any:
+    return np.intersect1d(as_array(select(block)), rows, assume_unique=True)

@@ -1,0 +1,52 @@
+"""The actions of who runs the broker: connections, users, the broker itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import __version__
+from ..security.access import Access
+from ..security.rights import Right
+from ..service.broker import BrokerService
+from .callers import Caller
+
+MAX_REASON = 200  # characters that the peer of a closed connection is told
+REASON = "closed by an operator"
+
+
+def operating_actions(service: BrokerService, access: Access | None) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+    """By name, as in `requests.ACTIONS`. Each gets the field `caller`, too."""
+
+    def mine(caller: Caller) -> list[dict[str, Any]]:
+        """All connections for who has `admin` on everything, else one's own."""
+        found = service.connections.all()
+        return found if caller.may_everywhere(Right.ADMIN) else [each for each in found if each["user"] == caller.user]
+
+    def close(f: dict[str, Any]) -> dict[str, Any]:
+        known = f["id"] in {each["id"] for each in mine(f["caller"])}
+        closed = known and service.connections.close(f["id"], (f["reason"] or REASON)[:MAX_REASON])
+        return {"id": f["id"], "closed": closed}
+
+    def users(f: dict[str, Any]) -> dict[str, Any]:
+        return {"enforced": access is not None and access.enforced, "users": [] if access is None else access.described()}
+
+    return {
+        "connection.list": lambda f: {"connections": mine(f["caller"])},
+        "connection.close": close,
+        "user.list": users,
+    }
+
+
+def about(service: BrokerService, access: Access | None, caller: Caller) -> dict[str, Any]:
+    """Describe the broker itself, for `broker.status`. Where it keeps its data is for administrators."""
+    found = {
+        "version": __version__,
+        "startedAt": service.started_ms * 1000,
+        "uptimeSeconds": int((service.wall_ms() - service.started_ms) / 1000),
+        "listeners": service.listeners,
+        "users": 0 if access is None else access.count,
+    }
+    if caller.may_everywhere(Right.ADMIN):
+        found["directory"] = str(service.settings.data)
+    return found

@@ -1,0 +1,82 @@
+"""Messages for people: rows of a queue as JSON, few at a time, with texts cut to what can be looked at."""
+
+from __future__ import annotations
+
+import base64
+import time
+from datetime import datetime, timezone
+from typing import Any
+
+from .. import errors
+from .browses import Browses
+
+MAX_SHOWN = 200  # messages in one answer
+TEXT_BYTES = 4096  # of each text, and of a body, that are shown
+MAX_ENTRIES = 100  # of properties and annotations
+SEARCH_S = 5.0  # for which a selector may look for matches; then the answer says where to go on
+COLUMNS = [
+    *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "deliveryCount", "body"),
+    *("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "contentEncoding", "groupId", "userId"),
+    *("priority", "durable", "creationTime", "absoluteExpiryTime", "properties", "annotations"),
+]
+
+
+def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
+    """`queue.messages`: the first messages from a sequence number on; `next` is where to go on, None at the end."""
+    wanted = f["count"]
+    if not 1 <= wanted <= MAX_SHOWN:
+        raise errors.InvalidRequest(f"queue.messages: field 'count' must be 1 to {MAX_SHOWN}, not {wanted}")
+    look = {**f, "last": None, "since": None, "until": None, "outcome": None, "stored": False, "recordedAfter": None}
+    rows: list[dict[str, Any]] = []
+    until, following = time.monotonic() + SEARCH_S, None
+    for batch in browses.browse(look, COLUMNS):
+        rows += [_row(each) for each in batch.slice(0, wanted + 1 - len(rows)).to_pylist()]
+        if len(rows) > wanted:
+            following = rows[wanted]["sequenceNumber"]
+            break
+        if time.monotonic() > until and rows:
+            following = rows[-1]["sequenceNumber"] + 1
+            break
+    return {"queue": f["queue"], "messages": rows[:wanted], "next": following}
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    cut: list[str] = []
+    found = {name: _shown(name, value, cut) for name, value in row.items() if value is not None}
+    return {**found, "bodyBytes": len(row["body"] or b""), "cut": cut}
+
+
+def _shown(name: str, value: Any, cut: list[str]) -> Any:
+    if isinstance(value, bytes):
+        if len(value) > TEXT_BYTES:
+            cut.append(name)
+        return _octets(value)
+    if isinstance(value, str):
+        if len(value) > TEXT_BYTES:
+            cut.append(name)
+        return value[:TEXT_BYTES]
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, list):  # a map
+        if len(value) > MAX_ENTRIES:
+            cut.append(name)
+        return {key[:TEXT_BYTES]: _shown(name, each, cut) for key, each in value[:MAX_ENTRIES]}
+    return value
+
+
+def _octets(value: bytes) -> dict[str, str]:
+    """Text where the octets are that, else base64."""
+    if not value:
+        return {"text": ""}
+    some = value[:TEXT_BYTES]
+    for end in range(len(some), max(0, len(some) - 4), -1):  # a character may be cut
+        try:
+            text = some[:end].decode()
+        except UnicodeDecodeError:
+            if len(value) <= TEXT_BYTES:
+                break
+            continue
+        if all(each.isprintable() or each in "\n\r\t" for each in text):
+            return {"text": text}
+        break
+    return {"base64": base64.b64encode(some).decode()}

@@ -1,0 +1,61 @@
+"""Connections as an operator sees them: who, from where, which links, and which of these are slow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..links.incoming import Incoming
+
+if TYPE_CHECKING:
+    from ..ports import Endpoint
+    from .transport import Wire
+
+SLOW_S = 60.0  # a consumer that holds a delivery for longer, while messages wait, is slow
+STALLED_S = 5.0  # and so is a peer whose socket takes nothing for longer
+MAX_LINKS = 200  # of one connection that are described; `linkCount` has them all
+SHORT = 200  # characters of a name that a peer chose
+
+
+def described(wire: Wire, now: float, wall_us: int) -> dict[str, Any] | None:
+    """Describe a connection that has opened; None for another. In the loop's thread. `now`: the plane's clock, seconds."""
+    peer = wire.peer
+    if peer is None or not peer.opened or peer.gone:
+        return None
+    stalled = wire.stalled_since is not None and now - wire.stalled_since > STALLED_S
+    links = [_link(endpoint, now) for endpoint in list(peer.links.values())[:MAX_LINKS]]
+    return {
+        "id": identifier(wire),
+        "protocol": "amqp",
+        "user": peer.user,
+        "peer": wire.address,
+        "container": peer.container[:SHORT],
+        "tls": wire.listener.tls,
+        "since": wall_us - int((now - wire.since) * 1e6),
+        "sessions": len(peer.connection.sessions),
+        "stalled": stalled,
+        "slow": stalled or any(link["slow"] for link in links),
+        "linkCount": len(peer.links),
+        "links": links,
+    }
+
+
+def identifier(wire: Wire) -> str:
+    """Name a connection, unlike any other in one life of the broker."""
+    return f"amqp-{wire.number}"
+
+
+def _link(endpoint: Endpoint, now: float) -> dict[str, Any]:
+    if isinstance(endpoint, Incoming):
+        role, held_s = "producer", None
+    else:
+        role, held_s = "consumer" if endpoint.acquires else "browser", round(endpoint.held_for(now), 1)
+    waits = bool(endpoint.queue) and endpoint.host.nodes.has_available(endpoint.queue)
+    return {
+        "name": endpoint.link.name[:SHORT],
+        "role": role,
+        "queue": endpoint.queue or (endpoint.terminus.named or "")[:SHORT],
+        "credit": endpoint.link.link_credit,
+        "unsettled": len(endpoint.link.unsettled),
+        "heldSeconds": held_s,
+        "slow": held_s is not None and held_s > SLOW_S and waits,
+    }

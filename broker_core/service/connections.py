@@ -1,0 +1,43 @@
+"""Connections of clients, over all planes: listed and closed by operators. A plane registers itself; this knows no protocol."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+log = logging.getLogger("penstock")
+
+
+class Source(Protocol):
+    """A plane, as far as its connections go. Called from any thread but its own loop's, and without the broker's lock."""
+
+    def connections(self) -> list[dict[str, Any]]:
+        """Describe the connections: `id` (unique in one life of the broker), `protocol`, `user`, `peer`, `container`, `tls`,
+        `since` (microseconds since 1970), `sessions`, `slow`, `links`."""
+
+    def close_connection(self, identifier: str, reason: str) -> bool:
+        """Close a connection, and tell its peer why. False where there is none of this id."""
+
+
+class Connections:
+    """The connections of one broker."""
+
+    def __init__(self) -> None:
+        self._sources: tuple[Source, ...] = ()
+
+    def register(self, source: Source) -> None:
+        """Add the connections of a plane."""
+        self._sources = (*self._sources, source)
+
+    def remove(self, source: Source) -> None:
+        """Take a plane out that stops."""
+        self._sources = tuple(each for each in self._sources if each is not source)
+
+    def all(self) -> list[dict[str, Any]]:
+        """Describe every connection, the oldest first."""
+        found = [each for source in self._sources for each in source.connections()]
+        return sorted(found, key=lambda each: (each["since"], each["id"]))
+
+    def close(self, identifier: str, reason: str) -> bool:
+        """Close a connection, and tell its peer why. False where there is none of this id."""
+        return any(source.close_connection(identifier, reason) for source in self._sources)

@@ -1,0 +1,204 @@
+"""U3: what an operator asks of a broker: connections, users, messages to look at, the broker itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.broker_core import __version__, amqp, errors
+from penstock.broker_core.actions import shown
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.amqp_plane import AmqpPlane
+from penstock.broker_core.amqp_plane.connections import listing
+from penstock.broker_core.security import Right
+
+from .helpers import numbered
+from .peers import Peer, Site, furnish
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def amqp_url(site: Site) -> Iterator[str]:
+    """The address of an AMQP plane beside the Flight plane of the site."""
+    plane = AmqpPlane(site.service, site.service.settings.amqp_listeners, access=site.access, tls_context=None, flight=None)
+    yield plane.urls[0]
+    plane.close()
+
+
+def until(found: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (value := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return value
+
+
+def of_amqp(peer: Peer) -> list[dict[str, Any]]:
+    return [each for each in peer.call("connection.list")["connections"] if each["protocol"] == "amqp"]
+
+
+def test_a_connection_is_listed_with_its_links(site: Site, amqp_url: str) -> None:
+    root = site.user("root", *Right)
+    for queue in ("orders", "bills"):
+        root.call("queue.declare", queue=queue)
+    root.put(*numbered(10), op="enqueue", queue="orders")
+    with connect(amqp_url, "root", "secret") as connection:
+        receiver = connection.receiver("orders", credit=4)
+        connection.sender("bills")
+        assert len(receiver.receive(4, timeout_s=PATIENCE_S)) == 4
+        (found,) = of_amqp(root)
+        known = {name: found[name] for name in ("protocol", "user", "tls", "sessions", "slow", "stalled", "linkCount")}
+        assert known == {
+            "protocol": "amqp",
+            "user": "root",
+            "tls": False,
+            "sessions": 1,
+            "slow": False,
+            "stalled": False,
+            "linkCount": 2,
+        }
+        assert abs(found["since"] / 1e6 - time.time()) < PATIENCE_S
+        links = {link["role"]: link for link in found["links"]}
+        assert links["consumer"] | {"name": "", "heldSeconds": 0} == {
+            "name": "",
+            "role": "consumer",
+            "queue": "orders",
+            "credit": 0,
+            "unsettled": 4,
+            "heldSeconds": 0,
+            "slow": False,
+        }
+        assert (links["producer"]["queue"], links["producer"]["heldSeconds"]) == ("bills", None)
+        assert links["producer"]["credit"] > 0
+    until(lambda: not of_amqp(root))
+
+
+def test_a_flight_connection_is_listed_and_can_be_closed(site: Site) -> None:
+    root, other = site.user("root", *Right), site.user("other", *Right)
+    other.call("hello")
+    found = {each["user"]: each for each in root.call("connection.list")["connections"]}
+    assert found["root"]["calls"] == ["DoAction"]
+    assert found["other"]["protocol"] == "flight"
+    assert root.call("connection.close", id=found["other"]["id"]) == {"id": found["other"]["id"], "closed": True}
+    until(lambda: len(root.call("connection.list")["connections"]) == 1)
+    other.call("hello")  # who comes back is let in
+
+
+def test_a_connection_that_is_closed_is_told_why_and_what_it_held_is_back(site: Site, amqp_url: str) -> None:
+    root = site.user("root", *Right)
+    root.call("queue.declare", queue="orders")
+    root.put(*numbered(3), op="enqueue", queue="orders")
+    connection = connect(amqp_url, "root", "secret")
+    receiver = connection.receiver("orders", credit=3)
+    assert len(receiver.receive(3, timeout_s=PATIENCE_S)) == 3
+    (found,) = of_amqp(root)
+    root.call("connection.close", id=found["id"], reason="you are too slow")
+    until(lambda: root.call("queue.stat", queue="orders")["available"] == 3)
+    with pytest.raises(errors.PenstockError, match="you are too slow"):
+        receiver.receive(1, timeout_s=PATIENCE_S)
+    assert root.call("connection.close", id=found["id"]) == {"id": found["id"], "closed": False}
+
+
+def test_others_connections_are_for_administrators_of_everything(site: Site, amqp_url: str) -> None:
+    root, alice = site.user("root", *Right), site.user("alice", *Right, queue="orders")
+    until(site.access.refresh)  # the AMQP plane looks by itself, and only now and then
+    with connect(amqp_url, "root", "secret"), connect(amqp_url, "alice", "secret"):
+        assert {each["user"] for each in of_amqp(root)} == {"root", "alice"}
+        assert {each["user"] for each in of_amqp(alice)} == {"alice"}
+        foreign = next(each["id"] for each in of_amqp(root) if each["user"] == "root")
+        assert alice.call("connection.close", id=foreign) == {"id": foreign, "closed": False}
+        assert len(of_amqp(root)) == 2
+
+
+def test_a_consumer_that_holds_while_messages_wait_is_slow(site: Site, amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "SLOW_S", 0.3)
+    root = site.user("root", *Right)
+    root.call("queue.declare", queue="orders")
+    root.put(*numbered(2), op="enqueue", queue="orders")
+    with connect(amqp_url, "root", "secret") as connection:
+        receiver = connection.receiver("orders", credit=1)
+        (delivery,) = receiver.receive(1, timeout_s=PATIENCE_S)
+        until(lambda: of_amqp(root)[0]["slow"])
+        receiver.accept([delivery])
+        (delivery,) = receiver.receive(1, timeout_s=PATIENCE_S)  # the last one: nothing waits
+        until(lambda: of_amqp(root)[0]["links"][0]["heldSeconds"] > 0.5)
+        assert not of_amqp(root)[0]["slow"]
+
+
+def test_users_are_listed_without_anything_secret(site: Site) -> None:
+    root = site.user("root", *Right)
+    site.user("alice", Right.SEND, Right.BROWSE, queue="orders.*")
+    found = root.call("user.list")
+    assert found["enforced"] is True
+    assert found["users"][0] == {
+        "user": "alice",
+        "password": True,
+        "certificates": [],
+        "rights": {"orders.*": ["browse", "send"]},
+    }
+    assert not {"salt", "storedKey", "stored_key", "secret"} & {*str(found).replace("'", " ").split()}
+    with pytest.raises(errors.NotAllowed):
+        site.user("eve", *Right, queue="orders").call("user.list")
+
+
+def test_the_broker_says_what_it_is(site: Site) -> None:
+    root, alice = site.user("root", *Right), site.user("alice", Right.SEND, queue="orders")
+    found = root.call("broker.status")
+    assert (found["version"], found["users"]) == (__version__, 2)
+    assert found["uptimeSeconds"] >= 0
+    assert found["directory"] == str(site.service.settings.data)
+    assert "directory" not in alice.call("broker.status")
+
+
+def test_messages_are_shown_page_by_page_and_by_selector(site: Site, amqp_url: str) -> None:
+    root = site.user("root", *Right)
+    root.call("queue.declare", queue="orders")
+    with connect(amqp_url, "root", "secret") as connection:
+        sender = connection.sender("orders")
+        numbers = [
+            amqp.Message(data=[b"%d" % n], properties=Properties(subject=f"s{n}"), application_properties={"n": n})
+            for n in range(7)
+        ]
+        sender.send([message.encode() for message in numbers])
+        sender.flush()
+    seen, first = [], 0
+    while first is not None:
+        answer = root.call("queue.messages", queue="orders", first=first, count=3)
+        seen += [row["subject"] for row in answer["messages"]]
+        first = answer["next"]
+    assert seen == [f"s{n}" for n in range(7)]
+    found = root.call("queue.messages", queue="orders", selector="n >= 5")
+    assert [row["properties"] for row in found["messages"]] == [{"n": "5"}, {"n": "6"}]
+    row = found["messages"][0]
+    assert (row["state"], row["body"], row["bodyBytes"], row["cut"]) == ("available", {"text": "5"}, 1, [])
+    for wrong in ({"count": 0}, {"count": shown.MAX_SHOWN + 1}, {"selector": "n >"}, {"states": ["dead"]}):
+        with pytest.raises(errors.InvalidRequest):
+            root.call("queue.messages", queue="orders", **wrong)
+
+
+def test_what_is_too_long_to_look_at_is_cut_and_said(site: Site) -> None:
+    root = site.user("root", *Right)
+    root.call("queue.declare", queue="orders")
+    text = "ä" * 4000
+    root.put(text.encode(), b"\xff\x00" * 4000, b"", b"\x1b[2J", op="enqueue", queue="orders")
+    long, binary, empty, control = root.call("queue.messages", queue="orders")["messages"]
+    assert (long["body"], long["bodyBytes"], long["cut"]) == ({"text": "ä" * (shown.TEXT_BYTES // 2)}, 8000, ["body"])
+    assert (binary["body"].keys(), binary["cut"]) == ({"base64"}, ["body"])
+    assert (empty["body"], empty["bodyBytes"]) == ({"text": ""}, 0)
+    assert control["body"].keys() == {"base64"}  # a terminal must not obey it
+
+
+def test_dead_letters_are_counted_by_reason(site: Site) -> None:
+    root = site.user("root", *Right)
+    root.call("queue.declare", queue="dead")
+    furnish(site, "orders")
+    root.call("queue.alter", queue="orders", options={"deadLetterQueue": "dead"})
+    for sequence in (0, 1):
+        root.call("lease.settleRow", lease="held orders", sequence=sequence, outcome="rejected")
+    assert root.call("queue.stat", queue="dead")["deadLetters"] == {"rejected": 2}
+    assert root.call("queue.stat", queue="orders")["deadLetters"] == {}
