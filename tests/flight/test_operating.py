@@ -93,15 +93,15 @@ def test_a_connection_that_is_closed_is_told_why_and_what_it_held_is_back(site: 
     root = site.user("root", *Right)
     root.call("queue.declare", queue="orders")
     root.put(*numbered(3), op="enqueue", queue="orders")
-    connection = connect(amqp_url, "root", "secret")
-    receiver = connection.receiver("orders", credit=3)
-    assert len(receiver.receive(3, timeout_s=PATIENCE_S)) == 3
-    (found,) = of_amqp(root)
-    root.call("connection.close", id=found["id"], reason="you are too slow")
-    until(lambda: root.call("queue.stat", queue="orders")["available"] == 3)
-    with pytest.raises(errors.PenstockError, match="you are too slow"):
-        receiver.receive(1, timeout_s=PATIENCE_S)
-    assert root.call("connection.close", id=found["id"]) == {"id": found["id"], "closed": False}
+    with connect(amqp_url, "root", "secret") as connection:
+        receiver = connection.receiver("orders", credit=3)
+        assert len(receiver.receive(3, timeout_s=PATIENCE_S)) == 3
+        (found,) = of_amqp(root)
+        root.call("connection.close", id=found["id"], reason="you are too slow")
+        until(lambda: root.call("queue.stat", queue="orders")["available"] == 3)
+        with pytest.raises(errors.PenstockError, match="you are too slow"):
+            receiver.receive(1, timeout_s=PATIENCE_S)
+        assert root.call("connection.close", id=found["id"]) == {"id": found["id"], "closed": False}
 
 
 def test_others_connections_are_for_administrators_of_everything(site: Site, amqp_url: str) -> None:
