@@ -48,6 +48,10 @@ class Caller:
         """Any right on a queue lets its user know of it, and of its counts."""
         return self._access is None or self._access.may_any(self.user, queue)
 
+    def sees_everything(self) -> bool:
+        """Say whether the caller may know of all queues there are and will be."""
+        return self._access is None or any(self._access.may(self.user, right, None) for right in Right)
+
     def may_somewhere(self, right: Right) -> bool:
         """Say whether there is a queue or pattern on which the caller has this right."""
         return self._access is None or self._access.may_somewhere(self.user, right)

@@ -183,6 +183,10 @@ class Listener:
                 )
             self._calls_of[user] += 1
 
+    def count_connections(self) -> int:
+        """Return how many connections are open."""
+        return len(self._sockets)
+
     def shut(self, connection: Connection) -> None:
         """End a connection's reading and writing; its thread does the rest."""
         with self._lock:

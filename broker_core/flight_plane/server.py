@@ -90,6 +90,10 @@ class FlightPlane:
                 return True
         return False
 
+    def count_connections(self) -> int:
+        """Return how many connections are open."""
+        return self._listener.count_connections()
+
     def close(self) -> None:
         """Take no new calls, and give those that run a while to end."""
         self._service.connections.remove(self)

@@ -7,6 +7,7 @@ browser, or a hundred, cost the broker's loops nothing, and who may do what is d
 plane       `HttpPlane`: the socket, and one process after another
 child       one process: started, heard, ended
 answers     what the process may ask, and what it hears
+numbers     counts and samples of queues, numbers of the broker
 health      whether the broker lives, and is ready
 statuses    errors as HTTP has them
 openapi     the API described, from the table of actions

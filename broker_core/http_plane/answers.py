@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .. import errors
 from ..actions.actions import Actions
@@ -21,10 +21,19 @@ from ..service.broker import BrokerService
 from ..settings.keys import Settings
 from . import openapi, statuses
 from .health import Health
+from .numbers import Connected, Numbers
 
+_T = TypeVar("_T")
 Answer = tuple[dict[str, Any], Sequence[bytes]]
 
 log = logging.getLogger("penstock.http")
+
+
+class Planes(NamedTuple):
+    """The other planes of the broker, as far as this one asks them."""
+
+    beat: Callable[[Callable[[], None]], None] | None  # calls a function in the loop of the AMQP plane, if there is one
+    connected: Connected
 
 
 class _Asking(NamedTuple):
@@ -44,10 +53,10 @@ class Answers:
     """Answers questions, from any thread. Until `open` the broker is recovering."""
 
     def __init__(self, settings: Settings, access: Access) -> None:
-        self._access = access
+        self._settings, self._access = settings, access
         self._callers = Callers(access, encrypted=settings.http_tls, turned_on_by="http_tls")
         self._health = Health()
-        self._service: BrokerService | None = None
+        self._numbers: Numbers | None = None
         self._actions: Actions | None = None
         self._ops: dict[str, Callable[[Frame], Answer]] = {
             "live": self._live,
@@ -57,12 +66,15 @@ class Answers:
             "login": self._login,
             "renew": self._renew,
             "who": self._who,
+            "counts": self._counts,
+            "history": self._history,
         }
 
-    def open(self, service: BrokerService, actions: Actions, beat: Callable[[Callable[[], None]], None] | None) -> None:
+    def open(self, service: BrokerService, actions: Actions, planes: Planes) -> None:
         """Answer for this broker from now on."""
-        self._service, self._actions = service, actions
-        self._health.open(service, beat)
+        self._health.open(service, planes.beat)
+        self._numbers = Numbers(service, self._settings, planes.connected)
+        self._actions = actions
 
     def of(self, frame: Frame) -> Answer:
         """Answer a question: a header with a `status`, and a body in JSON. Raises nothing; the log has our mistakes."""
@@ -84,7 +96,7 @@ class Answers:
         return _json({"live": True}) if self._health.lives() else ({"status": 503}, [json.dumps({"live": False}).encode()])
 
     def _ready(self, frame: Frame) -> Answer:
-        reasons = self._health.reasons(lambda queue: self._caller(frame).sees(queue))
+        reasons = self._health.reasons()
         return {"status": 503 if reasons else 200}, [json.dumps({"ready": not reasons, "reasons": reasons}).encode()]
 
     # --- actions
@@ -99,7 +111,20 @@ class Answers:
         body = frame.attachments[0]
         if method != "POST":
             body = from_query(name, frame.header["query"])
-        return {"status": 200}, [self._open().carry_out(caller, name, body)]
+        return {"status": 200}, [self._opened(self._actions).carry_out(caller, name, body)]
+
+    # --- numbers
+
+    def _counts(self, frame: Frame) -> Answer:
+        """Tell the counts of all queues; `broker`: and the numbers of the whole broker."""
+        caller, numbers = self._caller(frame), self._opened(self._numbers)
+        header, names, table = numbers.queues(caller)
+        broker = numbers.broker() if frame.header["broker"] else None
+        return {"status": 200}, [json.dumps({**header, "queues": names, "broker": broker}).encode(), table]
+
+    def _history(self, frame: Frame) -> Answer:
+        header, names, table = self._opened(self._numbers).history(self._caller(frame), frame.header["queues"])
+        return {"status": 200}, [json.dumps({**header, "queues": names}).encode(), table]
 
     # --- who
 
@@ -131,10 +156,11 @@ class Answers:
     def _caller(self, frame: Frame) -> Caller:
         return self._callers.of(_Asking(frame.header["authorization"], frame.header["peer"]))
 
-    def _open(self) -> Actions:
-        if self._actions is None:
+    @staticmethod
+    def _opened(found: _T | None) -> _T:
+        if found is None:
             raise _Wrong(503, "RECOVERING", "the broker is recovering: try again in a while")
-        return self._actions
+        return found
 
 
 def _json(answer: dict[str, Any], **header: Any) -> Answer:

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..engine import commands as c
+from ..service import alarms
 from ..service.broker import BrokerService
 
+#: Alarms with which a broker is not ready: messages are refused, or pile up.
+NOT_READY = (alarms.JOURNAL_FAILED, alarms.DISK_FULL, alarms.ARCHIVE_BEHIND)
 LIVE_S = 4.5  # within which the loops must answer; a probe that waits 5 s hears it
 
 
@@ -38,15 +41,13 @@ class Health:
         service.submit_nowait(c.ListExchanges())  # not what it answers: a disk that hangs does not get well by a restart
         done.release()
 
-    def reasons(self, sees: Callable[[str], bool]) -> list[dict[str, Any]]:
-        """Return why the broker is not ready, nothing where it is. `sees`: whether a reason may name this queue."""
+    def reasons(self) -> list[dict[str, Any]]:
+        """Return why the broker is not ready, nothing where it is."""
         service = self._service
         if service is None:
-            return [{"name": "recovering", "text": "the broker reads its journal"}]
-        found = []
-        if service.journal.failure is not None:
-            found.append({"name": "journal-failed", "text": "the journal cannot be written: the broker stops"})
-        free, mark = service.journal.free_bytes(), service.settings.free_space_mark_bytes
-        if free < mark:
-            found.append({"name": "disk-full", "text": f"the disk has {free >> 20} MiB left, and {mark >> 20} MiB are kept free"})
-        return found
+            return [{"name": "recovering", "since": None, "text": "the broker reads its journal"}]
+        return [
+            {"name": alarm.name, "since": alarm.since_ms, "text": alarm.text}
+            for alarm in service.alarms.current()
+            if alarm.name in NOT_READY and alarm.queue is None
+        ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import select
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..children.frames import Frame
 from ..security.access import Access
 from ..service.broker import BrokerService
 from ..settings.keys import Settings
-from .answers import Answers
+from .answers import Answers, Planes
 from .child import Child
 
 BACKLOG = 1024  # connections that wait to be accepted
@@ -54,9 +54,9 @@ class HttpPlane:
         self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
         self._thread.start()
 
-    def open(self, service: BrokerService, actions: Actions, beat: Callable[[Callable[[], None]], None] | None) -> None:
-        """Answer for this broker from now on. `beat`: calls a function in the loop of the AMQP plane, if there is one."""
-        self._answers.open(service, actions, beat)
+    def open(self, service: BrokerService, actions: Actions, planes: Planes) -> None:
+        """Answer for this broker from now on."""
+        self._answers.open(service, actions, planes)
 
     @property
     def pid(self) -> int | None:
@@ -133,6 +133,7 @@ class HttpPlane:
             **{name: str(value) if value is not None and name.endswith("_file") else value for name, value in names.items()},
             "host": settings.http_host or settings.host,
             "port": self.port,
+            "broker": os.getpid(),
             "log_level": logging.getLogger("penstock").getEffectiveLevel(),
         }
 

@@ -13,6 +13,7 @@ from ..amqp_plane import AmqpPlane
 from ..archiver.recorder import OFF
 from ..flight_plane import FlightPlane
 from ..flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
+from ..http_plane.answers import Planes
 from ..http_plane.plane import HttpPlane
 from ..security import Access, ServerTls
 from ..service import declared, reloading
@@ -61,6 +62,8 @@ def serve(
         flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
         flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls)
         planes.append(flight)
+        connected: dict[str, Callable[[], int]] = {"flight": flight.count_connections}
+        beat = None
         urls: list[str] = []
         if settings.amqp_listeners:
             amqp = AmqpPlane(
@@ -71,10 +74,11 @@ def serve(
                 flight=(flight.scheme, flight.port),
             )
             planes.append(amqp)
+            beat, connected["amqp"] = amqp.call, amqp.count_connections
             urls = amqp.urls
         service.listeners = [flight.url, *urls, *([] if http is None else [http.url])]
         if http is not None:
-            http.open(service, flight.actions, amqp.call if settings.amqp_listeners else None)
+            http.open(service, flight.actions, Planes(beat, connected))
         said = {"amqp": urls[0] if urls else None, "flight": flight.url, "http": http.url if http else None}
         ready({"ready": True, **said, "listeners": urls})
         stop.wait()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker
+from penstock.broker_core.http_plane.answers import Planes
 from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.security import quiet
 from penstock.broker_core.settings.keys import Settings
@@ -39,7 +40,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def plane(site: Site) -> Iterator[HttpPlane]:
     """Of the broker of `site`, whose users it asks for a login."""
     running = HttpPlane(Settings(data=site.service.settings.data, http_port=0), site.access)
-    running.open(site.service, site.plane.actions, None)
+    running.open(site.service, site.plane.actions, Planes(None, {}))
     yield running
     running.close()
 

@@ -14,6 +14,7 @@ from penstock.broker_core.actions import descriptions
 from penstock.broker_core.actions.requests import ACTIONS
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.http_plane import openapi, statuses
+from penstock.broker_core.http_plane.answers import Planes
 from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.http_plane.web.guards import HEADERS
 from penstock.broker_core.security import Right
@@ -160,7 +161,7 @@ def test_while_the_broker_recovers_it_lives_and_is_not_ready(site: Site, tmp_pat
         assert (http.get("/health/live").status, http.get("/health/ready").status) == (200, 503)
         assert http.get("/health/ready").json["reasons"][0]["name"] == "recovering"
         assert (http.call("queue.list").status, http.call("queue.list").code) == (503, "RECOVERING")
-        plane.open(site.service, site.plane.actions, None)
+        plane.open(site.service, site.plane.actions, Planes(None, {}))
         assert http.get("/health/ready").json == {"ready": True, "reasons": []}
     finally:
         plane.close()

@@ -136,6 +136,10 @@ class AmqpPlane:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
 
+    def count_connections(self) -> int:
+        """Return how many connections are open."""
+        return len(self._wires)
+
     def _run(self, coroutine: Any) -> Any:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result()

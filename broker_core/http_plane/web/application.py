@@ -4,6 +4,8 @@
 /metrics                       for Prometheus
 /api/v1/openapi.json           what the API has
 /api/v1/session                GET: who asks; POST: log in; DELETE: log out
+/api/v1/counts                 counts of all queues, by column
+/api/v1/history                the last hour of the queues that the query names, or of all together
 /api/v1/ACTION                 the actions of the broker
 /, /page/…                     the page
 
@@ -12,9 +14,11 @@ Who asks is shown by `Authorization`, or by the cookie of a session; the broker 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
+from array import array
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -26,13 +30,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from . import replies
+from . import metrics, replies
 from .channel import Answer, Busy, Channel, Silent
 from .files import Files
 from .guards import SAFE, Guards
 from .sessions import Session, Sessions
 
 MAX_BODY_BYTES = 1 << 20  # of a request, as on the other planes
+MAX_PLOTS = 1000  # queues whose history one request asks for
 LIVE_S = 5.0  # within which the broker must answer to be alive
 CSRF_HEADER = "x-csrf-token"
 PAGE = Path(__file__).parents[1] / "page"
@@ -49,6 +54,9 @@ def application(channel: Channel, hello: dict[str, Any]) -> ASGIApp:
         Route("/health/ready", answering.ready),
         Route("/api/v1/openapi.json", answering.openapi),
         Route("/api/v1/session", answering.session, methods=["GET", "POST", "DELETE"]),
+        Route("/api/v1/counts", answering.counts),
+        Route("/api/v1/history", answering.history),
+        Route("/metrics", answering.metrics),
         Route("/api/v1/{action}", answering.action, methods=["GET", "POST"]),
         Route("/", files.reply),
         Route("/page/{name:path}", files.reply),
@@ -87,6 +95,9 @@ class _Application:
         self._cookie = f"{'__Host-' if self._secure else ''}penstock-{hello['port']}"
         self._sessions = Sessions(hello["http_sessions"], hello["http_session_idle_s"], hello["http_session_s"])
         self._openapi: bytes | None = None
+        self._most_queues: int = hello["http_metrics_queues"]
+        self._process = metrics.process_of(hello["broker"])
+        self._rendering = asyncio.Semaphore(1)
 
     # --- without a login
 
@@ -165,6 +176,40 @@ class _Application:
             query=request.query_params.multi_items(),
         )
         return self._reply(answer)
+
+    # --- numbers
+
+    async def counts(self, request: Request) -> Response:
+        answer = await self._numbers(request, "counts", broker=False)
+        if answer.status != 200:
+            return self._reply(answer)
+        found = metrics.Columns(json.loads(answer.body), answer.more[0])
+        return replies.json(json.dumps({"time": found.time, "queues": found.names, **found.columns}).encode())
+
+    async def history(self, request: Request) -> Response:
+        answer = await self._numbers(request, "history", queues=request.query_params.getlist("queue")[:MAX_PLOTS])
+        if answer.status != 200:
+            return self._reply(answer)
+        header = json.loads(answer.body)
+        numbers, samples = array("I", answer.more[0]), header["samples"]
+        rows = iter(range(0, len(numbers), samples or 1))
+        plots = {
+            queue: {column: numbers[(at := next(rows, 0)) : at + samples].tolist() for column in header["columns"]}
+            for queue in header["queues"]
+        }
+        return replies.json(json.dumps({"time": header["time"], "period": header["period"], "queues": plots}).encode())
+
+    async def metrics(self, request: Request) -> Response:
+        async with self._rendering:  # one after another
+            answer = await self._numbers(request, "counts", broker=True)
+            if answer.status != 200:
+                return self._reply(answer)
+            given = (json.loads(answer.body), answer.more[0], self._most_queues, self._process)
+            text, kind = await asyncio.to_thread(metrics.text_of, *given, request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": kind})
+
+    async def _numbers(self, request: Request, op: str, **header: Any) -> Answer:
+        return await self._ask(op, authorization=await self._authorization(request), peer=_peer(request), **header)
 
     async def _authorization(self, request: Request) -> str | None:
         """The header that shows who asks. Refuses a cookie alone where something is changed."""

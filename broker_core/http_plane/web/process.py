@@ -18,11 +18,14 @@ from .application import application
 from .channel import Channel
 from .connections import Server
 
+NICE = 5  # messages go first where processors are short
+
 log = logging.getLogger("penstock.http")
 
 
 def run() -> int:
     """Serve the listening socket of the broker that started this process, until the broker says stop, or is gone."""
+    os.nice(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])  # a broker blocks them in itself
     channel = Channel(socket.socket(fileno=os.dup(0)), lost=lambda: os._exit(0))

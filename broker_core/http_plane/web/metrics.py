@@ -1,0 +1,185 @@
+"""Metrics for Prometheus, made of the broker's numbers; docs/http.md lists them, a test compares."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+
+class _Of(NamedTuple):
+    """Metric of each queue, made of a column."""
+
+    name: str
+    column: str
+    text: str
+
+
+OPENMETRICS = "application/openmetrics-text"
+STATES = ("available", "acquired", "delayed", "staged")
+OLDEST = "penstock_queue_oldest_message_age_seconds"
+GAUGES = (
+    _Of("penstock_queue_dead_letters", "deadLetters", "Messages in the queue that are dead letters."),
+    _Of("penstock_queue_size_bytes", "bytes", "Bytes of the queue's messages that have not ended."),
+    _Of("penstock_queue_consumers", "consumers", "AMQP links that receive from the queue."),
+    _Of("penstock_queue_leases", "leases", "Leases of Spark queries on the queue."),
+    _Of("penstock_queue_paused", "paused", "1 while the queue delivers nothing because somebody paused it."),
+)
+COUNTERS = (
+    _Of("penstock_queue_enqueued", "enqueued", "Messages that came in."),
+    _Of("penstock_queue_delivered", "delivered", "Deliveries to consumers and leases; each time counts."),
+    _Of("penstock_queue_redelivered", "redelivered", "Deliveries that were not a message's first."),
+    _Of("penstock_queue_redriven", "redriven", "Dead letters that are available again at their places."),
+    _Of("penstock_queue_acknowledged", "acknowledged", "Messages that a consumer accepted."),
+    _Of("penstock_queue_rejected", "rejected", "Messages that a consumer rejected for good."),
+    _Of("penstock_queue_dead_lettered", "deadLettered", "Messages that became dead letters."),
+    _Of("penstock_queue_expired", "expired", "Messages whose time passed."),
+    _Of("penstock_queue_removed", "removed", "Messages that were purged, replaced, moved or dropped."),
+)
+
+
+class Columns:
+    """Counts of queues, as the broker sent them: columns of int64, one after another."""
+
+    def __init__(self, header: dict[str, Any], table: bytes) -> None:
+        self.names: list[str] = header["queues"]
+        self.time: int = header["time"]  # microseconds since 1970
+        numbers = array("q", table).tolist()
+        count = len(self.names)
+        self.columns: dict[str, list[int]] = {
+            name: numbers[at * count : (at + 1) * count] for at, name in enumerate(header["columns"])
+        }
+
+    def limited(self, most: int) -> tuple[list[str], dict[str, list[int]], int]:
+        """Return names and columns of at most so many queues, those with the most messages first; the others are summed under
+        the name "". And how many those are."""
+        if len(self.names) <= most:
+            return self.names, self.columns, 0
+        depth = [sum(each) for each in zip(*(self.columns[state] for state in STATES), strict=True)]
+        order = sorted(range(len(self.names)), key=lambda at: (-depth[at], self.names[at]))
+        kept, rest = sorted(order[:most]), order[most:]
+        columns = {name: [*(column[at] for at in kept), sum(column[at] for at in rest)] for name, column in self.columns.items()}
+        columns["oldest"][-1] = min((self.columns["oldest"][at] for at in rest if self.columns["oldest"][at]), default=0)
+        return [*(self.names[at] for at in kept), ""], columns, len(rest)
+
+
+def text_of(header: dict[str, Any], table: bytes, most: int, process: ProcessCollector, accepted: str) -> tuple[bytes, str]:
+    """Render a scrape, in OpenMetrics or the older text, as the client accepts; and its content type.
+
+    `most`: queues with metrics of their own; `process`: the broker's own metrics.
+    """
+    openmetrics = OPENMETRICS in accepted
+    encoder, kind = choose_encoder(f"{OPENMETRICS}; version=1.0.0" if openmetrics else "")
+    columns = Columns(header, table)
+    names, by_column, rest = columns.limited(most)
+    queues = _of_queues(columns.time, names, by_column, total_in_help=not openmetrics)
+    return queues.encode() + encoder(_Broker(header["broker"], len(columns.names), rest, process)), kind
+
+
+def _of_queues(time: int, names: list[str], columns: dict[str, list[int]], *, total_in_help: bool) -> str:
+    """Render the metrics of queues: by hand, since prometheus_client takes twenty times as long, and messages could have had the
+    processor. `total_in_help`: a counter is described under the name that its samples have, as the older text wants it."""
+    queues = [f'{{queue="{_escaped(name)}"}}' for name in names]
+    lines: list[str] = []
+
+    def add(name: str, kind: str, text: str, samples: Iterable[str]) -> None:
+        described = f"{name}_total" if kind == "counter" and total_in_help else name
+        lines.append(f"# HELP {described} {text}\n# TYPE {described} {kind}\n")
+        lines.extend(samples)
+
+    states = [
+        f'penstock_queue_messages{queue[:-1]},state="{state}"}} {value}\n'
+        for state in STATES
+        for queue, value in zip(queues, columns[state], strict=True)
+    ]
+    add("penstock_queue_messages", "gauge", "Messages of the queue that have not ended, by state.", states)
+    ages = [max(0, time - value) / 1e6 if value else 0 for value in columns["oldest"]]
+    oldest = [f"{OLDEST}{queue} {age}\n" for queue, age in zip(queues, ages, strict=True)]
+    add(OLDEST, "gauge", "Age of the oldest message that has not ended; 0 without one.", oldest)
+    for suffix, kind, described in (("", "gauge", GAUGES), ("_total", "counter", COUNTERS)):
+        for each in described:
+            name = each.name + suffix
+            samples = [f"{name}{queue} {value}\n" for queue, value in zip(queues, columns[each.column], strict=True)]
+            add(each.name, kind, each.text, samples)
+    return "".join(lines)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+class _Broker(Collector):
+    """Metrics of the whole broker. `queues`: how many there are; `summed`: of these, those that have no metrics of their own."""
+
+    def __init__(self, broker: dict[str, Any], queues: int, summed: int, process: ProcessCollector) -> None:
+        self._broker, self._queues, self._summed, self._process = broker, queues, summed, process
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric."""
+        yield _gauge("penstock_queues", "Queues of the broker.", self._queues)
+        yield _gauge("penstock_queues_summed", "Queues whose numbers are one sum, under an empty name.", self._summed)
+        yield from self._of_broker()
+        yield from self._process.collect()
+
+    def _of_broker(self) -> Iterator[Metric]:
+        broker = self._broker
+        yield InfoMetricFamily("penstock_build", "The broker's version.", {"version": broker["version"]})
+        yield _gauge("penstock_start_time_seconds", "When the broker started, since 1970.", broker["started"])
+        yield _by("penstock_connections", "Open connections, by protocol.", "protocol", broker["connections"])
+        yield _gauge("penstock_leases", "Leases of Spark queries.", broker["leases"])
+        yield _gauge("penstock_exchanges", "Exchanges.", broker["exchanges"])
+        journal, disk, archive, copy = broker["journal"], broker["disk"], broker["archive"], broker["copy"]
+        yield _gauge("penstock_journal_size_bytes", "Size of the journal's files.", journal["bytes"])
+        yield _gauge("penstock_journal_segments", "Files of the journal.", journal["segments"])
+        yield _counter("penstock_journal_written_bytes", "Bytes written to the journal since it began.", journal["end"])
+        yield _gauge(
+            "penstock_journal_snapshot_lag_bytes", "Bytes a restart would read.", max(0, journal["end"] - journal["snapshot"])
+        )
+        yield _gauge("penstock_disk_free_bytes", "Free bytes of the journal's disk.", disk["free"])
+        yield _gauge("penstock_disk_free_mark_bytes", "Free bytes below which messages are refused.", disk["mark"])
+        yield _histogram("penstock_journal_fsync_seconds", "Time of a sync of the journal.", broker, "fsync")
+        yield _histogram("penstock_amqp_loop_delay_seconds", "How late a timer of AMQP's loop ran.", broker, "loopDelay")
+        if archive is not None:
+            yield _gauge("penstock_archive_waiting_messages", "Settled messages that wait to be recorded.", archive["unrecorded"])
+            yield _gauge("penstock_archive_waiting_bytes", "Bytes of those.", archive["unrecordedBytes"])
+            yield _gauge("penstock_archive_lag_seconds", "How long the oldest of them has waited.", archive["lag"])
+            yield _counter("penstock_archive_passes", "Commits to tables of the archive.", archive["passes"])
+            yield _counter("penstock_archive_recorded_messages", "Messages recorded in the archive.", archive["recorded"])
+        if copy is not None:
+            yield _gauge("penstock_copy_lag_seconds", "How far the copy is behind.", copy["lagSeconds"])
+            yield _gauge("penstock_copy_lag_bytes", "Bytes that the copy lacks.", copy["lagBytes"])
+            yield _gauge("penstock_copy_failing_seconds", "For how long its store has failed, or 0.", copy["failingSeconds"])
+        yield _by("penstock_alarm", "1 while an alarm of this name is raised.", "name", broker["alarms"])
+
+
+def process_of(pid: int) -> ProcessCollector:
+    """Return the metrics of a process: processor time, memory, files."""
+    return ProcessCollector(pid=lambda: pid, registry=None)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value)
+
+
+def _by(name: str, text: str, label: str, values: dict[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for each, value in values.items():
+        family.add_metric([each], value)
+    return family
+
+
+def _histogram(name: str, text: str, broker: dict[str, Any], which: str) -> Metric:
+    observed: dict[str, Any] = broker[which]
+    bounds: Iterable[str] = [*(str(float(bound)) for bound in broker["bounds"]), "+Inf"]
+    counts: Sequence[int] = list(accumulate(observed["counts"]))
+    return HistogramMetricFamily(name, text, list(zip(bounds, counts, strict=True)), observed["seconds"])

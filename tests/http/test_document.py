@@ -1,0 +1,74 @@
+"""docs/http.md: its commands run, and its tables are the code's."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock import Broker
+from penstock.broker_core.actions import descriptions
+from penstock.broker_core.actions.requests import ACTIONS
+from penstock.broker_core.http_plane import web
+from penstock.broker_core.settings.keys import KEYS
+
+from ..tools.pages import rows, section
+from .helpers import Http
+
+ADDRESS = "http://127.0.0.1:8816"
+
+
+@pytest.fixture(scope="module")
+def page(repository: Path) -> str:
+    return (repository / "docs" / "http.md").read_text()
+
+
+def test_its_commands_run_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    said = ""
+    with Broker(tmp_path / "data", fsync="never") as broker:
+        for block in re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+            script = "set -e\n" + block.replace(ADDRESS, broker.http_url).replace("curl -s", "curl -sS --fail-with-body")
+            done = subprocess.run(
+                ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, (block, done.stdout, done.stderr)
+            said += done.stdout
+            if "penstock permit" in block:  # the broker looks at its users once in a second
+                until = time.monotonic() + 30
+                while Http(broker.http_url).get("/api/v1/hello").status != 401:
+                    assert time.monotonic() < until
+                    time.sleep(0.05)
+    assert '{"ready": true' in said
+    assert said.count("penstock_queues 1.0") == 1
+    assert said.count('"changed": true') == 2
+
+
+def test_its_list_of_actions_is_the_table(page: str) -> None:
+    """One table: what OpenAPI says, this page says."""
+    assert section(page, "Actions").strip() == listed().strip()
+
+
+def listed() -> str:
+    lines = []
+    for action, fields in ACTIONS.items():
+        names = "".join(f"\n- `{name}`: {descriptions.of_field(action, name)}" for name in fields)
+        lines.append(f"**`{action}`** ({'GET, ' if action in descriptions.READS else ''}POST). {descriptions.ABOUT[action]}{names}")
+    return "\n\n".join(lines)
+
+
+def test_its_codes_are_those_of_the_code(page: str) -> None:
+    source = "".join(path.read_text() for path in Path(web.__file__).parents[1].rglob("*.py"))
+    used = set(re.findall(r"(?:replies\.error|_Wrong)\(\s*(\d{3}), \"([A-Z_]+)\"", source))
+    documented = {(status, code.strip("`")) for code, status, *_ in rows(section(page, "Errors"))[1:]}
+    assert documented == used - {("404", "NOT_FOUND"), ("500", "ERROR"), ("400", "INVALID_REQUEST")}
+
+
+def test_its_settings_are_settings(page: str) -> None:
+    named = set(re.findall(r"`(http_\w+)", page))
+    assert named == {key for key in KEYS if key.startswith("http_")}

@@ -1,0 +1,194 @@
+"""Metrics (U3): what Prometheus gets, by its own conventions and read by its own programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as of_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as of_text
+
+from penstock import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.http_plane.plane import HttpPlane
+from penstock.broker_core.http_plane.web import metrics
+from penstock.broker_core.security import Right
+
+from ..flight.helpers import Reader, numbered, send
+from ..flight.peers import Site, furnish
+from .helpers import Http, basic
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+EVIL = 'a "quoted\\queue"'  # what a label has to escape
+
+
+def needs(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        assert not os.environ.get("CI"), f"{program} is missing: Debian's package prometheus has it"
+        pytest.skip(f"{program} is not installed: Debian's package prometheus has it")
+    return found
+
+
+def values(families: list[Metric]) -> dict[str, float]:
+    return {
+        each.name + "".join(f" {value}" for _, value in sorted(each.labels.items())): each.value
+        for family in families
+        for each in family.samples
+    }
+
+
+@pytest.fixture(scope="module")
+def used(broker: Broker) -> Broker:
+    """A broker whose queues have messages in every state."""
+    with Client(broker.url) as client:
+        for queue in ("orders", EVIL):
+            client.call("queue.declare", queue=queue)
+            send(client, queue, numbered(10))
+        reader = Reader(client, "orders")
+        batch = reader.advance(messages=4)
+        assert len(reader.read(batch)) == 4
+        reader.settle(batch)
+        reader.advance(messages=3)
+        client.call("queue.purge", queue=EVIL)
+        client.call("queue.pause", queue=EVIL)
+    return broker
+
+
+def test_both_formats_say_what_the_queues_have(used: Broker, http: Http) -> None:
+    old, new = http.get("/metrics"), http.get("/metrics", accept=OPENMETRICS)
+    assert old.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert new.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    for found in (values(list(of_text(old.body.decode()))), values(list(of_openmetrics(new.body.decode())))):
+        assert found["penstock_queue_messages orders available"] == 3
+        assert found["penstock_queue_messages orders acquired"] == 3
+        assert found["penstock_queue_enqueued_total orders"] == 10
+        assert found["penstock_queue_acknowledged_total orders"] == 4
+        assert found["penstock_queue_delivered_total orders"] == 7
+        assert found["penstock_queue_leases orders"] == 1
+        assert 0 < found["penstock_queue_oldest_message_age_seconds orders"] < 300
+        assert found[f"penstock_queue_oldest_message_age_seconds {EVIL}"] == 0
+        assert found[f"penstock_queue_removed_total {EVIL}"] == 10
+        assert found[f"penstock_queue_paused {EVIL}"] == 1
+        assert found["penstock_queues"] == 2
+        assert found["penstock_connections flight"] >= 0
+        assert found["penstock_journal_fsync_seconds_count"] >= 0
+        assert found["penstock_alarm disk-full"] == 0
+        assert found["process_resident_memory_bytes"] > 10 << 20
+
+
+def test_the_documented_metrics_are_those_there_are(used: Broker, http: Http, repository: Path) -> None:
+    text = (repository / "docs" / "http.md").read_text()
+    documented = set(re.findall(r"^\| `(penstock_\w+)", text, re.MULTILINE))
+    found = list(of_text(http.get("/metrics").body.decode()))
+    names = {family.name + ("_total" if family.type == "counter" else "") for family in found}
+    assert {name for name in names if name.startswith("penstock_")} == {name for name in documented if "_copy_" not in name}
+    assert all(family.documentation.endswith(".") for family in found if family.name.startswith("penstock_"))
+
+
+def test_a_scrape_that_accepts_nonsense_gets_text(http: Http) -> None:
+    for accept in ("application/openmetrics-text; version=one", 'text/plain; version="', ", , ;", "*/*"):
+        assert http.get("/metrics", accept=accept).status == 200, accept
+
+
+def test_queues_beyond_the_limit_are_one_sum(site: Site) -> None:
+    header = {"queues": ["a", "b", "c"], "time": 10_000_000, "columns": ["available", "acquired", "delayed", "staged", "oldest"]}
+    import array
+
+    table = array.array("q", [1, 5, 2, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4_000_000, 0, 6_000_000]).tobytes()
+    names, columns, rest = metrics.Columns(header, table).limited(1)
+    assert (names, rest) == (["b", ""], 2)
+    assert columns["available"] == [5, 3]
+    assert columns["staged"] == [0, 0]
+    assert columns["delayed"] == [0, 3]
+    assert columns["oldest"] == [0, 4_000_000]
+    assert metrics.Columns(header, table).limited(3)[0] == ["a", "b", "c"]
+    assert metrics.Columns(header, table).limited(0)[1]["available"] == [8]
+
+
+def test_a_scrape_needs_a_login_and_shows_what_its_user_may_know_of(site: Site, plane: HttpPlane, guarded: Http) -> None:
+    """W3: names of queues are told to nobody who may not use them."""
+    furnish(site, "secret")
+    site.user("alice", Right.BROWSE, queue="mine")
+    site.user("root", *Right)
+    assert guarded.get("/metrics").status == 401
+    for path in ("/metrics", "/api/v1/counts", "/api/v1/history?queue=secret", "/api/v1/history"):
+        assert b"secret" not in guarded.get(path, authorization=basic("alice")).body, path
+    assert b"secret" in guarded.get("/metrics", authorization=basic("root")).body
+    assert guarded.get("/api/v1/counts", authorization=basic("root")).json["queues"] == ["secret"]
+    assert guarded.get("/api/v1/history", authorization=basic("alice")).json["queues"].keys() == {""}
+
+
+def test_counts_and_history_are_columns(used: Broker, http: Http) -> None:
+    counts = http.get("/api/v1/counts").json
+    at = counts["queues"].index("orders")
+    assert (counts["available"][at], counts["acquired"][at], counts["acknowledged"][at]) == (3, 3, 4)
+    until = time.monotonic() + 30
+    while not (history := http.get("/api/v1/history?queue=orders&queue=nowhere").json)["queues"].get("orders", {}).get("depth"):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    assert history["period"] == 10
+    assert set(history["queues"]) == {"orders"}
+    assert history["queues"]["orders"].keys() == {"depth", "enqueued", "delivered", "acknowledged"}
+
+
+def test_promtool_finds_nothing_to_say(used: Broker, http: Http) -> None:
+    """Prometheus's conventions for names, units and help texts, held by its own program."""
+    done = subprocess.run(
+        [needs("promtool"), "check", "metrics"], input=http.get("/metrics").body, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+def test_a_real_prometheus_scrapes_and_answers(used: Broker, tmp_path: Path) -> None:
+    address = used.http_url.partition("://")[2]
+    config = tmp_path / "prometheus.yml"
+    config.write_text(
+        "scrape_configs:\n- job_name: penstock\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n"
+        f"  static_configs:\n  - targets: ['{address}']\n"
+    )
+    command = [needs("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'tsdb'}", "--log.level=error"]
+    log = (tmp_path / "prometheus.log").open("w+b")
+    for _ in range(5):  # it cannot be told to take a free port and say which
+        port = _free_port()
+        process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+        try:
+            until = time.monotonic() + 60
+            while process.poll() is None:
+                found = _query(port, "penstock_queue_messages{state='available'}")
+                if found.get("orders") == "3":
+                    assert found == {"orders": "3", EVIL: "0"}
+                    assert _query(port, "penstock_queue_acknowledged_total")["orders"] == "4"
+                    return
+                assert time.monotonic() < until, (found, log.seek(0), log.read())
+                time.sleep(0.2)
+        finally:
+            process.kill()
+            process.wait()
+    raise AssertionError((log.seek(0), log.read()))
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _query(port: int, query: str) -> dict[str, str]:
+    url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query})
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            rows = json.load(answer)["data"]["result"]
+    except OSError:
+        return {}
+    return {row["metric"]["queue"]: row["value"][1] for row in rows}
