@@ -66,6 +66,8 @@ class HttpPlane:
 
     def close(self) -> None:
         """Take no new connections, let begun requests end, and end the process."""
+        if self._closing.is_set():
+            return
         self._closing.set()
         self._socket.close()
         self._wake.send(b"x")

@@ -51,6 +51,10 @@ class Http:
         finally:
             connection.close()
 
+    def client_connection(self) -> http.client.HTTPConnection:
+        """A connection that stays."""
+        return http.client.HTTPConnection(self.host, self.port, timeout=60)
+
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, **headers)
 
