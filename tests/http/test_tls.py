@@ -1,0 +1,107 @@
+"""HTTP over TLS: the broker's certificate, renewed while it runs; a password in clear only where nobody hears it."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+import trustme
+
+from penstock.broker_core import errors
+from penstock.broker_core.http_plane.answers import Planes
+from penstock.broker_core.http_plane.plane import HttpPlane
+from penstock.broker_core.security import Access, Right
+from penstock.broker_core.settings.keys import Settings
+
+from ..flight.peers import Site
+
+
+def certify(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    chain, key = folder / "broker.pem", folder / "broker.key"
+    certificate.cert_chain_pems[0].write_to_path(str(chain))
+    certificate.private_key_pem.write_to_path(str(key))
+    return chain, key
+
+
+def test_https_takes_the_newest_certificate(site: Site, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    chain, key = certify(authority, tmp_path)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    settings = Settings(data=site.service.settings.data, http_port=0, http_tls=True, tls_cert_file=chain, tls_key_file=key)
+    plane = HttpPlane(settings, site.access)
+    plane.open(site.service, site.plane.actions, Planes(None, {}))
+    try:
+        assert plane.url.startswith("https://")
+        first = serial(plane.port, trusting)
+        assert first == serial(plane.port, trusting)
+        certify(authority, tmp_path)
+        until = time.monotonic() + 30
+        while serial(plane.port, trusting) == first:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        site.user("alice", *Right)
+        connection = http.client.HTTPSConnection("localhost", plane.port, context=trusting, timeout=30)
+        connection.request(
+            "POST", "/api/v1/session", b'{"user":"alice","password":"secret"}', {"content-type": "application/json"}
+        )
+        answer = connection.getresponse()
+        assert answer.status == 200
+        cookie = answer.headers["set-cookie"]
+        assert cookie.startswith("__Host-penstock")
+        assert "Secure" in cookie
+        with socket.create_connection(("127.0.0.1", plane.port), timeout=30) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert b"200" not in plain.recv(1000)
+    finally:
+        plane.close()
+
+
+def serial(port: int, trusting: ssl.SSLContext) -> str:
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=30) as plain,
+        trusting.wrap_socket(plain, server_hostname="localhost") as secured,
+    ):
+        found = secured.getpeercert()
+        assert found is not None
+        return str(found["serialNumber"])
+
+
+def test_tls_needs_a_certificate_and_a_network_needs_users(tmp_path: Path) -> None:
+    """W3: HTTP opens a broker no wider than the other planes do."""
+    with pytest.raises(errors.InvalidRequest, match="http_tls needs a certificate"):
+        Settings(data=tmp_path, http_tls=True)
+    with pytest.raises(errors.InvalidRequest, match=r"0\.0\.0\.0 can be reached from the network, and there are no users"):
+        Access.of(Settings(data=tmp_path, http_host="0.0.0.0"))
+    Access.of(Settings(data=tmp_path, http_host="0.0.0.0", http_port=None))
+
+
+def test_a_port_that_is_taken_is_an_error_of_the_start(site: Site) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            errors.InvalidRequest, match=rf"cannot listen for HTTP on 127\.0\.0\.1:{port}: Address already in use"
+        ):
+            HttpPlane(Settings(data=site.service.settings.data, http_port=port), site.access)
+
+
+def test_a_password_in_clear_is_refused_unseen_where_others_may_hear(site: Site) -> None:
+    """The broker decides by the client's address, which the process tells."""
+    from penstock.broker_core.children.frames import Frame
+    from penstock.broker_core.http_plane.answers import Answers
+
+    from .helpers import basic
+
+    site.user("alice", *Right)
+    for tls, peer, status in ((False, "10.1.2.3:4", 401), (True, "10.1.2.3:4", 200), (False, "[::1]:4", 200)):
+        answers = Answers(Settings(data=site.service.settings.data), site.access)
+        answers._callers._encrypted = tls
+        header, (body, *_) = answers.of(Frame({"op": "login", "authorization": basic("alice"), "peer": peer}, [b""]))
+        assert header["status"] == status, peer
+        if status == 401:
+            assert b"set http_tls" in body
