@@ -1,0 +1,98 @@
+"""Files in conf/ with which a broker is run as a service: systemd's unit and the Containerfile."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker_core.client.flight import Client
+
+
+def test_systemd_takes_the_unit(repository: Path, tmp_path: Path) -> None:
+    """U9: `systemd-analyze verify` has nothing to say, and a third of its points of exposure at most are left."""
+    if shutil.which("systemd-analyze") is None:
+        if os.environ.get("CI"):
+            pytest.fail("systemd-analyze is missing; ./dev test installs it where it may")
+        pytest.skip("systemd-analyze is not installed (apt-get install systemd)")
+    unit = tmp_path / "penstock.service"
+    text = (repository / "conf" / "penstock.service").read_text()
+    unit.write_text(text.replace("/opt/penstock/bin/penstock", str(Path(sys.executable).with_name("penstock"))))
+    verified = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    rated = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--threshold=33", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert rated.returncode == 0, rated.stdout[-500:]
+
+
+def instructions(text: str) -> Iterator[tuple[str, str]]:
+    """The instructions of a Containerfile, in order: name and arguments."""
+    lines = (line for line in text.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#"))
+    for line in lines:
+        name, _, arguments = line.partition(" ")
+        yield name, arguments.strip()
+
+
+def test_the_steps_of_the_container_lead_to_a_broker(repository: Path, tmp_path: Path) -> None:
+    """U9: each step is run as a build would, but for the image below it, which comes from a registry: a new environment of this
+    Python stands for it, users are not made on this machine, and ports are free ones."""
+    image, data = tmp_path / "image", tmp_path / "data"
+    subprocess.run([sys.executable, "-m", "venv", str(image)], check=True)
+    (site,) = (image / "lib").glob("python*/site-packages")
+    (site / "installed.pth").write_text(next(path for path in sys.path if path.endswith("site-packages")) + "\n")
+    for name in ("groupadd", "useradd", "chown"):
+        (image / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/asked\n')
+        (image / "bin" / name).chmod(0o755)
+    app = tmp_path / "app"
+    app.mkdir()
+    environment = {**os.environ, "PATH": f"{image}/bin:{os.environ['PATH']}"}
+    environment.pop("PYTHONPATH", None)
+    started: dict[str, list[str]] = {}
+    seen = []
+    for name, arguments in instructions((repository / "conf" / "Containerfile").read_text()):
+        seen.append(name)
+        if name == "COPY":
+            assert arguments == "build/wheel/ wheel/"
+            wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+            subprocess.run([*wheel, "--wheel-dir", str(app / "wheel"), str(repository)], check=True, stdin=subprocess.DEVNULL)
+        elif name == "ENV":
+            environment.update(pair.split("=", 1) for pair in arguments.split())
+        elif name == "RUN":
+            step = arguments.replace("/data", str(data)).replace("pip install", "pip install --force-reinstall --no-deps")
+            subprocess.run(["sh", "-ec", step], check=True, cwd=app, env=environment)
+        elif name in ("ENTRYPOINT", "CMD"):
+            started[name] = json.loads(arguments)
+        elif name == "HEALTHCHECK":
+            started[name] = json.loads(arguments.partition(" CMD ")[2])
+        else:
+            assert name in ("FROM", "WORKDIR", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL"), name
+    assert seen.index("USER") > seen.index("RUN")
+    assert (tmp_path / "asked").read_text().split()[0] == "groupadd"
+    command = [part.replace("/data", str(data)) for part in (*started["ENTRYPOINT"], *started["CMD"])]
+    free = shlex.split("--amqp-port 0 --flight-port 0 --http-port 0 --allow-anonymous true")
+    program = shutil.which(command[0], path=environment["PATH"])
+    assert program is not None
+    assert program.startswith(str(image))
+    process = subprocess.Popen([program, *command[1:], *free], stdout=subprocess.PIPE, cwd=app, env=environment)
+    try:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        with Client(ready["flight"].replace("0.0.0.0", "127.0.0.1")) as client:
+            client.call("queue.declare", queue="orders")
+        port = ready["http"].rpartition(":")[2].rstrip("/")
+        check = [part.replace("8816", port) for part in started["HEALTHCHECK"]]
+        subprocess.run(check, check=True, env=environment, timeout=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
