@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import time
 import urllib.request
@@ -24,18 +22,11 @@ from penstock.broker_core.security import Right
 
 from ..flight.helpers import Reader, numbered, send
 from ..flight.peers import Site, furnish
+from ..programs import needs
 from .helpers import Http, basic
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 EVIL = 'a "quoted\\queue"'  # what a label has to escape
-
-
-def needs(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
-        assert not os.environ.get("CI"), f"{program} is missing: Debian's package prometheus has it"
-        pytest.skip(f"{program} is not installed: Debian's package prometheus has it")
-    return found
 
 
 def values(families: list[Metric]) -> dict[str, float]:
@@ -143,7 +134,7 @@ def test_counts_and_history_are_columns(used: Broker, http: Http) -> None:
 def test_promtool_finds_nothing_to_say(used: Broker, http: Http) -> None:
     """Prometheus's conventions for names, units and help texts, held by its own program."""
     done = subprocess.run(
-        [needs("promtool"), "check", "metrics"], input=http.get("/metrics").body, capture_output=True, check=False
+        [needs("promtool", "prometheus"), "check", "metrics"], input=http.get("/metrics").body, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
@@ -155,7 +146,12 @@ def test_a_real_prometheus_scrapes_and_answers(used: Broker, tmp_path: Path) -> 
         "scrape_configs:\n- job_name: penstock\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n"
         f"  static_configs:\n  - targets: ['{address}']\n"
     )
-    command = [needs("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'tsdb'}", "--log.level=error"]
+    command = [
+        needs("prometheus", "prometheus"),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={tmp_path / 'tsdb'}",
+        "--log.level=error",
+    ]
     log = (tmp_path / "prometheus.log").open("w+b")
     for _ in range(5):  # it cannot be told to take a free port and say which
         port = _free_port()

@@ -1,0 +1,47 @@
+"""Alert rules and the board in conf/: they ask for metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ..programs import needs
+
+
+def documented(repository: Path) -> set[str]:
+    """The names of the metrics in docs/http.md, which a test compares with what a broker says; of a histogram, its parts."""
+    found = set(re.findall(r"^\| `(penstock_\w+)` \|", (repository / "docs" / "http.md").read_text(), re.MULTILINE))
+    return found | {f"{name}_bucket" for name in found if name.endswith("_seconds")}
+
+
+@pytest.mark.parametrize("name", ["alerts.yml", "grafana.json"])
+def test_every_metric_that_is_asked_for_is_there(repository: Path, name: str) -> None:
+    """U3"""
+    asked = set(re.findall(r"\bpenstock_\w+", (repository / "conf" / name).read_text()))
+    assert len(asked) >= 8
+    assert asked <= documented(repository)
+
+
+def test_promtool_takes_the_rules(repository: Path) -> None:
+    """U3"""
+    rules = repository / "conf" / "alerts.yml"
+    checked = subprocess.run(
+        [needs("promtool", "prometheus"), "check", "rules", str(rules)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_promtool_takes_the_queries_of_the_board(repository: Path, tmp_path: Path) -> None:
+    """U3: each panel's query is one that Prometheus can read."""
+    board = json.loads((repository / "conf" / "grafana.json").read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    rules = [{"record": f"board:{number}", "expr": query} for number, query in enumerate(queries)]
+    (tmp_path / "board.yml").write_text(json.dumps({"groups": [{"name": "board", "rules": rules}]}))  # JSON is YAML
+    command = [needs("promtool", "prometheus"), "check", "rules", str(tmp_path / "board.yml")]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
