@@ -31,6 +31,7 @@ ROWS = {
     "memory": "broker_rows.memory",
     "restart": "broker_rows.restart",
     "archive": "archive_rows.archive",
+    "archiving": "archiving_rows.archiving",
     "journal": "cleaning_rows.journal",
     "copy": "copy_rows.copy",
     "restore": "copy_rows.restore",

@@ -89,7 +89,7 @@ def archive(bench: Bench) -> Iterator[Line]:
 
         figures = bench.pairs("messages/s", ours, theirs)
         yield Line(
-            f"archive-{size}",
+            "archive",
             f"archiver: settled messages of {size:,} bytes out of the journal into the table, committed and synced",
             "pyarrow writing the same rows from memory to one Parquet file with the same codec, synced",
             0.7,

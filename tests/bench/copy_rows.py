@@ -85,7 +85,7 @@ def copy(bench: Bench) -> Iterator[Line]:
             bench.say(f"{repeat + 1}/3: {lags[-1]:.2f} s behind at most, at {rates[-1]:.1f} MB/s")
             _until_copied(client)
     what = f"largest lag of the copy at {PACE // 1_000_000} MB/s of durable messages, for {PACED_S:g} s"
-    yield Line("copy-lag", what, "", 2.0, None, False, "s", lags, more={"arrived, MB/s": rates})
+    yield Line("copy", what, "", 2.0, None, False, "s", lags, more={"arrived, MB/s": rates})
 
     batch, batches = batch_of(BATCH, 1024), bench.count(ENQUEUED, BATCH) // BATCH
 

@@ -1,0 +1,149 @@
+"""Rows about a broker while its archiver works: what is put into a queue and taken from it, against the same without."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from feeding import BATCH, QUEUE, batch_of, enqueue_command, nbytes
+from harness import Bench, Line, Stopwatch
+
+from penstock.broker_core.archiver.child import Child
+from penstock.broker_core.archiver.recorder import Recorder, greeting
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.service.recordings import Recordings
+from penstock.broker_core.settings.keys import Settings
+
+BACKLOG = "backlog"
+BACKLOG_MESSAGES = 6_000_000  # of 100 bytes: recorded in some 3 s on a core of its own
+MEASURED = 300_000  # of 1 KiB
+COLUMNS = ("sequenceNumber", "body")
+#: Where the archiver's process works, of two cores, and what the broker on the first one keeps.
+CORES = {"the other core": (1, 0.9), "the broker's core": (0, 0.7)}
+
+
+class _Site:
+    """A broker on the first core, and its archiver on another one or the same."""
+
+    def __init__(self, bench: Bench, core: int) -> None:
+        self._messages = bench.count(MEASURED, BATCH) // BATCH * BATCH
+        self._most = bench.count(BACKLOG_MESSAGES, BATCH) // BATCH * BATCH
+        settings = Settings(data=bench.folder(), fsync="always", archive_after_s=0.1)
+        self.data: Path = settings.data
+        self.service = BrokerService(settings)
+        service = self.service
+        service.state.records = True
+        service.submit(c.DeclareQueue(BACKLOG), c.DeclareQueue(QUEUE, options={"archive": False}))
+        host = Recordings(service.state, service.journal, service._lock, service._clock, lambda command: service.submit(command))
+        child = Child(greeting(host, settings))
+        self._recorder = Recorder(host, settings, child=child)
+        self._settled = enqueue_command(batch_of(BATCH, 100), BACKLOG)
+        self._measured = enqueue_command(batch_of(BATCH, 1024))
+        # Its first pass starts the process and what that has to import.
+        self._settle(1)
+        while self._left():
+            self._recorder.turn()
+        assert child.pid is not None
+        self._pid = child.pid
+        for task in os.listdir(f"/proc/{self._pid}/task"):
+            os.sched_setaffinity(int(task), {core})
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._record)
+        self._thread.start()
+
+    def _record(self) -> None:
+        while not self._closing.wait(0.1):
+            while self._recorder.turn() and not self._closing.is_set():
+                pass
+
+    def _settle(self, batches: int) -> None:
+        for _ in range(batches):
+            self.service.reserve_space(nbytes(self._settled))
+            self.service.submit_nowait(self._settled)
+        while self.service.submit(c.Purge(BACKLOG)):
+            pass
+        while self.service.pack_blocks():
+            pass
+
+    def _left(self) -> int:
+        """Settled messages that are not recorded."""
+        return sum(each.rows for each in self.service.submit(c.ListBacklogs()))
+
+    def alone(self) -> tuple[float, float]:
+        """Messages a second while the archiver's process is stopped: in, and out again."""
+        os.kill(self._pid, signal.SIGSTOP)
+        return self._rates()
+
+    def beside(self) -> tuple[float, float]:
+        """Messages a second while it works, all the time: in, and out again."""
+        os.kill(self._pid, signal.SIGSTOP)
+        self._settle((self._most - self._left()) // BATCH)
+        os.kill(self._pid, signal.SIGCONT)
+        found = self._rates()
+        assert self._left(), "the archiver was done before the measurement was"
+        return found
+
+    def _rates(self) -> tuple[float, float]:
+        with Stopwatch() as put:
+            for _ in range(self._messages // BATCH):
+                self.service.submit(self._measured)
+        holder = self.service.submit(c.Subscribe(QUEUE))
+        taken = 0
+        with Stopwatch() as drained:
+            while taken < self._messages:
+                rows = self.service.submit(c.Acquire(QUEUE, holder, BATCH)).rows
+                slices = self.service.slices(QUEUE, rows, outcomes=False)
+                taken += sum(batch.num_rows for batch in record_batches(self.service.journal, slices, COLUMNS, QUEUE))
+                self.service.submit(c.Settle(QUEUE, holder, rows))
+        self.service.submit(c.Unsubscribe(QUEUE, holder))
+        return self._messages / put.seconds, self._messages / drained.seconds
+
+    def close(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+        self._closing.set()
+        self._recorder.close()
+        self._thread.join()
+        self.service.close()
+
+
+def archiving(bench: Bench) -> Iterator[Line]:
+    before = os.sched_getaffinity(0)
+    cores = sorted(before)
+    for where, (number, target) in CORES.items():
+        if number >= len(cores):
+            bench.say("there is one core: nothing can be measured with the archiver on another one")
+            continue
+        os.sched_setaffinity(0, {cores[0]})
+        found: list[list[tuple[float, float]]] = [[], []]
+        site = _Site(bench, cores[number])
+        try:
+            site.alone()  # warm
+            for i in range(bench.repeats):
+                for kept, run in zip(found, (site.beside, site.alone), strict=True):
+                    kept.append(run())
+                pairs = zip(("in", "out"), found[0][-1], found[1][-1], strict=True)
+                bench.say(
+                    f"{where}, {i + 1}/{bench.repeats}: " + ", ".join(f"{n} {a:,.0f} against {b:,.0f}" for n, a, b in pairs)
+                )
+        finally:
+            site.close()
+            bench.remove(site.data)
+            os.sched_setaffinity(0, before)
+        for index, what in enumerate(("durable enqueue in process", "acquire, read and settle in process")):
+            yield Line(
+                "archiving",
+                f"{what}, 1 KiB messages in batches of {BATCH:,}, while the archiver works on {where}",
+                "the same while it is stopped",
+                target,
+                None,
+                True,
+                "messages/s",
+                [rates[index] for rates in found[0]],
+                [rates[index] for rates in found[1]],
+                note="fsync=always",
+            )
