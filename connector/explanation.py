@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 _OURS = re.compile(r"(?:penstock\.broker_core\.errors\.\w+: (?!\[PENSTOCK\.)|\[PENSTOCK\.[A-Z_]+\] )(.+)")
+_CAUSED = re.compile(r"^Caused by: (.+)$", re.MULTILINE)  # by the JVM, where it gives its own traceback as the text
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MULTILINE)  # the last line of a Python traceback
 
 
@@ -19,9 +20,9 @@ def explain(error: BaseException) -> str:
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).strip()
-    raised = _RAISED.findall(text)
+    raised = _RAISED.findall(text) if "Traceback" in text else _CAUSED.findall(text)
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return str(raised[-1]).strip() if "Traceback" in text and raised else lines[0] if lines else type(error).__name__
+    return str(raised[-1]).strip() if raised else lines[0] if lines else type(error).__name__
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

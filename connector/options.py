@@ -232,6 +232,11 @@ OPTIONS: tuple[Option, ...] = (
     # Spark's own, handed to every sink.
     Option("checkpointLocation", (WRITE,), "a path", _text),
 )
+_NO_TABLE = (
+    "a table of Spark's catalog cannot be a queue, because Spark 4.2 keeps its options from a source in Python. A view can:"
+    " CREATE TEMPORARY VIEW orders USING amqp OPTIONS (url '…', queue '…'); with columns, such as VIEW out (body STRING, subject"
+    " STRING), it takes INSERT INTO, too"
+)
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 _BY_NAME["consumer"] = _BY_NAME["lease"]  # its former name
 
@@ -245,6 +250,8 @@ class Options(Mapping[str, Any]):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {option.name: option.default for option in OPTIONS}
         self.given: set[str] = set()
+        if "provider" in map(str.lower, options):  # a property of a table that is being made
+            raise InvalidOption(_NO_TABLE)
         for name, text in options.items():
             option = _BY_NAME.get(name.lower())
             if option is None:
@@ -285,6 +292,8 @@ class Options(Mapping[str, Any]):
             places = _BY_NAME[name.lower()].places
             if place not in places:
                 raise InvalidOption(f"option {name} has no meaning for {place}; it is for {' and '.join(places)}")
+        if not self.given:
+            raise InvalidOption(f"option url is missing; it must be {_URL}. Is this a table? Then: {_NO_TABLE}")
         if self["url"] is None:
             raise InvalidOption(f"option url is missing; it must be {_URL} (`penstock serve` prints them)")
         if self["queue"] is None and place != WRITE:

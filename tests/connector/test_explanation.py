@@ -38,6 +38,10 @@ class SparkError(Exception):
         (CONNECT, OURS_SAID),
         (THEIRS, "ZeroDivisionError: division by zero"),
         ("\n  [TABLE_NOT_FOUND] there is none\n  at line 2", "[TABLE_NOT_FOUND] there is none"),
+        (
+            "calling o1.saveAsTable.\n: INTERNAL_ERROR\n\tat x(y:1)\nCaused by: java.lang.Error: why\n\tat z",
+            "java.lang.Error: why",
+        ),
         ("", "SparkError"),
     ],
 )

@@ -136,6 +136,7 @@ def test_a_wrong_value_is_refused_by_name_with_what_is_allowed(name: str, text: 
         ({"operation": "settle", "queue": "orders"}, "the column 'delivery' names the message"),
         ({"exchange": "logs", "queue": "orders"}, "name one of them"),
         ({"selector": "color = "}, "option selector: the selector is wrong at character 9: found the end; allowed here: a name"),
+        ({"provider": "amqp", "option.url": URL, **BASE}, "a table of Spark's catalog cannot be a queue.* CREATE TEMPORARY VIEW"),
         ({"txnAppId": "job"}, "name both, or neither"),
         ({"txnVersion": "1"}, "name both, or neither"),
         ({"startingSequence": "5", "endingSequence": "4"}, "startingSequence"),

@@ -50,3 +50,10 @@ def test_an_option_says_it_once(rig: Rig) -> None:
         rig.look("orders", colour="red")
     assert shown(refusal.value).count("[PENSTOCK.INVALID_OPTION] there is no option 'colour'") == 1
     assert penstock.explain(refusal.value).startswith("there is no option 'colour'")
+
+
+def test_a_table_of_the_catalog_names_the_view_to_use_instead(rig: Rig) -> None:
+    with pytest.raises(PySparkException) as refusal:
+        rig.spark.sql(f"CREATE TABLE orders USING amqp OPTIONS (url '{rig.broker.url}', queue 'orders')")
+    assert "[PENSTOCK.INVALID_OPTION] a table of Spark's catalog cannot be a queue" in shown(refusal.value)
+    assert "CREATE TEMPORARY VIEW orders USING amqp" in penstock.explain(refusal.value)
