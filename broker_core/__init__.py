@@ -25,6 +25,7 @@ shipped                   modules that travel to Spark's executors as source
 logs                      the log: text or JSON lines; nobody waits for who reads it
 errors, patterns          errors that say who is at fault; patterns of names
 children                  processes of a broker: their environment, and what is said to them
+wrong_port                what is spoken at a port, for whoever took the wrong one
 
 Importing this package imports nothing else: Spark's executors need only a few of its modules.
 """

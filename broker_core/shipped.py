@@ -31,10 +31,10 @@ FOLDERS = (
     *("broker_core/amqp", "broker_core/amqp_client", "broker_core/archive", "broker_core/client"),
     *("broker_core/messages", "broker_core/messages/encoding", "broker_core/selectors", "connector"),
 )
-MODULES = ("__init__", "broker_core/__init__", "broker_core/errors", "broker_core/shipped")
+MODULES = ("__init__", "broker_core/__init__", "broker_core/errors", "broker_core/shipped", "broker_core/wrong_port")
 #: Packages and modules of `broker_core` that the connector imports when it is imported. Where code travels by value these are
 #: pickled with it; those that are imported late go as source, with all that they import.
-AT_ONCE = ("archive", "client", "errors", "messages", "shipped")
+AT_ONCE = ("archive", "client", "errors", "messages", "shipped", "wrong_port")
 
 
 def module(name: str) -> Any:
@@ -90,7 +90,7 @@ def sources() -> dict[str, bytes]:
 
 def _modules() -> Iterator[str]:
     """The full names of all modules of `broker_core` that go to executors."""
-    yield from ("penstock.broker_core", "penstock.broker_core.errors", "penstock.broker_core.shipped")
+    yield from (f"penstock.{name.replace('/', '.')}".removesuffix(".__init__") for name in MODULES[1:])
     for folder in FOLDERS:
         if folder.startswith("broker_core/"):
             package = f"penstock.{folder.replace('/', '.')}"

@@ -11,7 +11,8 @@ import select
 import socket
 import ssl
 
-from ..errors import PeerError, Unreachable
+from .. import wrong_port
+from ..errors import PeerError, Unreachable, WrongPort
 from .address import Address
 
 #: Octets of one read. More gains nothing; less costs more calls.
@@ -27,6 +28,7 @@ class Transport:
         self._socket = sock
         self._address = address
         self._unwritten: memoryview = memoryview(b"")
+        self._begun = False  # something was read
         self._poll = select.poll()  # not select(): a program may have more than 1,024 files open
         self._poll.register(sock.fileno(), 0)
 
@@ -68,6 +70,28 @@ class Transport:
 
     def read(self, timeout_s: float) -> bytes | None:
         """Return what has come, up to READ_OCTETS; None when nothing came in time, b"" at the end. Also writes."""
+        if self._begun:
+            return self._read(timeout_s)
+        try:
+            data = self._read(timeout_s)
+        except PeerError:
+            self._check_port(b"")
+            raise
+        if data is not None:
+            self._begun = True
+            self._check_port(data)
+        return data
+
+    def _check_port(self, first: bytes) -> None:
+        """Raise WrongPort where what came first, or the end instead of it, is no AMQP."""
+        there = wrong_port.spoken(first)
+        if not first and not self._address.tls:
+            there = wrong_port.look(self._address.host, self._address.port)
+        wrong = wrong_port.mismatch(there, wrong_port.AMQP)
+        if wrong is not None:
+            raise WrongPort(f"{self._address}: {wrong}")
+
+    def _read(self, timeout_s: float) -> bytes | None:
         data = self._read_now()
         if data is not None:
             return data
@@ -110,7 +134,7 @@ class Transport:
 
 
 def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Transport:
-    """Connect, with a TLS handshake if `tls` is given. Raises PeerError saying what to do."""
+    """Connect, with a TLS handshake if `tls` is given. Raises PeerError saying what to do, WrongPort where there is no TLS."""
     try:
         sock = socket.create_connection((address.host, address.port), timeout_s)
     except OSError as error:
@@ -125,12 +149,18 @@ def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Tran
         sock.setblocking(False)
     except OSError as error:
         sock.close()
+        wrong = wrong_port.mismatch(wrong_port.look(address.host, address.port), wrong_port.TLS) if tls is not None else None
+        if wrong is not None:
+            raise WrongPort(f"{address}: {wrong}") from error
         raise PeerError(_why(error, address)) from error
     return Transport(sock, address)
 
 
 def _why(error: OSError, address: Address) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
+        ended = wrong_port.expired(address.host, address.port)
+        if ended is not None:
+            return f"the certificate of {address} is not valid any more: {ended}"
         return (
             f"the certificate of {address} is not trusted: {error.verify_message}; give the CA that issued it as the CA file,"
             " or use the host name that it is made out to"

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
-from .. import errors
+from .. import errors, wrong_port
 from . import credentials, discovery, timeouts
 from .credentials import NOBODY, Credentials
 from .discovery import Endpoint
@@ -249,16 +249,25 @@ class Client:
         if isinstance(error, flight.FlightTimedOutError):
             return timeouts.silent(self._endpoint.url, self._timeout)
         if isinstance(error, flight.FlightUnavailableError):
-            where = self._endpoint.url + self._hint()
-            return errors.Unreachable(
-                f"no broker answers at {where}: start one with `penstock serve --data DIR`, or correct the url"
-            )
+            return _unavailable(self._endpoint.url)
         return errors.PeerError(f"the call to {self._endpoint.url} failed: {error}")
 
-    def _hint(self) -> str:
-        if not self._endpoint.url.startswith("grpc+tls://"):
-            return ""
-        return " with a certificate that is trusted here (which CA issued it, to which host name, until when?)"
+
+def _unavailable(url: str) -> errors.PeerError:
+    """Look at what is there where no Flight answers, and return the error that says it."""
+    scheme, _, place = url.partition("://")
+    host, _, port = place.rpartition(":")
+    host, secure, hint = host.strip("[]"), scheme == "grpc+tls", ""
+    there = wrong_port.look(host, int(port))
+    wrong = wrong_port.mismatch(there, wrong_port.TLS if secure else wrong_port.FLIGHT)
+    if wrong is not None:
+        return errors.WrongPort(f"{url}: {wrong}")
+    if secure and there is not None:
+        ended = wrong_port.expired(host, int(port))
+        if ended is not None:
+            return errors.PeerError(f"the certificate of {url} is not valid any more: {ended}")
+        hint = " with a certificate that is trusted here (which CA issued it, and to which host name?)"
+    return errors.Unreachable(f"no broker answers at {url}{hint}: start one with `penstock serve --data DIR`, or correct the url")
 
 
 def _write(

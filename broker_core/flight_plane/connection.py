@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import hpack
 
+from .. import wrong_port
 from . import frames
 from .calls import Call, Gone
 from .frames import Code, Kind, ProtocolError, Setting
@@ -115,10 +116,12 @@ class Connection:
             )
         )
         self.settle()
-        for expected in frames.PREFACE:
+        for number, expected in enumerate(frames.PREFACE):
             self._need(1)
             if self._take(1)[0] != expected:
-                raise ProtocolError(Code.PROTOCOL_ERROR, "this is no HTTP/2: Arrow Flight speaks gRPC")
+                began = frames.PREFACE[:number] + bytes(self._buffer[self._start - 1 : self._stop][:64])
+                wrong = wrong_port.mismatch(wrong_port.FLIGHT, wrong_port.spoken(began))
+                raise ProtocolError(Code.PROTOCOL_ERROR, wrong or "this is no HTTP/2: Arrow Flight speaks gRPC")
 
     def _frame_in(self) -> None:
         if self._start == self._stop and len(self._buffer) < READ_BYTES and self.user is not None:

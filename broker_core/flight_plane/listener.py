@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .. import errors
+from .. import errors, wrong_port
 from ..security.quiet import Quiet
 from ..settings.keys import Settings
 from . import frames, statuses
@@ -134,14 +134,17 @@ class Listener:
         threading.Thread(target=self._run, args=(connection, peer), name="penstock-flight-connection", daemon=True).start()
 
     def _run(self, connection: socket.socket, peer: str) -> None:
+        began = b""
         try:
             wire: Wire = Plain(connection)
             if self._tls is not None:
+                began = connection.recv(64, socket.MSG_PEEK)
                 secured = Tls(connection, self._tls())
                 secured.handshake()
                 wire = secured
         except (OSError, ssl.SSLError) as error:
-            log.info("%s: TLS: %s", peer, getattr(error, "reason", None) or error, extra={"peer": peer})
+            wrong = wrong_port.mismatch(wrong_port.TLS, wrong_port.spoken(began))
+            log.info("%s: TLS: %s", peer, wrong or getattr(error, "reason", None) or error, extra={"peer": peer})
             self._close(connection)
             return
         served = Connection(self, wire, peer, self._budget)

@@ -168,5 +168,5 @@ def test_nobody_there_and_somebody_else_there() -> None:
             connect(f"amqp://127.0.0.1:{taken.getsockname()[1]}")
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(errors.PeerError, match="no AMQP greeting came"):
         connect(f"amqp://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.2)
-    with Peer() as peer, pytest.raises(errors.PeerError, match="no TLS with"):
+    with Peer() as peer, pytest.raises(errors.WrongPort, match="the AMQP port without TLS"):
         connect(f"amqps://127.0.0.1:{peer.port}", timeout_s=5)

@@ -13,6 +13,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, cast
 
+from ... import wrong_port
 from ...amqp import SaslServer
 from ...amqp.sasl import EXTERNAL
 from ...errors import Unauthenticated
@@ -59,6 +60,7 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._paused: set[str] = set()
         self._deadline: float | None = None  # of the login, of our close: the plane's tick looks
+        self._begun = False  # something was read
         self._stuck_until: float | None = None  # of a socket that takes no more
         self._checking: Future[list[Event]] | None = None
 
@@ -91,6 +93,12 @@ class Wire(asyncio.Protocol):
             passes.read()
 
     def _read(self, data: bytes) -> None:
+        if not self._begun:
+            self._begun = True
+            here = wrong_port.TLS if self.listener.tls else wrong_port.HTTP if self.listener.websocket else wrong_port.AMQP
+            wrong = wrong_port.mismatch(here, wrong_port.spoken(data))
+            if wrong is not None:
+                log.info("%s: %s", self.address, wrong, extra={"peer": self.address})
         try:
             data = self._layer.receive(data)
         except LayerError as error:

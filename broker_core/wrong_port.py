@@ -1,0 +1,99 @@
+"""A wrong port, recognised by what is spoken there: AMQP, Flight (HTTP/2), HTTP, TLS.
+
+A broker has several ports. Whoever mixes them up gets an error of the protocol, which says nothing of the cause. So a client that
+fails looks at what is there, and a plane names in its log what a stranger spoke. Also: until when a certificate was valid.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+AMQP, FLIGHT, HTTP, TLS = "AMQP", "HTTP/2", "HTTP/1.1", "TLS"
+#: What a client of AMQP says first: each of our ports answers it, in its own protocol.
+_HELLO = b"AMQP\x00\x01\x00\x00"
+_LOOK_S = 2.0
+
+
+class _Port(NamedTuple):
+    name: str
+    plain: str  # how its address begins
+    secure: str
+    usual: int
+
+
+_PORTS = {
+    AMQP: _Port("the AMQP port", "amqp://", "amqps://", 5672),
+    FLIGHT: _Port("the Flight port", "grpc://", "grpc+tls://", 8815),
+    HTTP: _Port("an HTTP port", "http://", "https://", 8816),
+}
+
+
+def spoken(octets: bytes) -> str | None:
+    """Return the protocol in which a client or a server begins with these octets; None for any other."""
+    if octets.startswith(b"AMQP"):
+        return AMQP
+    if re.match(rb"[\x15\x16]\x03[\x00-\x04]", octets):  # an alert or a handshake
+        return TLS
+    if re.match(rb"PRI \* HTTP/2|\x00..\x04\x00\x00\x00\x00\x00", octets, re.DOTALL):  # the preface, SETTINGS
+        return FLIGHT
+    return HTTP if re.match(rb"HTTP/1\.|[A-Z]{3,7} [/*]", octets) else None
+
+
+def mismatch(port: str | None, wanted: str | None) -> str | None:
+    """Return what to tell somebody who wants one protocol at the port of another; None where they are the same, or not known."""
+    if port is None or wanted is None or port == wanted:
+        return None
+    if port == TLS:
+        return f"this port speaks TLS; use {_PORTS[wanted].secure}"
+    name, plain, _, _ = _PORTS[port]
+    if wanted == TLS:
+        return f"this is {name} without TLS; use {plain}"
+    return f"this is {name}; use {plain} or port {_PORTS[wanted].usual}"
+
+
+def look(host: str, port: int) -> str | None:
+    """Connect, and return what is spoken there; None where nobody answers within seconds, or nothing that is known."""
+    octets = b""
+    with suppress(OSError), socket.create_connection((host, port), _LOOK_S) as connection:
+        connection.sendall(_HELLO)
+        octets = connection.recv(64)
+    if not octets:  # what speaks TLS may close without a word
+        with suppress(OSError):
+            ssl.get_server_certificate((host, port), timeout=_LOOK_S)
+            return TLS
+    return spoken(octets)
+
+
+def expired(host: str, port: int) -> str | None:
+    """Return when the certificate that is shown there ended, in words; None where its time is not over, or none can be had."""
+    with suppress(OSError, ValueError, IndexError):
+        end = end_of(ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host, port), timeout=_LOOK_S)))
+        if end <= datetime.now(timezone.utc):
+            return f"it ended on {end:%Y-%m-%d at %H:%M} UTC, and the broker needs a new one"
+    return None
+
+
+def end_of(certificate: bytes) -> datetime:
+    """Return the end of a certificate's validity. It is in DER (RFC 5280, 4.1); raises ValueError or IndexError if it is not."""
+    fields = _values(_values(_values(certificate)[0][1])[0][1])  # of tbsCertificate
+    validity = fields[4 if fields[0][0] == 0xA0 else 3][1]  # the version before it may be left out
+    kind, text = _values(validity)[1]
+    return datetime.strptime(text.decode(), "%y%m%d%H%M%SZ" if kind == 0x17 else "%Y%m%d%H%M%SZ").replace(tzinfo=timezone.utc)
+
+
+def _values(octets: bytes) -> list[tuple[int, bytes]]:
+    """The tags and contents of the values that stand one after another."""
+    found, at = [], 0
+    while at < len(octets):
+        kind, size, at = octets[at], octets[at + 1], at + 2
+        if size & 0x80:
+            long = size & 0x7F
+            size, at = int.from_bytes(octets[at : at + long], "big"), at + long
+        found.append((kind, octets[at : at + size]))
+        at += size
+    return found
