@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -307,7 +309,29 @@ def test_the_journal_says_what_is_needed_and_by_whom(penstock: Run, broker: Brok
     assert [each["queue"] for each in answer["queues"]] == ["orders"]
     assert 0 < answer["neededBytes"] <= answer["bytes"] <= answer["mostBytes"]
     assert sum(each["neededBytes"] for each in answer["segments"]) == answer["neededBytes"]
-    text = penstock("journal", url=broker.url).stdout
-    assert "message 0 of 'orders', available, since 20" in text
-    assert "message 0 of 'orders', available, since 20" in penstock("queue", "stat", "orders", url=broker.url).stdout
+    since = f"{datetime.fromtimestamp(answer['oldest']['time'] / 1e6, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    assert abs(answer["oldest"]["time"] / 1e6 - time.time()) < 60
+    text = f"position {answer['oldest']['position']}: message 0 of 'orders', available, since {since}"
+    assert text in penstock("journal", url=broker.url).stdout
+    assert text in penstock("queue", "stat", "orders", url=broker.url).stdout
     assert json.loads(penstock("queue", "stat", "orders", "--json", url=broker.url).stdout)["oldest"] == answer["oldest"]
+    hold(client, "orders", "nightly", 1)
+    assert text.replace("available", "acquired") in penstock("journal", url=broker.url).stdout
+    assert text.replace("available", "acquired") in penstock("queue", "stat", "orders", url=broker.url).stdout
+
+
+def test_the_journal_says_what_of_it_waits_for_the_archive_and_in_stages(penstock: Run, broker: Broker, client: Client) -> None:
+    """D2 D4: a message that is settled and not recorded; and what somebody has staged, which no queue has yet."""
+    enqueue(client, "orders", b"one", b"two")
+    client.call("queue.purge", queue="orders")
+    text = penstock("journal", url=broker.url).stdout
+    assert re.search(r"position \d+: message 0 of 'orders', archived, since 20", text)
+    assert re.search(r"^oldest +nothing$", penstock("queue", "stat", "orders", url=broker.url).stdout, re.MULTILINE)
+    penstock("queue", "delete", "orders", url=broker.url)
+    penstock("queue", "declare", "other", "--option", "archive=false", url=broker.url)
+    batch = pa.record_batch({"body": pa.array([b"x"], pa.binary())})
+    client.put({"op": "stage", "queue": "other", "stage": "load"}, batch.schema, [batch])
+    text = penstock("journal", url=broker.url).stdout
+    assert re.search(r"position \d+: message 0 of 'orders', archived, since 20", text), "its table is to have it yet"
+    answer = json.loads(penstock("journal", "--json", url=broker.url).stdout)
+    assert {each["queue"] for each in answer["queues"]} == {"orders", "other"}
