@@ -1,14 +1,22 @@
-"""Rows about the cleaner: how large the journal is when one message stays for ever, and what the cleaner takes of the disk."""
+"""Rows about the cleaner: how large the journal is when one message stays for ever, what the cleaner takes of the disk, and what
+is left of settled messages at a start."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
-from feeding import batch_of, enqueue_command, nbytes
-from harness import Bench, Line, Stopwatch
+from feeding import QUEUE, batch_of, copied, enqueue, enqueue_command, nbytes
+from harness import MIB, Bench, Line, Stopwatch
+from yardsticks import write_and_sync
 
+from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
+from penstock.broker_core.server.process import Broker
 from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.service.cleaning import DISK_SHARE
 from penstock.broker_core.settings.keys import Settings
 
 GIB = 1 << 30
@@ -60,4 +68,136 @@ def journal(bench: Bench) -> Iterator[Line]:
             "traffic, MB/s": [traffic / 1e6 / watch.seconds],
             "log written by the last turns, bytes": [copied],
         },
+    )
+
+
+BESIDE = 9  # messages that go, for each that stays
+COPIED = 256 * MIB
+SET = 32 * MIB  # bytes a second: `clean_bandwidth`
+
+
+def _to_be_copied(data: Path, total: int) -> None:
+    """A journal of which one part in ten is needed, in all of its segments: so many bytes."""
+    service = BrokerService(Settings(data=data, fsync="never", segment_bytes=16 * MIB))
+    try:
+        service.submit(c.DeclareQueue("stays"), c.DeclareQueue(QUEUE))
+        stays, goes = enqueue_command(batch_of(100, 1024), "stays"), enqueue_command(batch_of(100 * BESIDE, 1024))
+        for _ in range(total // nbytes(stays)):
+            service.submit_nowait(stays)
+            service.submit_nowait(goes)
+        service.submit(c.DeleteQueue(QUEUE))
+    finally:
+        service.close()
+
+
+def cleaning(bench: Bench) -> Iterator[Line]:
+    total = bench.count(COPIED, 16 * MIB)
+    origin = bench.folder()
+    with bench.doing(f"a journal with {total // MIB} MiB to be copied"):
+        _to_be_copied(origin, total)
+
+    def rate(bandwidth: int | None) -> float:
+        """Bytes a second that the cleaner writes from the begin of its turn to the end, looks and snapshot included."""
+        data = copied(origin, bench.folder())
+        service = BrokerService(Settings(data=data, segment_bytes=16 * MIB, clean_bandwidth=bandwidth))
+        try:
+            before = service.journal.end
+            with Stopwatch() as watch:
+                service.cleaner.clean()
+            assert service.journal.end - before > total // 4, "nothing had to be copied"
+            return (service.journal.end - before) / watch.seconds
+        finally:
+            service.close()
+            bench.remove(data)
+
+    def disk(_: int) -> float:
+        path = bench.folder()
+        seconds = write_and_sync(path, total)
+        path.unlink()
+        return total / seconds
+
+    for name, bandwidth in (("its default, a quarter of the time", None), (f"clean_bandwidth = {SET // MIB} MiB", SET)):
+        ours, other = bench.pairs(
+            "B/s", lambda _, bandwidth=bandwidth: rate(bandwidth), disk if bandwidth is None else lambda _: float(SET), repeats=3
+        )
+        yield Line(
+            "cleaning" if bandwidth is None else "cleaning-set",
+            f"what the cleaner writes, of {total // MIB} MiB that are needed: {name}",
+            "writing as much to a file and fsync" if bandwidth is None else "that setting",
+            1 / DISK_SHARE if bandwidth is None else 1.0,
+            None,
+            False,
+            "B/s",
+            ours,
+            other,
+        )
+    bench.remove(origin)
+
+
+LIVE, ARCHIVED = 1_000_000, 100_000_000
+SMALL = 8  # bytes of an archived message's body
+PASS_ROWS = 64 * BLOCK_ROWS
+
+
+def _with_archived(data: Path, archived: int) -> None:
+    """So many messages come, are settled, and counted as recorded; then those come that stay."""
+    service = BrokerService(Settings(data=data, fsync="never"))
+    try:
+        service.state.records = True
+        service.submit(c.DeclareQueue(QUEUE))
+        link, number = service.submit(c.Subscribe(QUEUE)), service.state.queues[QUEUE].id
+        small = enqueue_command(batch_of(BLOCK_ROWS, SMALL))
+        for done in range(0, archived, BLOCK_ROWS):
+            service.reserve_space(nbytes(small))
+            service.submit_nowait(small)
+            rows = service.submit_nowait(c.Acquire(QUEUE, link, BLOCK_ROWS))[0].rows
+            service.submit_nowait(c.Settle(QUEUE, link, rows))
+            if (done // BLOCK_ROWS) % 16 == 15:
+                while service.pack_blocks():
+                    pass
+                begun = service.submit(c.BeginPass(number, PASS_ROWS, 1 << 40))
+                service.submit(c.EndPass(number, begun.number, begun.number))
+        enqueue(service, LIVE, 100, 10_000)
+        while service.cleaner.clean():
+            pass
+    finally:
+        service.close()
+
+
+def restart_archived(bench: Bench) -> Iterator[Line]:
+    archived = bench.count(ARCHIVED, 4 * BLOCK_ROWS)
+    folders = bench.folder(), bench.folder()
+    for folder, count in zip(folders, (archived, 0), strict=True):
+        with bench.doing(f"{LIVE:,} messages, after {count:,} that are settled and recorded"):
+            _with_archived(folder, count)
+    sizes = [sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) >> 20 for folder in folders]
+
+    def started(origin: Path) -> float:
+        data = copied(origin, bench.folder())
+        broker = Broker(data, fsync="always")
+        with Stopwatch() as watch:
+            broker.start()
+        try:
+            with Client(broker.url) as client:
+                assert client.call("queue.stat", queue=QUEUE)["available"] == LIVE
+        finally:
+            broker.kill()
+            bench.remove(data)
+        return watch.seconds
+
+    started(folders[0])
+    ours, other = bench.pairs("s", lambda _: started(folders[0]), lambda _: started(folders[1]))
+    for folder in folders:
+        shutil.rmtree(folder)
+    yield Line(
+        "restart-archived",
+        f"restart with {LIVE:,} messages that wait, after {archived:,} that were settled and recorded, until it is ready",
+        "the same without the latter",
+        1.1,
+        None,
+        False,
+        "s",
+        ours,
+        other,
+        note=f"directories of {sizes[0]} and {sizes[1]} MiB; the start of Python is counted",
     )
