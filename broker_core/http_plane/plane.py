@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import select
@@ -25,8 +24,6 @@ BACKLOG = 1024  # connections that wait to be accepted
 THREADS = 8  # that answer at once; more wait
 PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0  # before a process is started anew that has ended; doubles while it ends soon
 SOON_S = 60.0
-# The process of a broker that was killed has the port for some milliseconds more.
-BIND_PATIENCE_S, BIND_PAUSE_S = 1.0, 0.05
 
 log = logging.getLogger("penstock.http")
 
@@ -156,18 +153,13 @@ _TOLD = (
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    until = time.monotonic() + BIND_PATIENCE_S
-    while True:
-        try:
-            family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-            listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE and time.monotonic() < until:
-                time.sleep(BIND_PAUSE_S)
-                continue
-            raise errors.InvalidRequest(
-                f"cannot listen for HTTP on {host}:{port}: {error.strerror or error}; choose another with --http-port or"
-                " --http-host, or --http-port off for none"
-            ) from error
-        listening.setblocking(False)
-        return listening
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise errors.InvalidRequest(
+            f"cannot listen for HTTP on {host}:{port}: {error.strerror or error}; choose another with --http-port or"
+            " --http-host, or --http-port off for none"
+        ) from error
+    listening.setblocking(False)
+    return listening

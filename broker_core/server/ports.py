@@ -6,11 +6,15 @@ import contextlib
 import errno
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from .. import errors
 from ..settings.keys import Settings
+
+# The process that served HTTP for a broker that was killed has the port for some milliseconds more.
+PATIENCE_S, PAUSE_S = 1.0, 0.05
 
 
 class PortUnusable(errors.InvalidRequest):
@@ -36,17 +40,27 @@ def wanted(settings: Settings) -> Iterator[tuple[str, str, int]]:
 def _try(setting: str, host: str, port: int) -> None:
     if port == 0:
         return
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            probe.listen(1)
-    except OSError as error:
-        said = f"cannot listen on {host}:{port}: {error.strerror or error}"
-        if error.errno == errno.EADDRINUSE:
-            said = f"port {port} of {host} is in use" + (f" by {by}" if (by := holder(port)) else "")
-        raise PortUnusable(f"{said}; choose another with --{setting.replace('_', '-')}, or 0 for any free one") from error
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            _listen(host, port)
+            return
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and setting == "http_port" and time.monotonic() < until:
+                time.sleep(PAUSE_S)
+                continue
+            said = f"cannot listen on {host}:{port}: {error.strerror or error}"
+            if error.errno == errno.EADDRINUSE:
+                said = f"port {port} of {host} is in use" + (f" by {by}" if (by := holder(port)) else "")
+            raise PortUnusable(f"{said}; choose another with --{setting.replace('_', '-')}, or 0 for any free one") from error
+
+
+def _listen(host: str, port: int) -> None:
+    family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        probe.listen(1)
 
 
 def holder(port: int) -> str:

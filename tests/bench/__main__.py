@@ -43,6 +43,7 @@ ROWS = {
     "latency": "amqp_rows.latency",
     "artemis": "artemis_rows.both_ways",
     "connections": "amqp_rows.connections",
+    "watched": "http_rows.watched",
     "bombs": "bomb_rows.bombs",
     "silence": "silence_rows.silence",
     "idle": "interest_rows.idle",

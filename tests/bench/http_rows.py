@@ -1,0 +1,111 @@
+"""Rows about the HTTP plane: what a page that is open and a scrape each second cost the messages."""
+
+from __future__ import annotations
+
+import http.client
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from amqp_rows import CREDIT, Load, running
+from harness import Bench, Line
+from interest_rows import cpu_seconds
+
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
+
+QUEUES = 1_000
+PLOTS = 50  # queues whose last hour the page shows
+
+
+def watched(bench: Bench) -> Iterator[Line]:
+    """AMQP rates and latency while somebody looks, and the broker's share of a scrape."""
+    count, single = bench.count(200_000, 5_000), bench.count(2_000, 100)
+    with running(bench) as broker, Load() as load:
+        with Client(broker.url) as client:
+            for number in range(QUEUES):
+                client.call("queue.declare", queue=f"queue {number}")
+
+        def rate(do: str) -> float:
+            size: dict[str, Any] = {"size": 1024} if do == "send" else {"credit": CREDIT}
+            return count / float(load(do, url=broker.amqp_url, count=count, **size)["seconds"])
+
+        def both_ways(_: int) -> float:
+            return statistics.harmonic_mean([rate("send"), rate("receive")])
+
+        def p99(_: int) -> float:
+            figures = load("latency", url=broker.amqp_url, count=single, size=1024)["seconds"]
+            return statistics.quantiles(figures, n=100)[98] * 1000
+
+        def while_watched(measure: Any) -> Any:
+            def measured(number: int) -> float:
+                with looking(broker):
+                    return float(measure(number))
+
+            return measured
+
+        what = f"while the page is open and /metrics is scraped each second, {QUEUES:,} queues"
+        both_ways(0), while_watched(both_ways)(0)
+        figures = bench.pairs("messages/s", while_watched(both_ways), both_ways)
+        yield Line("watched", f"AMQP in and out, {what}", "nobody looks", 0.97, None, True, "messages/s", *figures)
+        figures = bench.pairs("ms", while_watched(p99), p99)
+        yield Line("watched", f"99th percentile from send to receipt, {what}", "nobody looks", 1.1, None, False, "ms", *figures)
+
+        def scrape(_: int) -> float:
+            before, scrapes = cpu_seconds(broker.pid), 20
+            for _ in range(scrapes):
+                get(broker, "/metrics")
+            return (cpu_seconds(broker.pid) - before) / scrapes * 1000
+
+        scrape(0)
+        (figures_ms,) = bench.pairs("ms", scrape)
+        yield Line("scrape", f"the broker's CPU time for /metrics, {QUEUES:,} queues", "", 50, None, False, "ms", figures_ms)
+
+
+@contextmanager
+def looking(broker: Broker) -> Iterator[None]:
+    """A page that asks for counts each second and for plots each ten, and a scrape each second."""
+    enough, failed = threading.Event(), list[Exception]()
+    plots = "/api/v1/history?" + "&".join(f"queue=queue%20{number}" for number in range(PLOTS))
+
+    def look(*paths: tuple[str, int]) -> None:
+        try:
+            seconds, due = 0, time.monotonic()
+            while not enough.wait(max(0.0, due - time.monotonic())):
+                for path, every in paths:
+                    if seconds % every == 0:
+                        get(broker, path)
+                seconds, due = seconds + 1, due + 1
+        except Exception as error:
+            failed.append(error)
+
+    get(broker, "/metrics")  # the process is there
+    lookers = [
+        threading.Thread(target=look, args=(("/api/v1/counts", 1), (plots, 10))),
+        threading.Thread(target=look, args=(("/metrics", 1),)),
+    ]
+    for looker in lookers:
+        looker.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        for looker in lookers:
+            looker.join()
+    if failed:
+        raise failed[0]
+
+
+def get(broker: Broker, path: str) -> None:
+    """Ask, and read all of the answer."""
+    connection = http.client.HTTPConnection(urlsplit(broker.http_url).netloc, timeout=60)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    assert answer.status == 200, (path, answer.status)
+    while answer.read(1 << 20):
+        pass
+    connection.close()
