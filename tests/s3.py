@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 BUCKET = "penstock"
+#: Answers of a store: one that fails, one that is busy, and one whose clock, or the client's, is off.
+CODES = {"500": "InternalError", "503": "SlowDown", "403": "RequestTimeTooSkewed"}
 ACCESS, SECRET = "penstock-test", "penstock-secret"
 
 
@@ -91,7 +93,7 @@ def free_port() -> int:
 class Proxy:
     """Between a client and the server. `fault(method, path)` says what becomes of a request: None, it goes through;
 
-    - `500`, `503`: that answer, and the server hears nothing;
+    - one of `CODES`: that answer, and the server hears nothing;
     - `cut`: the server gets half of the body, and the connection ends;
     - `lost`: the server gets all of it, and the client no answer;
     - `slow`: half a second later.
@@ -144,8 +146,8 @@ class Proxy:
         body = incoming.read(int(headers.get("content-length", 0)))
         fault = self.fault(method, path)
         self.seen.append((method, path, fault))
-        if fault in ("500", "503"):
-            text = b"<Error><Code>SlowDown</Code><Message>injected</Message></Error>"
+        if fault in CODES:
+            text = b"<Error><Code>%s</Code><Message>injected</Message></Error>" % CODES[fault].encode()
             client.sendall(b"HTTP/1.1 %s Injected\r\nContent-Length: %d\r\n\r\n" % (fault.encode(), len(text)) + text)
             return True
         if fault == "slow":

@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 from ..archive import table
 from ..archive.files import OWNER
 from . import compaction
-from .compaction import Member, Replaced
+from .compaction import Member
 from .parquet import File
 from .stores import LOG, Store, short
 
@@ -137,14 +137,13 @@ class QueueTable:
 
     def add(self, application_id: str, number: int, files: Sequence[File]) -> int:
         """Add the files of a pass in one commit, and return the version that has them. None of them may be there yet."""
-        actions: list[AddAction | RemoveAction] = [_added(file, is_new=True) for file in files]
         properties = CommitProperties(
             custom_metadata={"penstock.pass": str(number)},
             max_commit_retries=RETRIES,
             app_transactions=[Transaction(application_id, number)],
         )
         try:
-            self._commit(actions, properties)
+            self._commit(files, [], properties)
         except (DeltaError, OSError, ValueError) as error:
             raise Unreachable(f"nothing could be committed to the table {self.url}: {short(error)}") from error
         return self._table.version()
@@ -175,28 +174,33 @@ class QueueTable:
         return sum(map(len, compaction.small(self._members(), file_bytes)))
 
     def compact(self, file_bytes: int) -> int:
-        """Put small files together, a commit for each new one; return how many are gone."""
+        """Put small files together, a commit for each group of them; return how many are gone. One that fails stays as it is."""
         gone = 0
         for group in compaction.small(self._members(), file_bytes):
             try:
                 replaced = compaction.put_together(self._store, group, file_bytes)
                 if replaced is not None:
-                    self._replace(replaced)
+                    # Not again after a commit of somebody else's: if that rewrote the same files, delta-rs might not see it.
+                    properties = CommitProperties(custom_metadata={"penstock": "compaction"}, max_commit_retries=0)
+                    self._commit(replaced.new, replaced.old, properties)
                     gone += len(replaced.old) - len(replaced.new)
             except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
-                raise Unreachable(f"files of the table {self.url} could not be put together: {short(error)}") from error
+                log.warning("%d files of the table %s could not be put together: %s", len(group), self.url, short(error))
         return gone
 
-    def _replace(self, replaced: Replaced) -> None:
-        now = int(datetime.now(timezone.utc).timestamp() * 1000)
+    def _commit(self, new: Sequence[File], old: Sequence[Member], properties: CommitProperties) -> None:
+        """Add files in place of others, whose rows they then have, or of none."""
+        for file in new:
+            if not self._store.exists(file.path):
+                raise OSError(
+                    f"somebody has removed the file {file.path} before it was part of the table: a vacuum has to leave files "
+                    "that are younger than a day"
+                )
+        before, now = self._table.version(), int(datetime.now(timezone.utc).timestamp() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            RemoveAction(each.path, False, now, each.bytes, {table.DAY: each.day}) for each in replaced.old
+            AddAction(each.path, each.bytes, {table.DAY: each.day}, each.modified_ms, not old, each.statistics) for each in new
         ]
-        actions += [_added(file, is_new=False) for file in replaced.new]
-        self._commit(actions, CommitProperties(custom_metadata={"penstock": "compaction"}, max_commit_retries=RETRIES))
-
-    def _commit(self, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
-        before = self._table.version()
+        actions += [RemoveAction(each.path, False, now, each.bytes, {table.DAY: each.day}) for each in old]
         self._table.create_write_transaction(
             actions,
             mode="append",
@@ -243,7 +247,3 @@ class QueueTable:
 
 
 _WAY_OUT = ": somebody has changed it, so nothing is added; restore it (Delta's RESTORE), or move it away and a new one is made"
-
-
-def _added(file: File, *, is_new: bool) -> AddAction:
-    return AddAction(file.path, file.bytes, {table.DAY: file.day}, file.modified_ms, is_new, file.statistics)

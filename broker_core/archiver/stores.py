@@ -12,6 +12,9 @@ import re
 from pathlib import Path
 from typing import Any, Protocol
 
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileSelector, FileType, PyFileSystem
+
 from ..archive.places import is_local, local_path, storage_options
 
 LOG = "_delta_log"
@@ -33,6 +36,9 @@ class Store(Protocol):
 
     def open(self, path: str) -> Any:
         """Open a file for reading."""
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file is there."""
 
     def sync(self, path: str) -> None:
         """Return when a closed file, and its name, are on the disk."""
@@ -58,8 +64,6 @@ def store_of(url: str) -> Store:
 def names_in(archive: str) -> list[str]:
     """Return the names of what lies in an archive and may be a table, in order."""
     if not is_local(archive):
-        from pyarrow.fs import FileSelector, FileType
-
         found = _system(archive).get_file_info(FileSelector("", allow_not_found=True))
         return sorted(each.base_name for each in found if each.type == FileType.Directory)
     folder = Path(local_path(archive))
@@ -88,6 +92,10 @@ class Folder:
     def open(self, path: str) -> Any:
         """Open a file for reading."""
         return open(self._path / path, "rb")
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file is there."""
+        return (self._path / path).exists()
 
     def sync(self, path: str) -> None:
         """Return when a closed file, and its name, are on the disk."""
@@ -133,9 +141,6 @@ def _sync(path: Path) -> None:
 
 
 def _system(url: str) -> Any:
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow.fs import PyFileSystem
-
     return PyFileSystem(DeltaStorageHandler(url, storage_options(url)))
 
 
@@ -157,6 +162,10 @@ class Objects:
     def open(self, path: str) -> Any:
         """Open an object for reading."""
         return self._files.open_input_file(path)
+
+    def exists(self, path: str) -> bool:
+        """Say whether an object is there."""
+        return bool(self._files.get_file_info(path).type == FileType.File)
 
     def sync(self, path: str) -> None:
         """Do nothing."""

@@ -147,6 +147,22 @@ def test_a_store_that_refuses_now_and_then_holds_up_nothing(over_wire: Rig, wire
     assert sequences(table(archive)) == numbers(range(21))
 
 
+def test_a_store_that_is_slow_and_whose_clock_is_off(over_wire: Rig, wire: Proxy, archive: str) -> None:
+    """D4: the one is waited for, the other is said, and waited for."""
+    wire.fault = lambda method, path: "slow" if method == "PUT" else None
+    settle(over_wire, 10)
+    over_wire.record()
+    assert over_wire.unrecorded() == 0
+    wire.fault = lambda method, path: "403"
+    settle(over_wire, 10)
+    over_wire.record()
+    assert over_wire.unrecorded() == 10
+    assert "RequestTimeTooSkewed" in error_of(over_wire)
+    wire.fault = lambda method, path: None
+    over_wire.record()
+    assert sequences(table(archive)) == numbers(range(21))
+
+
 @pytest.mark.parametrize("fault", ["cut", "lost"])
 @pytest.mark.parametrize("what", [".parquet", ".json"])
 def test_a_put_of_which_nobody_knows_whether_it_was_done(

@@ -168,7 +168,7 @@ def test_a_deleted_queue_s_messages_reach_the_table_of_its_name(rig: Rig) -> Non
     assert list(zip(found["queueId"].to_pylist(), sequences(found), strict=True)) == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
 
 
-@pytest.mark.parametrize("name", ["orders", "a.b c", "ünïcode 𝄞", "..", "=41", "A" * 255, "ü" * 255, "con:*?|<>", "%2F", "sub:x"])
+@pytest.mark.parametrize("name", ["orders", "a.b c", "ünïcode 𝄞", "..", "=41", "A" * 255, "ü" * 255, "con:?|<>", "%2F", "sub:x"])
 def test_a_queue_of_any_name_has_a_table(make_rig: Callable[..., Rig], name: str) -> None:
     """D4."""
     rig = make_rig()

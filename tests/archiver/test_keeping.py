@@ -1,0 +1,214 @@
+"""D4: compaction, retention and vacuum: killed at any step, beside foreign writers, on a full disk, while somebody reads."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+
+from penstock.broker_core import errors
+from penstock.broker_core.archiver import compaction, parquet
+from penstock.broker_core.archiver.commits import QueueTable
+from penstock.broker_core.archiver.stores import Folder, store_of
+from penstock.connector import recorded
+from penstock.connector.options import Options
+from penstock.connector.replay import ReplayReader
+from penstock.connector.schema import source_schema
+
+from ..connector.recording import Site
+from ..flight.helpers import numbered
+from .helpers import Died, Rig, numbers, sequences
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def settle(rig: Rig, count: int) -> None:
+    rig.send("q", numbered(count))
+    rig.settle("q", count)
+
+
+def opened(rig: Rig) -> QueueTable:
+    return QueueTable(store_of(str(rig.data / "archive" / "q")), rig.service.broker_id, "q")
+
+
+def after(function: Callable[..., Any], then: Callable[[], None]) -> Callable[..., Any]:
+    def run(*given: Any, **named: Any) -> Any:
+        found = function(*given, **named)
+        then()
+        return found
+
+    return run
+
+
+def die() -> None:
+    raise Died
+
+
+@pytest.fixture
+def several(rig: Rig) -> Rig:
+    """Five small files, of a pass each, with fifty rows in all."""
+    for _ in range(5):
+        settle(rig, 10)
+        rig.record()
+    return rig
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (parquet, "write"),
+        (compaction, "put_together"),
+        (deltalake.DeltaTable, "create_write_transaction"),
+        (Folder, "sync_log"),
+        (QueueTable, "_commit"),
+        (deltalake.DeltaTable, "vacuum"),
+        (deltalake.DeltaTable, "delete"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_process_that_dies_while_it_keeps_a_table_small(
+    several: Rig, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    """D4: after any step of compaction, retention or vacuum, each row is there once, and the next process finishes the work."""
+    several.options |= {"archive_compact_files": 2, "archive_vacuum_after_s": 0.0, "archive_retention_age_s": 1.0}
+    several.reopen()
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, after(getattr(owner, name), die))
+        several.up += 100_000
+        several.recorder.turn()  # lists tables
+        if name == "delete":
+            monkeypatch.setattr(QueueTable, "expire", _later(QueueTable.expire))
+        assert several.recorder.turn() is False
+    if name != "delete":
+        assert sequences(several.table()) == numbers(range(50))
+    several.reopen()
+    several.up += 100_000
+    several.record()
+    assert sequences(several.table()) == numbers(range(0 if name == "delete" else 50))
+    assert len(list((several.data / "archive" / "q").glob("day=*/*.parquet"))) == (0 if name == "delete" else 1)
+
+
+def _later(expire: Callable[..., int]) -> Callable[..., int]:
+    """As it is in three days."""
+    return lambda table, age_s, now: expire(table, age_s, now + timedelta(days=3))
+
+
+def foreign(rig: Rig) -> deltalake.DeltaTable:
+    return deltalake.DeltaTable(rig.data / "archive" / "q")
+
+
+@pytest.mark.parametrize("what", ["compaction", "delete"])
+def test_somebody_else_rewrites_the_files_that_we_put_together(several: Rig, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """D4: between our reading and our commit: no row twice, and none that was deleted comes back."""
+
+    def rewrite() -> None:
+        if what == "compaction":
+            foreign(several).optimize.compact()
+        else:
+            foreign(several).delete("sequenceNumber < 20")
+
+    monkeypatch.setattr(compaction, "put_together", after(compaction.put_together, rewrite))
+    assert opened(several).compact(1 << 20) == 0
+    left = numbers(range(20 if what == "delete" else 0, 50))
+    assert sequences(several.table()) == left
+    monkeypatch.undo()
+    opened(several).compact(1 << 20)
+    assert sequences(several.table()) == left
+
+
+def test_a_vacuum_takes_files_that_are_not_part_of_the_table_yet(rig: Rig) -> None:
+    """D4: another program's, that keeps nothing: the pass is written again."""
+    settle(rig, 5)
+    rig.record()
+    settle(rig, 5)
+    taken: list[str] = []
+
+    def vacuum(name: str) -> None:
+        if name == "commit" and not taken:
+            taken.extend(foreign(rig).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True))
+
+    rig.step = vacuum
+    rig.record()
+    assert taken
+    assert "somebody has removed the file" in str(rig.recorder.of_queue("q")["error"])
+    rig.record()
+    assert sequences(rig.table()) == numbers(range(10))
+    assert rig.unrecorded() == 0
+
+
+def test_a_file_that_somebody_has_removed_holds_up_nothing_else(several: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """D4: it is said; passes are recorded, and vacuum goes on."""
+    gone = sorted((several.data / "archive" / "q").glob("day=*/pass-1-3-*.parquet"))[0]
+    gone.unlink()
+    orphan = gone.with_name("pass-1-99-dead.parquet")
+    orphan.write_bytes(b"left behind")
+    several.options |= {"archive_compact_files": 2, "archive_vacuum_after_s": 0.0}
+    several.reopen()
+    several.up += 100_000
+    settle(several, 10)
+    several.record()
+    assert several.unrecorded() == 0
+    assert not orphan.exists()
+    assert "could not be put together" in caplog.text
+    assert gone.name in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(deltalake.DeltaTable, "create_write_transaction"), (Folder, "sync_log"), (Folder, "sync")]
+)
+def test_a_disk_that_is_full_where_a_pass_is_committed(
+    several: Rig, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    """D4: for its file, its commit, or when either is to be on the disk: said, waited for, and each row there once."""
+
+    def full(*given: Any, **named: Any) -> None:
+        raise FULL
+
+    settle(several, 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, full)
+        several.record()
+        assert "No space left on device" in str(several.recorder.of_queue("q")["error"])
+        assert several.unrecorded() == 10
+    several.record()
+    assert sequences(several.table()) == numbers(range(60))
+    assert several.unrecorded() == 0
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    recorded._unreachable.clear()
+    running = Site(tmp_path)
+    running.client.call("queue.declare", queue="q")
+    yield running
+    running.close()
+
+
+def test_retention_while_a_replay_reads(site: Site) -> None:
+    """D4, S9: it keeps its version until vacuum comes, and then says what is gone."""
+    site.send("q", body=[b"x"] * 10)
+    site.settle("q", 10)
+    site.record("q")
+    given = Options({"url": site.plane.url, "queue": "q", "mode": "replay", "maxMessagesPerTrigger": "4"})
+    replay = ReplayReader(given, source_schema(("sequenceNumber",)))
+
+    def read(start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+        parts = replay.partitions(start, end)
+        return sorted(n for part in parts for batch in replay.read(part) for n in batch.column("sequenceNumber").to_pylist())
+
+    limit = replay.getDefaultReadLimit()
+    offset = replay.initialOffset()
+    first = replay.latestOffset(offset, limit)
+    assert read(offset, first) == [0, 1, 2, 3]
+    mine = QueueTable(store_of(site.url("q")), site.service.broker_id, None)
+    assert mine.expire(86400.0, datetime.now(timezone.utc) + timedelta(days=3)) == 1
+    second = replay.latestOffset(first, limit)
+    assert read(first, second) == [4, 5, 6, 7]
+    mine.vacuum(0.0)
+    with pytest.raises(errors.DataLoss, match="is gone: retention"):
+        read(second, replay.latestOffset(second, limit))
