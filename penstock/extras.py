@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 #: The extra that brings a package, by the package's import name.
 EXTRAS = {
+    "argcomplete": "broker",
     "deltalake": "broker",
     "obstore": "broker",
     "hpack": "broker",

@@ -3,6 +3,7 @@
 main                                  from the command line to a function, from an error to a sentence and an exit code
 arguments, exchange_arguments,
 message_arguments, user_arguments,
+operator_arguments,
 backup_arguments                      every command, flag and help text
 parsers                               how they declare a group, a command, a login and a number
 serve, send, receive                  the commands of these names
@@ -11,6 +12,8 @@ status                                commands that ask the broker over Flight
 archive                               `penstock archive`; the archiver's process
 http                                  the process of the HTTP plane
 backup                                `penstock backup`, `restore` and `check`, which work on a data directory
+connection, top, definitions          commands for operators, that ask the broker, too
+doctor                                looks for what may be wrong, here and with a broker
 completion                            what makes a shell complete the command line
 user                                  `penstock user` and `penstock permit`, which change the users file
 calls, amqp_calls, login              connections to a broker, by Flight and by AMQP; how they log in

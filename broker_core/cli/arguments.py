@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..settings import keys
-from . import backup_arguments, exchange_arguments, message_arguments, user_arguments
+from . import backup_arguments, exchange_arguments, message_arguments, operator_arguments, user_arguments
 from .parsers import EXIT_CODES, Commands, Parser, client_command, lazily, make_command, make_group, natural, positive, sequences
 
 
@@ -30,6 +30,7 @@ def parser() -> Parser:
     message_arguments.add_commands(commands)
     user_arguments.add_commands(commands)
     backup_arguments.add_commands(commands)
+    operator_arguments.add_commands(commands)
     _completion(commands)
     return top
 

@@ -117,6 +117,11 @@ def pinned_by(oldest: Mapping[str, Any] | None) -> str:
     return f"position {oldest['position']}{since}"
 
 
+def terminal_lines() -> int:
+    """Return the height of the terminal, lines."""
+    return shutil.get_terminal_size().lines
+
+
 def say(text: str) -> None:
     """Print a line for a person."""
     print(text)

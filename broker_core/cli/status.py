@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from datetime import datetime, timezone
 
 from . import calls, show
 
@@ -16,7 +17,8 @@ def status(given: argparse.Namespace) -> int:
         return 0
     copy, alarms = answer.pop("copy"), answer.pop("alarms")
     copied = {"copy": "none"} if copy is None else {f"copy {name}": value for name, value in copy.items()}
-    show.print_facts({**answer, **copied})
+    started = datetime.fromtimestamp(answer.pop("startedAt") / 1e6, timezone.utc)
+    show.print_facts({**answer, "startedAt": started, **copied})
     print()
     rows = [{**alarm, "since": show.moment(alarm["since"])} for alarm in alarms]
     columns = {"name": "alarm", "queue": "queue", "since": "since", "text": "text"}

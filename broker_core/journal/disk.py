@@ -454,6 +454,26 @@ def _keep_private(directory: int) -> None:
         os.fchmod(directory, stat.S_IMODE(found.st_mode) & 0o700)
 
 
+def holder(directory: Path) -> str | None:
+    """Return the process that has locked a data directory, None where none has. Raises OSError where that cannot be seen."""
+    try:
+        fd = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(fd)
+    finally:
+        os.close(fd)
+    return None
+
+
+def _holder(lock: int) -> str:
+    said = os.pread(lock, 400, 0).decode(errors="replace").split()
+    return f"process {said[0]} on {said[1]}" if len(said) == 2 else "another process"
+
+
 def _lock(path: Path) -> int:
     """Take the lock file and write its holder in it. The file stays: after an unlink two brokers could hold two files."""
     try:
@@ -467,11 +487,10 @@ def _lock(path: Path) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        holder = os.pread(fd, 400, 0).decode(errors="replace").split()
+        who = _holder(fd)
         os.close(fd)
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
             raise StorageError(f"{path} cannot be locked: {error}") from error
-        who = f"process {holder[0]} on {holder[1]}" if len(holder) == 2 else "another process"
         raise DirectoryLocked(f"{path.parent} is in use by {who}; stop that broker, or give this one another directory") from None
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)

@@ -1,0 +1,59 @@
+"""`penstock connection …`"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime, timezone
+from typing import Any
+
+from ..errors import NotFound
+from . import calls, show
+
+_LIST = {
+    "connection": "connection",
+    "user": "user",
+    "peer": "peer",
+    "container": "container",
+    "tls": "TLS",
+    "since": "since",
+    "links": "links",
+    "queues": "queues",
+    "credit": "credit",
+    "unsettled": "unsettled",
+    "slow": "slow",
+}
+
+
+def list_all(given: argparse.Namespace) -> int:
+    """Run `penstock connection list`."""
+    with calls.broker(given) as broker:
+        connections = broker.call("connection.list")["connections"]
+    if given.slow:
+        connections = [each for each in connections if each["slow"]]
+    if given.json:
+        show.print_json(connections)
+    else:
+        show.print_table([_row(each) for each in connections], _LIST, empty="no such connections")
+    return 0
+
+
+def _row(connection: dict[str, Any]) -> dict[str, Any]:
+    links = connection["links"]
+    return {
+        **connection,
+        "connection": connection["id"],
+        "since": datetime.fromtimestamp(connection["since"] / 1e6, timezone.utc),
+        "links": connection["linkCount"],
+        "queues": sorted({link["queue"] for link in links if link["queue"]}),
+        "credit": sum(link["credit"] for link in links),
+        "unsettled": sum(link["unsettled"] for link in links),
+    }
+
+
+def close(given: argparse.Namespace) -> int:
+    """Run `penstock connection close`."""
+    with calls.broker(given) as broker:
+        answer = broker.call("connection.close", id=given.name, reason=given.reason)
+    if not answer["closed"]:
+        raise NotFound(f"there is no connection {given.name!r}, or it is gone: see `penstock connection list`")
+    return show.answer(given, answer, f"connection {given.name} is closed; what it held is back in its queues")

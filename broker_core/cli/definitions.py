@@ -1,0 +1,97 @@
+"""`penstock definitions`: queues, exchanges and bindings of a broker as a file, and of a file into a broker.
+
+Users and permissions are not in it: they are the users file, which can be copied as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..client.flight import Client
+from ..errors import PenstockError
+from ..settings import strict_json
+from . import calls, show
+from .main import REFUSED, UsageError
+
+VERSION = 1
+
+
+def export(given: argparse.Namespace) -> int:
+    """Run `penstock definitions export`."""
+    with calls.broker(given) as broker:
+        definitions = of_broker(broker)
+    text = json.dumps(definitions, indent=2, ensure_ascii=False) + "\n"
+    if given.file is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        given.file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{given.file} cannot be written: {error.strerror or error}") from error
+    said = f"{show.counted(len(definitions['queues']), 'queue')} and {show.counted(len(definitions['exchanges']), 'exchange')}"
+    return show.answer(given, {"file": str(given.file)}, f"{said} written to {given.file}")
+
+
+def of_broker(broker: Client) -> dict[str, Any]:
+    """Return the definitions of a broker that the caller may see."""
+    queues = [
+        {"queue": queue["queue"], "type": queue["type"], "options": queue["options"]}
+        for queue in broker.call("queue.list")["queues"]
+    ]
+    exchanges = [
+        {name: exchange[name] for name in ("exchange", "type", "options", "bindings")}
+        for exchange in broker.call("exchange.list")["exchanges"]
+    ]
+    return {"version": VERSION, "queues": queues, "exchanges": exchanges}
+
+
+def import_(given: argparse.Namespace) -> int:
+    """Run `penstock definitions import`: what is there already, declared alike, stays; what differs is said and left."""
+    definitions = _read(given.file)
+    made = there = 0
+    refused: list[str] = []
+    with calls.broker(given) as broker:
+        for action, fields in _declarations(definitions):
+            try:
+                created = broker.call(action, **fields)["created"]
+            except PenstockError as error:
+                refused.append(str(error))
+                continue
+            made, there = made + created, there + (not created)
+    text = f"{made:,} declared, {there:,} were there already, {len(refused):,} refused"
+    show.answer(given, {"declared": made, "there": there, "refused": refused}, text)
+    for reason in refused if not given.json else ():
+        print(f"penstock: {reason}", file=sys.stderr)
+    return REFUSED if refused else 0
+
+
+def _declarations(definitions: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return actions and their fields, in an order in which each finds what it names."""
+    queues, exchanges = definitions["queues"], definitions["exchanges"]
+    named = [("exchange.declare", {name: exchange[name] for name in ("exchange", "type", "options")}) for exchange in exchanges]
+    bindings = [
+        ("exchange.bind", {"exchange": exchange["exchange"], **binding})
+        for exchange in exchanges
+        for binding in exchange["bindings"]
+    ]
+    return [*(("queue.declare", queue) for queue in queues), *named, *bindings]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        definitions: dict[str, Any] = strict_json.loads(data)
+        if definitions["version"] != VERSION:
+            raise UsageError(f"{path} has definitions of version {definitions['version']!r}; this is version {VERSION}")
+        _declarations(definitions)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} has no definitions as `penstock definitions export` writes them: {error!r}") from error
+    return definitions

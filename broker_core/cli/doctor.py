@@ -1,0 +1,183 @@
+"""`penstock doctor`: what may be wrong with this machine, a configuration and a broker, found before it hurts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+from .. import __version__, errors
+from ..journal.disk import holder
+from ..security import store
+from ..security.certificates import ends_at
+from ..server import open_files, ports
+from ..settings import keys
+from ..settings.keys import Settings
+from . import calls, show
+from .main import REFUSED
+
+OK, WARNING, WRONG = "ok", "warning", "wrong"
+#: Days before its end from which on a certificate is warned of, as by the alarm `certificate-ends`.
+CERTIFICATE_DAYS = 14
+#: Seconds for a worker's Python to say what it has.
+WORKER_S = 60.0
+_PACKAGES = ("pyarrow", "numpy", "pyspark", "delta-spark", "deltalake")
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    level: str
+    what: str
+    text: str
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run `penstock doctor`; exit code 1 when something is wrong."""
+    findings = [*_versions(), *_worker()]
+    settings = None
+    if given.config is not None or given.data is not None:
+        try:
+            settings = keys.load(given.config, {"data": given.data})
+        except errors.PenstockError as error:
+            findings.append(Finding(WRONG, "settings", str(error)))
+    if settings is not None:
+        for look in (_directory, _disk, _users, _certificate, _files):
+            findings += _looked(look, settings)
+    if given.url is not None:
+        findings += _broker(given)
+    elif settings is not None:
+        findings += _ports(settings)
+    if given.json:
+        show.print_json([finding._asdict() for finding in findings])
+    else:
+        show.print_table(
+            [finding._asdict() for finding in findings], {"level": "", "what": "looked at", "text": "found"}, empty="nothing"
+        )
+    return REFUSED if any(finding.level == WRONG for finding in findings) else 0
+
+
+def _looked(look: Callable[[Settings], Iterator[Finding]], settings: Settings) -> list[Finding]:
+    try:
+        return list(look(settings))
+    except (errors.PenstockError, OSError, ValueError) as error:
+        return [Finding(WRONG, look.__name__.strip("_"), str(error))]
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding(OK, "versions", f"penstock {__version__}, Python {sys.version.split()[0]}")
+    for package in _PACKAGES:
+        try:
+            yield Finding(OK, "versions", f"{package} {version(package)}")
+        except PackageNotFoundError:
+            yield Finding(OK, "versions", f"{package} is not installed here")
+
+
+def _worker() -> Iterator[Finding]:
+    """The Python of Spark's workers, where the environment names another one than this."""
+    worker = os.environ.get("PYSPARK_PYTHON")
+    if worker is None:
+        return
+    program = "import sys, penstock.broker_core as b, pyarrow; print(*sys.version_info[:2], b.__version__, pyarrow.__version__)"
+    try:
+        said = subprocess.run([worker, "-c", program], capture_output=True, text=True, timeout=WORKER_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Finding(WRONG, "PYSPARK_PYTHON", f"{worker} cannot be run: {error}")
+        return
+    if said.returncode:
+        reason = (said.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        yield Finding(WRONG, "PYSPARK_PYTHON", f"{worker} cannot import what a task needs: {reason}; install penstock there")
+        return
+    *python, penstock, arrow = said.stdout.split()
+    if [*map(int, python)] != [*sys.version_info[:2]]:
+        text = f"{worker} is Python {'.'.join(python)}, this is {sys.version.split()[0]}: Spark refuses to mix them"
+        yield Finding(WRONG, "PYSPARK_PYTHON", text)
+    elif penstock != __version__:
+        yield Finding(WRONG, "PYSPARK_PYTHON", f"{worker} has penstock {penstock}, this is {__version__}")
+    else:
+        yield Finding(OK, "PYSPARK_PYTHON", f"{worker} has penstock {penstock} and pyarrow {arrow}")
+
+
+def _directory(settings: Settings) -> Iterator[Finding]:
+    data = settings.data
+    if not data.exists():
+        yield Finding(OK, "data", f"{data} is not there yet: the first start makes it")
+    elif not data.is_dir():
+        yield Finding(WRONG, "data", f"{data} is no directory")
+    elif not os.access(data, os.R_OK | os.W_OK | os.X_OK):
+        yield Finding(WRONG, "data", f"{data} cannot be read and written by this user")
+    else:
+        by = holder(data)
+        yield Finding(OK, "data", f"{data} is in use by {by}" if by else f"{data} is free: no broker runs on it")
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    place = next(path for path in (settings.data.absolute(), *settings.data.absolute().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    text = f"{free >> 20:,} MiB free on the disk of {place}"
+    if free < settings.free_space_mark_bytes:
+        yield Finding(WRONG, "disk", f"{text}, less than free_space_mark_bytes: messages are refused")
+    elif free < settings.free_space_low_bytes:
+        yield Finding(WARNING, "disk", f"{text}, less than free_space_low_bytes")
+    else:
+        yield Finding(OK, "disk", text)
+
+
+def _users(settings: Settings) -> Iterator[Finding]:
+    users = store.read(settings.users_file)
+    count = 0 if users is None else len(users.users)
+    if count:
+        yield Finding(OK, "users", f"{show.counted(count, 'user')} in {settings.users_file}")
+    else:
+        yield Finding(WARNING, "users", "no users: everything is allowed to everybody who reaches a port (penstock user add)")
+
+
+def _certificate(settings: Settings) -> Iterator[Finding]:
+    if settings.tls_cert_file is None:
+        yield Finding(OK, "TLS", "no certificate: connections are in clear")
+        return
+    days = (ends_at(settings.tls_cert_file) - time.time()) / 86400
+    when = time.strftime("%Y-%m-%d", time.gmtime(ends_at(settings.tls_cert_file)))
+    if days < 0:
+        yield Finding(WRONG, "TLS", f"the certificate {settings.tls_cert_file} ended on {when}")
+    else:
+        level = WARNING if days < CERTIFICATE_DAYS else OK
+        yield Finding(level, "TLS", f"the certificate {settings.tls_cert_file} ends on {when}")
+
+
+def _files(settings: Settings) -> Iterator[Finding]:
+    wanted = settings.amqp_max_connections + settings.flight_max_connections
+    room = open_files.make_room(wanted)
+    text = f"room for {room:,} of {wanted:,} connections"
+    yield Finding(OK if room >= wanted else WARNING, "open files", text)
+
+
+def _ports(settings: Settings) -> Iterator[Finding]:
+    for setting, host, port in ports.wanted(settings):
+        if port == 0:
+            continue
+        by = ports.holder(port)
+        level = WARNING if by else OK
+        yield Finding(level, setting, f"port {port} of {host} is " + (f"in use by {by}" if by else "free"))
+
+
+def _broker(given: argparse.Namespace) -> Iterator[Finding]:
+    try:
+        began = time.monotonic()
+        with calls.broker(given) as broker:
+            answer = broker.call("broker.status")
+    except errors.PenstockError as error:
+        yield Finding(WRONG, "broker", str(error))
+        return
+    took_ms = (time.monotonic() - began) * 1000
+    yield Finding(OK, "broker", f"answered at {given.url} after {took_ms:.0f} ms, up for {answer['uptimeSeconds']:,} s")
+    if answer["version"] != __version__:
+        yield Finding(WARNING, "broker", f"it is penstock {answer['version']}, this is {__version__}")
+    for alarm in answer["alarms"]:
+        yield Finding(WARNING, f"alarm {alarm['name']}", alarm["text"])

@@ -1,0 +1,69 @@
+"""The arguments of commands for operators: `top`, `connection`, `definitions`, `doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from .parsers import Commands, Parser, add_login, client_command, lazily, make_command, make_group, positive
+
+
+def add_commands(commands: Commands[Parser]) -> None:
+    """Add them."""
+    _top(commands)
+    _connection(commands)
+    _definitions(commands)
+    _doctor(commands)
+
+
+def _top(commands: Commands[Parser]) -> None:
+    top = client_command(commands, "top", "show queues with their rates, the busiest first, until Ctrl-C", "top", run="run")
+    top.add_argument("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two pictures; default: 2")
+    top.add_argument("--count", type=positive, metavar="N", help="stop after N pictures; default: no limit")
+
+
+def _connection(commands: Commands[Parser]) -> None:
+    connection = make_group(commands, "connection", "show who is connected, and close a connection")
+    text = "list the connections of clients: all of them to who has admin on every queue, else one's own"
+    listed = client_command(connection, "list", text, "connection", run="list_all")
+    listed.add_argument("--slow", action="store_true", help="only those that hold messages for long, or take nothing")
+    close = client_command(connection, "close", "close a connection; what it held goes back into its queues", "connection")
+    close.add_argument("name", metavar="ID")
+    close.add_argument("--reason", metavar="TEXT", help="told to the client")
+
+
+def _definitions(commands: Commands[Parser]) -> None:
+    definitions = make_group(commands, "definitions", "queues, exchanges and bindings as a file")
+    export = client_command(definitions, "export", "write them as JSON, to stdout or a file", "definitions")
+    export.add_argument("file", metavar="FILE", nargs="?", type=Path)
+    text = "declare what a file has; what is there already, declared alike, stays"
+    read = client_command(definitions, "import", text, "definitions", run="import_")
+    read.add_argument("file", metavar="FILE", type=Path, help="as `export` writes it; - is stdin")
+
+
+def _doctor(commands: Commands[Parser]) -> None:
+    doctor = make_command(
+        commands,
+        "doctor",
+        "look for what may be wrong: versions, ports, disk, users, TLS, the workers' Python, a broker",
+        "Looks at this machine, at the settings where --data or --config names them, and at a broker where --url names one."
+        " Changes nothing. Exit code 1: something is wrong.",
+        lazily("doctor", "run"),
+    )
+    doctor.add_argument("--config", type=Path, metavar="FILE", help="the broker's TOML file")
+    doctor.add_argument("--data", type=Path, metavar="DIR", help="the broker's data directory")
+    doctor.add_argument("--url", default=os.environ.get("PENSTOCK_URL"), help="a broker's address; default: $PENSTOCK_URL")
+    add_login(doctor)
+    doctor.add_argument("--json", action="store_true", help="print JSON to stdout")
+    doctor.set_defaults(local=True)
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0.1 <= number <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0.1 to 3600")
+    return number
+
+
+_seconds.__name__ = "number of seconds"  # argparse puts it into its message

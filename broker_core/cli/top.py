@@ -1,0 +1,71 @@
+"""`penstock top`: queues with their rates, again and again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..client.flight import Client
+from . import calls, show
+
+_COLUMNS = {
+    "queue": "queue",
+    "available": "available",
+    "acquired": "acquired",
+    "delayed": "delayed",
+    "in": "in/s",
+    "settled": "settled/s",
+    "deadLettered": "dead/s",
+    "consumers": "consumers",
+    "bytes": "bytes",
+}
+_ROWS = 20  # where no terminal says how many there is room for
+_TOP_LEFT, _CLEAR_BELOW = "\x1b[H\x1b[2J", "\x1b[J"
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run `penstock top`: until Ctrl-C, or for `--count` pictures."""
+    with calls.broker(given) as broker:
+        before, at = _queues(broker), time.monotonic()
+        shown = 0
+        try:
+            while given.count is None or shown < given.count:
+                time.sleep(given.interval)
+                after, now = _queues(broker), time.monotonic()
+                rows = [_row(before.get(name, queue), queue, now - at) for name, queue in after.items()]
+                _show(given, sorted(rows, key=_busy, reverse=True))
+                before, at, shown = after, now, shown + 1
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def _queues(broker: Client) -> dict[str, dict[str, Any]]:
+    return {queue["queue"]: queue for queue in broker.call("queue.list")["queues"]}
+
+
+def _row(before: Mapping[str, Any], after: Mapping[str, Any], passed_s: float) -> dict[str, Any]:
+    def rate(name: str) -> float:
+        return float(max(0, after[name] - before[name])) / passed_s
+
+    return {**after, "in": rate("enqueued"), "settled": rate("archived"), "deadLettered": rate("deadLettered")}
+
+
+def _busy(row: Mapping[str, Any]) -> tuple[float, int]:
+    return row["in"] + row["settled"], row["available"]
+
+
+def _show(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    if given.json:
+        show.print_json([{name: row[name] for name in _COLUMNS} for row in rows])
+    else:
+        terminal = sys.stdout.isatty()
+        room = show.terminal_lines() - 3 if terminal else _ROWS
+        print(_TOP_LEFT if terminal else "", end="")
+        show.print_table(rows[: max(1, room)], _COLUMNS, empty="no queues yet")
+        if len(rows) > room:
+            show.say(f"… and {len(rows) - room:,} more")
+        print(_CLEAR_BELOW if terminal else "", flush=True)

@@ -1,0 +1,131 @@
+"""The commands of an operator: status, top, connection, definitions, doctor, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
+
+from .conftest import Run, enqueue
+
+
+def test_status_says_what_runs_where_and_what_is_wrong(penstock: Run, broker: Broker) -> None:
+    """U9"""
+    said = penstock("status", url=broker.url).stdout
+    facts = dict(line.split(maxsplit=1) for line in said.splitlines() if line and line != "no alarms")
+    assert (facts["version"], facts["directory"]) == ("0.1.0", str(broker.data_dir))
+    assert broker.amqp_url in facts["listeners"]
+    assert said.endswith("no alarms\n")
+
+
+def test_connections_are_listed_and_closed(penstock: Run, broker: Broker, client: Client) -> None:
+    """U9: what a closed connection held is back in its queue."""
+    enqueue(client, "orders", b"one", b"two")
+    with connect(broker.amqp_url, timeout_s=60) as connection:
+        receiver = connection.receiver("orders", credit=10)
+        assert len(receiver.receive(timeout_s=60)) > 0
+        found = json.loads(penstock("connection", "list", "--json", url=broker.url).stdout)
+        (amqp,) = (each for each in found if each["protocol"] == "amqp")
+        listed = penstock("connection", "list", url=broker.url).stdout
+        (line,) = (line for line in listed.splitlines() if line.startswith(amqp["id"]))
+        assert "orders" in line
+        assert amqp["id"] not in penstock("connection", "list", "--slow", url=broker.url).stdout
+        closed = penstock("connection", "close", amqp["id"], "--reason", "maintenance", url=broker.url)
+        assert closed.returncode == 0, closed.stderr
+        assert client.call("queue.stat", queue="orders")["available"] == 2
+    again = penstock("connection", "close", amqp["id"], url=broker.url)
+    assert (again.returncode, "or it is gone" in again.stderr) == (1, True)
+
+
+def test_top_shows_rates(penstock: Run, broker: Broker, client: Client) -> None:
+    enqueue(client, "orders", b"one")
+    client.call("queue.declare", queue="idle")
+    shown = penstock("top", "--interval", "0.1", "--count", "2", url=broker.url).stdout
+    assert shown.count("settled/s") == 2
+    assert shown.index("orders") < shown.index("idle")
+    pictures = penstock("top", "--interval", "0.1", "--count", "1", "--json", url=broker.url).stdout
+    assert [row["queue"] for row in json.loads(pictures)] == ["orders", "idle"]
+
+
+def test_definitions_go_from_one_broker_into_another(tmp_path: Path, penstock: Run, broker: Broker, client: Client) -> None:
+    """U9: all of them, and again without a change; what differs is said, and left."""
+    client.call("queue.declare", queue="orders", type="priority", options={"levels": 3, "maxAttempts": 5})
+    client.call("queue.declare", queue="plain")
+    client.call("exchange.declare", exchange="events", type="topic")
+    client.call("exchange.bind", exchange="events", queue="orders", key="eu.#", selector="size > 5")
+    assert penstock("definitions", "export", "all.json", url=broker.url).stdout == "2 queues and 1 exchange written to all.json\n"
+    with Broker(tmp_path / "other", fsync="never") as other:
+        done = penstock("definitions", "import", "all.json", url=other.url)
+        assert done.stdout == "4 declared, 0 were there already, 0 refused\n", done.stderr
+        assert penstock("definitions", "import", "all.json", url=other.url).stdout.startswith("0 declared, 4 were there already")
+        assert penstock("definitions", "export", url=other.url).stdout == (tmp_path / "all.json").read_text()
+        changed = json.loads((tmp_path / "all.json").read_text())
+        changed["queues"][0]["type"] = "fifo"
+        changed["queues"][0]["options"].pop("levels")
+        (tmp_path / "changed.json").write_text(json.dumps(changed))
+        refused = penstock("definitions", "import", "changed.json", url=other.url)
+    assert refused.returncode == 1
+    assert "queue 'orders' exists with type 'priority'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("[", "is not JSON"), ("[]", "no definitions"), ('{"version": 9}', "of version 9"), ('{"version": 1}', "no definitions")],
+)
+def test_a_file_that_has_no_definitions_is_refused(tmp_path: Path, penstock: Run, text: str, said: str) -> None:
+    (tmp_path / "file").write_text(text)
+    refused = penstock("definitions", "import", "file")
+    assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+
+
+# --- doctor
+
+
+def looked(penstock: Run, *arguments: str, url: str | None = None) -> tuple[int, list[dict[str, str]]]:
+    done = penstock("doctor", "--json", *arguments, url=url)
+    return done.returncode, json.loads(done.stdout)
+
+
+def found(findings: list[dict[str, str]], what: str) -> dict[str, str]:
+    (one,) = (finding for finding in findings if finding["what"] == what)
+    return one
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_healthy_broker(penstock: Run, broker: Broker) -> None:
+    """U9"""
+    code, findings = looked(penstock, "--data", str(broker.data_dir), url=broker.url)
+    assert code == 0, findings
+    assert found(findings, "data")["text"].startswith(f"{broker.data_dir} is in use by process {broker.pid} on ")
+    assert found(findings, "broker")["level"] == "ok"
+    assert found(findings, "users")["level"] == "warning"
+
+
+def test_the_doctor_names_what_is_wrong(tmp_path: Path, penstock: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U9: a port in use, a certificate that is none, a mistake of the settings, a Python without penstock, no broker."""
+    (tmp_path / "none.pem").write_text("no certificate")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        lines = [f"flight_port = {port}", 'tls_cert_file = "none.pem"', 'tls_key_file = "none.pem"', "http_port = 0"]
+        (tmp_path / "penstock.toml").write_text("\n".join([*lines, "amqp_port = 0"]))
+        code, findings = looked(penstock, "--config", "penstock.toml", "--data", "data")
+    assert code == 1
+    assert "in use by process" in found(findings, "flight_port")["text"]
+    assert "holds no certificate" in found(findings, "certificate")["text"]
+    (tmp_path / "penstock.toml").write_text("flight_prt = 1")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/bin/false")
+    code, findings = looked(penstock, "--config", "penstock.toml", "--url", "grpc://127.0.0.1:1")
+    assert code == 1
+    assert "flight_prt is not a key" in found(findings, "settings")["text"]
+    assert "install penstock there" in found(findings, "PYSPARK_PYTHON")["text"]
+    assert "no broker answers" in found(findings, "broker")["text"]
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert found(looked(penstock)[1], "PYSPARK_PYTHON")["level"] == "ok"
