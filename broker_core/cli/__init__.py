@@ -1,11 +1,7 @@
 """The `penstock` command line.
 
 main                                  from the command line to a function, from an error to a sentence and an exit code
-arguments, exchange_arguments,
-message_arguments, user_arguments,
-operator_arguments,
-backup_arguments                      every command, flag and help text
-parsers                               how they declare a group, a command, a login and a number
+arguments/                            every command, flag and help text
 serve, send, receive                  the commands of these names
 queue, moves, exchange, lease, stage,
 status                                commands that ask the broker over Flight

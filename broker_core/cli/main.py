@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import errors
-from . import arguments
-from .parsers import lazily
+from .arguments import parser as parser_of_all
+from .arguments.parsers import lazily
 
 REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -52,7 +52,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     words = sys.argv[1:] if argv is None else list(argv)
     if len(words) == 1 and words[0] in OF_BROKER:
         return argparse.Namespace(run=lazily(*OF_BROKER[words[0]]))
-    parser = arguments.parser()
+    parser = parser_of_all()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks how the command line goes on
         import argcomplete
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.broker_core.amqp_plane.loop import interest
-from penstock.broker_core.cli import message_arguments
+from penstock.broker_core.cli.arguments import message
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
@@ -311,4 +311,4 @@ def test_a_priority_of_a_consumer_that_cannot_be_granted_is_refused(penstock: Ru
 
 
 def test_the_command_line_knows_the_brokers_priorities() -> None:
-    assert message_arguments.LINK_PRIORITIES == interest.PRIORITIES
+    assert message.LINK_PRIORITIES == interest.PRIORITIES

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import __version__
-from ..settings import keys
-from . import backup_arguments, exchange_arguments, message_arguments, operator_arguments, user_arguments
+from ... import __version__
+from ...settings import keys
+from . import backup, exchange, message, operator, user
 from .parsers import EXIT_CODES, Commands, Parser, client_command, lazily, make_command, make_group, natural, positive, sequences
 
 
@@ -23,14 +23,14 @@ def parser() -> Parser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _serve(commands)
     _queue(commands)
-    exchange_arguments.add_commands(commands)
+    exchange.add_commands(commands)
     _lease(commands)
     _stage(commands)
     _archive(commands)
-    message_arguments.add_commands(commands)
-    user_arguments.add_commands(commands)
-    backup_arguments.add_commands(commands)
-    operator_arguments.add_commands(commands)
+    message.add_commands(commands)
+    user.add_commands(commands)
+    backup.add_commands(commands)
+    operator.add_commands(commands)
     _completion(commands)
     return top
 
@@ -133,7 +133,7 @@ def _option(command: Parser) -> None:
 
 
 def _options() -> str:
-    from ..engine.model.options import described  # late, since it needs numpy
+    from ...engine.model.options import described  # late, since it needs numpy
 
     return "options of queues:\n" + described()
 

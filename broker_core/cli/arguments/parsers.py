@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 
-from ..settings import keys, listeners
+from ...settings import keys, listeners
 
 EXIT_CODES = """\
 exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
