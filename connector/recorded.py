@@ -18,8 +18,9 @@ import pyarrow as pa
 from ..broker_core.archive import scan, table
 from ..broker_core.archive.bounds import Bounds
 from ..broker_core.archive.files import File, Table, Version, version
+from ..broker_core.archive.places import is_local
 from ..broker_core.client.flight import Client
-from ..broker_core.errors import ArchiveUnreachable
+from ..broker_core.errors import ArchiveUnreachable, DataLoss
 from ..broker_core.messages import assembly
 from .access import Access
 from .batching import coalesce
@@ -44,8 +45,9 @@ def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number:
     return Version(answer["version"], [File(*each) for each in answer["files"]])
 
 
-def read_recorded(part: RecordedPartition, access: Access) -> Iterator[pa.RecordBatch]:
-    """Read one partition of a table. A message that is not valid AMQP is named on stderr."""
+def read_recorded(part: RecordedPartition, access: Access, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
+    """Read one partition of a table. A message that is not valid AMQP is named on stderr; so are those that are gone, if that is
+    no failure. Raises DataLoss, ArchiveUnreachable."""
     with ExitStack() as stack:
         clients: list[Client] = []
 
@@ -54,7 +56,15 @@ def read_recorded(part: RecordedPartition, access: Access) -> Iterator[pa.Record
                 clients.append(stack.enter_context(access.at(part.known).client()))
             return clients[0]
 
-        shares = (batch for share in part.shares for batch in _read(part, share, client))
+        def read(share: scan.Share) -> Iterator[pa.RecordBatch]:
+            try:
+                yield from _read(part, share, client)
+            except DataLoss as error:
+                if fail_on_data_loss:
+                    raise
+                print(f"penstock: {error}", file=sys.stderr)
+
+        shares = (batch for share in part.shares for batch in read(share))
         for batch in coalesce(shares):
             malformed: dict[int, str] = {}
             yield assembly.converted(part.columns, batch, part.queue, malformed)
@@ -69,13 +79,19 @@ def _read(part: RecordedPartition, share: scan.Share, client: Any) -> Iterator[p
         try:
             file = scan.opened(part.url, share.path)
         except ArchiveUnreachable as error:
-            if not scan.is_folder(part.url):
+            is_gone = isinstance(error.__cause__, FileNotFoundError) and not is_local(part.url)
+            if not scan.is_folder(part.url) and not is_gone:
                 _remember(part.url, error)  # else the file alone is gone, which the broker can say better
     if file is None:
         where = {"queue": part.queue, "path": share.path, "part": share.number, "parts": share.parts}
         columns = assembly.needed(part.columns)
         ticket = {"op": "archive", **where, **part.bounds.to_fields(), "selector": part.selector}
-        yield from client().get(**ticket, columns=columns, stored=True)
+        try:
+            yield from client().get(**ticket, columns=columns, stored=True)
+        except DataLoss as error:
+            first, last = max(share.first, part.bounds.first), share.last
+            last = last if part.bounds.last is None else min(last, part.bounds.last)
+            raise DataLoss(f"messages {first} to {last} of queue {part.queue!r} cannot be read: {error}") from error
         return
     for found in scan.batches(file, share, part.columns, part.bounds, part.selector):
         if found.num_rows:

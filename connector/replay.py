@@ -2,7 +2,8 @@
 
 An offset names a set of rows that never changes: a version of the table, and the passes of the archiver that are read of it.
 Within the set it goes by sequence numbers, which is the order of arrival. So whoever restarts gets the same rows in the same
-batches. A set with an end is all; without an end, and while the query is not to end, the passes since are the next set.
+batches. A set with an end is all. Without an end the passes since are the next set: at once, or where the query is to end, of a
+later run with its checkpoint. So what is settled and not recorded yet comes later, once, and nothing waits for it.
 
 The pace is kept by the planner: as many times as fast as they came, from the first message on that this process plans. That one
 goes alone, and the pace counts from the end of its batch: Spark takes seconds for the first batch of a query, and the messages
@@ -24,7 +25,7 @@ from pyspark.sql.types import StructType
 from ..broker_core.archive.bounds import Bounds, Lineages, common, lineages_of, to_list
 from ..broker_core.archive.files import File, Table, tasks
 from ..broker_core.client.flight import Client
-from ..broker_core.errors import DataLoss, InvalidColumn, InvalidRequest, WrongOffset
+from ..broker_core.errors import InvalidColumn, InvalidRequest, WrongOffset
 from .batching import as_declared
 from .offset import REPLAYED
 from .options import REPLAY, Options
@@ -87,6 +88,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit: int = options["maxMessagesPerTrigger"] or DEFAULT_MESSAGES
         self._ends = options["endingSequence"] is not None or options["endingTimestamp"] is not None
         self._available_now = False
+        self._all: Table | None = None  # the table with all that a query reads that is to end
         self._client: Client | None = None
         self._files: tuple[tuple[Any, ...], list[File]] | None = None  # of a set
         self._first: tuple[Replayed | None, int] | None = None  # the offset of the first batch, and when its message came
@@ -155,8 +157,13 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _known(self) -> Table | None:
+        if self._all is not None:
+            return self._all
         answer = self._connected().call("archive.plan", queue=self._queue, states=["archived"], first=2**62)
-        return None if answer["table"] is None else Table.of_fields(answer["table"])
+        found = None if answer["table"] is None else Table.of_fields(answer["table"])
+        if self._available_now:
+            self._all = found
+        return found
 
     def _table(self, of: Replayed) -> Table:
         """Look up where the table is. Raises WrongOffset where it is not the one that the replay began with."""
@@ -176,7 +183,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _following(self, done: Replayed) -> Replayed | None:
         """The offset before what has been recorded since; `done` where nothing was, or no more is wanted."""
-        if self._ends or self._available_now:
+        if self._ends:
             return done
         table = self._table(done)
         after = common(table.lineages, done.lineages) or 0  # of another number than the last where the broker was restored
@@ -263,15 +270,8 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one partition's messages, in a task."""
         found: Iterator[pa.RecordBatch] = iter(())  # Spark makes one partition of nothing where there is none
         if isinstance(partition, RecordedPartition):
-            found = self._lossy(read_recorded(partition, self._options.access))
+            found = read_recorded(partition, self._options.access, fail_on_data_loss=self._options["failOnDataLoss"])
         return as_declared(found, self._nullable)
-
-    def _lossy(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from batches
-        except DataLoss:
-            if self._options["failOnDataLoss"]:
-                raise
 
 
 def cut(files: Sequence[File], first: int, last: int, limit: int) -> int:

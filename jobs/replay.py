@@ -3,8 +3,8 @@ r"""Replay: what passed through a queue, out of its archive, into a table or int
     spark-submit --properties-file conf/spark.conf jobs/replay.py --url grpc://127.0.0.1:8815 --queue orders \
         --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z --outcome rejected --to-queue orders
 
-`--pace 60 --checkpoint PATH` sends them as a stream, sixty times as fast as they came, and `--follow` goes on with those that
-are recorded later; a second run with the same checkpoint goes on where the first one ended.
+`--pace 60 --checkpoint PATH` sends them as a stream, sixty times as fast as they came: what is recorded in the archive when it
+begins. A second run with the same checkpoint goes on with what is recorded since; `--follow` does so until SIGTERM or Ctrl-C.
 
 Choose by time of arrival, by sequence number, by outcome, or by any condition in SQL; what stays in the queue stays
 untouched. `python -m penstock.jobs.replay …` does the same with a Spark of its own.
@@ -21,6 +21,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, StringType
 
 import penstock
@@ -28,6 +29,7 @@ from penstock.broker_core.errors import PenstockError
 from penstock.connector.options import Options
 from penstock.connector.sink import written_as
 from penstock.jobs import progress
+from penstock.jobs.ingest import stop_on_signal
 from penstock.jobs.session import session
 
 #: What the archive knows of a message beyond the message itself.
@@ -112,7 +114,15 @@ def refused(given: argparse.Namespace) -> str | None:
 
 
 def stream(spark: SparkSession, given: argparse.Namespace) -> int:
-    """Send the chosen messages as a stream, and return how many. With `--follow` it does not end."""
+    """Send the chosen messages as a stream, and return how many. With `--follow` it ends by SIGTERM or Ctrl-C."""
+    query = start(spark, given)
+    if given.follow:
+        stop_on_signal(query)
+    return progress.follow(query)
+
+
+def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
+    """Start the query that sends the chosen messages as a stream."""
     messages = replayed(spark, given)
     if given.to_queue:
         chosen = messages.select(*SENT)
@@ -120,8 +130,7 @@ def stream(spark: SparkSession, given: argparse.Namespace) -> int:
     else:
         writer = messages.writeStream.format(given.format).option("path", given.to)
     writer = writer.option("checkpointLocation", given.checkpoint)
-    started = (writer if given.follow else writer.trigger(availableNow=True)).start()
-    return progress.follow(started)
+    return (writer if given.follow else writer.trigger(availableNow=True)).start()
 
 
 def sent_before(given: argparse.Namespace) -> bool:

@@ -144,12 +144,12 @@ def tasks(files: Sequence[File], most: int, least_tasks: int = 1) -> list[list[S
     for file in files:
         if file.rows > wanted:
             parts = -(-file.rows // wanted)
-            found += [[Share(file.path, number, parts)] for number in range(parts)]
+            found += [[Share(file.path, number, parts, file.first, file.last)] for number in range(parts)]
             room = 0
         elif file.rows > room:
-            found.append([Share(file.path)])
+            found.append([Share(file.path, first=file.first, last=file.last)])
             room = wanted - file.rows
         else:
-            found[-1].append(Share(file.path))
+            found[-1].append(Share(file.path, first=file.first, last=file.last))
             room -= file.rows
     return found

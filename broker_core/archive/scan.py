@@ -29,6 +29,8 @@ class Share(NamedTuple):
     path: str  # below the table's folder
     number: int = 0
     parts: int = 1
+    first: int = 0  # sequence numbers of the file
+    last: int = 2**62
 
     def of(self, groups: int) -> range:
         """Number the row groups, of so many."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, LessThan
 
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
@@ -40,7 +42,10 @@ from penstock.broker_core.engine.model import retention
 from penstock.broker_core.messages import columns as message
 from penstock.broker_core.service import looks
 from penstock.connector import recorded
+from penstock.connector.batch import PushdownBatchReader
+from penstock.connector.options import Options
 from penstock.connector.partition import BrowsePartition, RecordedPartition
+from penstock.connector.schema import source_schema
 
 from .recording import Site
 
@@ -281,8 +286,27 @@ def encoded() -> list[bytes]:
     return [message.encode() for message in [*found, Message(sequences=[[1, "two"], [b"3"]])]]
 
 
-def test_all_columns_rows_and_types_are_those_of_a_read_before(site: Site) -> None:
-    """Columnar messages, and encoded ones of every type of AMQP; rejected ones, and dead letters."""
+#: Options of a read, and filters that Spark pushes into it; both by the time of the first encoded message, microseconds.
+READS: list[Callable[[int], tuple[dict[str, str], list[Filter]]]] = [
+    lambda time: ({}, []),
+    lambda time: ({"outcome": "dead-lettered"}, []),
+    lambda time: ({"startingSequence": "2", "endingSequence": "9"}, []),
+    lambda time: ({"startingTimestamp": moment(time).isoformat()}, []),
+    lambda time: ({"endingTimestamp": moment(time).isoformat()}, []),
+    lambda time: ({"selector": "p1 = TRUE OR JMSType = 'a'"}, []),
+    lambda time: ({}, [EqualTo(("outcome",), "accepted"), LessThan(("sequenceNumber",), 12)]),
+    lambda time: ({}, [GreaterThan(("enqueuedTime",), moment(time - 1)), GreaterThanOrEqual(("settledTime",), moment(time))]),
+]
+COUNTS = [33, 4, 8, 30, 3, 5, 12, 30]
+
+
+def moment(time: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=time)
+
+
+def test_all_columns_filters_and_types_are_those_of_a_read_before(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row by row: columnar messages, and encoded ones of every type of AMQP; rejected ones, and dead letters. Before anything is
+    recorded, when half of it is, while the rest moves from the journal to the table, after that, and read by the broker."""
     site.client.call("queue.declare", queue="dead")
     site.client.call("queue.declare", queue="q", options={"deadLetterQueue": "dead", "maxAttempts": 2})
     texts = pa.array(["a", None, "ü"])
@@ -302,20 +326,36 @@ def test_all_columns_rows_and_types_are_those_of_a_read_before(site: Site) -> No
     for number in range(count - 4, count):
         site.client.call("lease.settleRow", lease="other", sequence=number, outcome="rejected", error=f"why {number}")
     site.settle("dead", 4)
+    time = int(site.read("q", ("sequenceNumber", "enqueuedTime"))[3]["enqueuedTime"].timestamp() * 1e6)
 
-    def batches(queue: str) -> tuple[Any, list[Any]]:
-        reader = site.reader(queue, READ)
-        found = [batch for part in reader.partitions() for batch in reader.read(part)]
-        return found[0].schema, sorted(
-            (row for batch in found for row in batch.to_pylist()), key=lambda row: row["sequenceNumber"]
-        )
+    def planned(queue: str, way: int) -> tuple[Any, list[Any]]:
+        options, filters = READS[way](time)
+        given = {"url": site.plane.url, "queue": queue, "states": "archived", **options}
+        made = PushdownBatchReader(Options(given), source_schema(tuple(READ)))
+        list(made.pushFilters(filters))
+        return made, made.partitions()
 
-    for queue, rows in (("q", count), ("dead", 4)):
-        before = batches(queue)
-        assert len(before[1]) == rows
+    def rows(reader: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
+        found = [batch for part in parts for batch in reader.read(part)]
+        each = [row for batch in found for row in batch.to_pylist()]
+        return found[0].schema if found else None, sorted(each, key=lambda row: row["sequenceNumber"])
+
+    for queue, most in (("q", count), ("dead", 4)):
+        ways = range(len(READS))
+        before = [rows(*planned(queue, way)) for way in ways]
+        assert len(before[0][1]) == most
+        assert queue == "dead" or [len(found) for _, found in before] == COUNTS
+        site.record(queue, most // 2)
+        assert [rows(*planned(queue, way)) for way in ways] == before
+        on_the_way = [planned(queue, way) for way in ways]
         site.record(queue)
-        assert not [part for part in site.reader(queue).partitions() if isinstance(part, BrowsePartition)]
-        assert batches(queue) == before
-    dead = before[1][0]
+        with monkeypatch.context() as patch:
+            forget(patch, site, queue, 0, most)
+            assert [rows(*each) for each in on_the_way] == before
+            assert [rows(*planned(queue, way)) for way in ways] == before
+            assert not [part for part in planned(queue, 0)[1] if isinstance(part, BrowsePartition)]
+            recorded._unreachable.add(site.url(queue))
+            assert [rows(*planned(queue, way)) for way in ways] == before
+    dead = before[0][1][0]
     assert dict(dead["annotations"])["x-opt-death-reason"] == "rejected"
     assert (dead["outcome"], dead["error"]) == ("accepted", f"why {count - 4}")

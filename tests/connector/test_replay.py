@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.broker_core.archive.files import File
 from penstock.broker_core.engine.commands import Now
-from penstock.broker_core.errors import InvalidRequest, WrongOffset
+from penstock.broker_core.errors import DataLoss, InvalidRequest, WrongOffset
 from penstock.broker_core.service.clock import system_clock
 from penstock.connector import recorded, replay
 from penstock.connector.options import READ, REPLAY, STREAM, Options
@@ -90,7 +90,8 @@ def test_whoever_restarts_gets_the_same_rows(site: Site) -> None:
     again = reader(site, maxMessagesPerTrigger="4")
     assert batch_of(again, first, second) == [4, 5, 6, 7]
     assert again.latestOffset(first, LIMIT) == second
-    assert drained(reader(site, available_now=True, maxMessagesPerTrigger="4"), second)[0] == [[8, 9]]
+    batches, _ = drained(reader(site, available_now=True, maxMessagesPerTrigger="4"), second)
+    assert [batch for batch in batches if batch] == [[8, 9], [10, 11]], "what was recorded since is a batch of its own"
 
 
 def test_without_an_end_it_goes_on_with_what_is_recorded_since(site: Site) -> None:
@@ -106,6 +107,48 @@ def test_without_an_end_it_goes_on_with_what_is_recorded_since(site: Site) -> No
     site.record("q", 2)
     site.record("q", 2)
     assert drained(reader(site), offset)[0] == [[5, 6, 7, 8]]
+
+
+def test_what_is_settled_and_not_recorded_yet_comes_with_the_next_run(site: Site) -> None:
+    """A query that is to end has what is recorded when it begins, and not more; a batch read has all that is settled."""
+    site.send("q", body=[b"x"] * 20)
+    site.settle("q", 10)
+    site.record("q", 6)
+    made = reader(site, available_now=True, maxMessagesPerTrigger="4")
+    first = made.latestOffset(made.initialOffset(), LIMIT)
+    site.record("q")
+    batches, offset = drained(made, first)
+    assert [batch_of(made, made.initialOffset(), first), *batches] == [[0, 1, 2, 3], [4, 5]]
+    assert site.numbers("q") == list(range(10))
+    site.settle("q", 5)
+    batches, offset = drained(reader(site, available_now=True), offset)
+    assert batches == [[6, 7, 8, 9]]
+    assert site.numbers("q") == list(range(15))
+    assert drained(reader(site, available_now=True), offset) == ([], offset), "nothing was recorded since"
+    site.record("q")
+    assert drained(reader(site), offset)[0] == [[10, 11, 12, 13, 14]]
+
+
+def test_retention_while_a_replay_reads(site: Site) -> None:
+    """The version of its first offset keeps its rows as long as the files are there, for whoever restarts, too. After that
+    those that are gone are named, and a query may go on without them."""
+    add(site, 6)
+    add(site, 6)
+    made = reader(site, maxMessagesPerTrigger="4")
+    first = made.latestOffset(made.initialOffset(), LIMIT)
+    second = made.latestOffset(first, LIMIT)
+    table = deltalake.DeltaTable(site.url("q"))
+    table.delete("pass = 1")
+    add(site, 1)
+    again = reader(site, maxMessagesPerTrigger="4")
+    assert batch_of(again, first, second) == [4, 5, 6, 7]
+    assert drained(reader(site, maxMessagesPerTrigger="8"), second)[0] == [[8, 9, 10, 11], [12]]
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(DataLoss, match=r"messages 4 to 5 of queue 'q' cannot be read: .* is gone: retention"):
+        batch_of(reader(site, maxMessagesPerTrigger="4"), first, second)
+    careless = reader(site, maxMessagesPerTrigger="4", failOnDataLoss="false")
+    assert batch_of(careless, first, second) == [6, 7]
+    assert not recorded._unreachable, "the table is reached, the file is gone"
 
 
 def test_bounds(site: Site) -> None:

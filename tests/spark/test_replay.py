@@ -12,9 +12,10 @@ import pytest
 from penstock import Broker
 from penstock.broker_core import amqp_client
 from penstock.broker_core.amqp import Message
-from penstock.broker_core.amqp.types import Symbol, UInt
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import Symbol, UInt, ULong
 from penstock.broker_core.client.flight import Client
-from penstock.jobs import replay
+from penstock.jobs import archive, replay
 
 if TYPE_CHECKING:
     from conftest import Rig
@@ -48,30 +49,65 @@ def recorded(rig: Rig) -> bool:
 
 
 def test_what_is_recorded_is_read_in_the_table_and_replayed_to_the_octet(rig: Rig) -> None:
+    """A batch read before and after; a replay with a checkpoint, which a second run and one with --follow take up."""
     rig.declare("orders", "again")
     rig.send("orders", 0, 10)
-    sent = Message(application_properties={"a": UInt(7), "b": Symbol("s")}, value=[1, "x"], has_value=True).encode()
+    sent = [
+        Message(application_properties={"a": UInt(7), "b": Symbol("s")}, value=[1, "x"], has_value=True).encode(),
+        Message(data=[b"x", b"y"]).encode(),
+        Message(properties=Properties(message_id=ULong(1)), sequences=[[1, "two"]]).encode(),
+    ]
     with amqp_client.connect(rig.broker.amqp_url) as connection:
         sender = connection.sender("orders")
-        sender.send([sent] * 5)
+        sender.send(sent)
         sender.flush()
     rig.drain(rig.stream("orders"))
     before = settled(rig)
     rig.until(lambda: recorded(rig))
     assert rig.look("orders", states="archived").rdd.getNumPartitions() == 1
     assert settled(rig) == before
-    assert len(before) == 15
+    assert len(before) == 13
     assert rig.client.call("archive.plan", queue="orders", states=["archived"])["parts"] == []
-    given = replay._parser().parse_args(
-        [
-            *("--url", rig.broker.url, "--queue", "orders", "--to-queue", "again", "--from-sequence", "8"),
-            *("--pace", "1000", "--checkpoint", rig.path("checkpoint-of-replay")),
-        ]
-    )
-    assert replay.stream(rig.spark, given) == 7
+    arguments = [
+        *("--url", rig.broker.url, "--queue", "orders", "--to-queue", "again", "--from-sequence", "8"),
+        *("--pace", "1000", "--checkpoint", rig.path("checkpoint-of-replay")),
+    ]
+    given = replay._parser().parse_args(arguments)
+    assert replay.stream(rig.spark, given) == 5
     assert replay.stream(rig.spark, given) == 0, "a second run goes on where the first one ended"
     frame = rig.spark.read.format("amqp").schema("sequenceNumber bigint, message binary")
     rows = sorted(frame.options(url=rig.broker.url, queue="again").load().collect())
-    assert [bytes(row.message) for row in rows[2:]] == [sent] * 5
+    assert [bytes(row.message) for row in rows[2:]] == sent
     table = os.path.join(rig.broker.data_dir, "archive", "orders")
-    assert rig.spark.read.format("delta").load(table).count() == 15
+    assert rig.spark.read.format("delta").load(table).count() == 13
+
+    query = replay.start(rig.spark, replay._parser().parse_args([*arguments, "--follow"]))
+    for first in (10, 12):
+        rig.send("orders", first, 2)
+        rig.client.call("queue.purge", queue="orders")
+        rig.until(lambda until=first + 2: rig.counts("again")[0] == until - 5)
+    query.stop()
+    assert rig.bodies("again")[:2] + rig.bodies("again")[5:] == ["8", "9", "10", "11", "12", "13"]
+
+
+def test_the_table_is_copied_elsewhere_once_while_the_broker_goes_on(rig: Rig) -> None:
+    """U5: `jobs/archive.py` on the table of the real archiver: each run what is new, each row once; the job is killed before it
+    has noted a batch, and the broker before it has recorded one."""
+    rig.declare("orders")
+    copied = ["--archive", os.path.join(rig.broker.data_dir, "archive"), "--queue", "orders", "--where", "outcome = 'purged'"]
+    copied += ["--table", rig.path("copy"), "--checkpoint", rig.path("copying")]
+    given = archive._parser().parse_args(copied)
+    for first in (0, 10):
+        rig.send("orders", first, 10)
+        rig.client.call("queue.purge", queue="orders")
+        if first:
+            rig.broker.kill()
+            rig.broker.start()
+        rig.until(lambda: recorded(rig))
+        archive.start(rig.spark, given).awaitTermination()
+        assert rig.table("copy") == list(range(first + 10))
+        last = max(Path(rig.path("copying"), "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        last.unlink()  # as if the driver had died before it
+        last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+        archive.start(rig.spark, given).awaitTermination()
+        assert rig.table("copy") == list(range(first + 10))
