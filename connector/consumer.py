@@ -32,6 +32,10 @@ class Consumer(Protocol):
     def settle(self, end: Mapping[str, Any]) -> None:
         """Settle everything up to `end`."""
 
+    def counts(self) -> dict[str, Any]:
+        """Return the counts of each queue, as they came with the last `advance`; nothing is asked."""
+        ...
+
     def close(self) -> None:
         """Close the connection. Leases stay."""
 
@@ -75,6 +79,10 @@ class OneQueue:
         finished = parse_one(end)
         if not finished.initial:
             self._lease.settle(finished)
+
+    def counts(self) -> dict[str, Any]:
+        """Return the queue's counts, by its name."""
+        return {self._options["queue"][0]: self._lease.counts}
 
     def close(self) -> None:
         """Close the connection. The lease stays."""

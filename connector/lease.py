@@ -94,6 +94,7 @@ class Lease:
         self._epoch: int | None = None
         self._settled = 0  # the broker has said so, to this planner
         self._planned: _Planned | None = None
+        self.counts: dict[str, Any] = {}  # of the queue, as the broker told with the last batch
         self._unread = 0  # batches in a row that the query finished, and that came back
         self._broker = ""
         self._stopped = threading.Event()
@@ -129,6 +130,7 @@ class Lease:
                 alone=limits.alone,
                 measure=limits.measure,
                 plan=planning,
+                counts=True,
                 minPartitions=limits.partitions,
                 maxMessages=self._options["maxMessagesPerPartition"],
                 failOnDataLoss=self._options["failOnDataLoss"],
@@ -136,6 +138,7 @@ class Lease:
                 selector=self._options["selector"],
             )
             self._took_up(answer)
+            self.counts = answer["counts"]
             self._say_unread(answer.get("unread", 0))
             if not limits.alone:
                 break  # what is next may be too large for what is left of a trigger: not worth looking for more

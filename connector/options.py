@@ -286,6 +286,11 @@ class Options(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    @property
+    def description(self) -> str:
+        """The source in a few words: `amqp[orders @ host:port]`."""
+        return f"amqp[{', '.join(self['queue'] or ())} @ {(self['url'] or '').partition('://')[2]}]"
+
     def check_for(self, place: str) -> None:
         """Refuse what has no meaning in this place, and what is missing. `place` is STREAM, READ or WRITE."""
         for name in sorted(self.given):

@@ -91,6 +91,10 @@ class SeveralQueues:
         for queue in self._begun(known):
             self._leases[queue].settle(known.of(queue))
 
+    def counts(self) -> dict[str, Any]:
+        """Return the counts of each queue that was asked."""
+        return {queue: self._leases[queue].counts for queue in self._queues if queue in self._leases}
+
     def close(self) -> None:
         """Close the connections. Leases stay."""
         for lease in self._leases.values():

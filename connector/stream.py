@@ -62,6 +62,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Settle up to `start`, acquire the next batch, and return the offset after it."""
         return self._consumer.advance(start, wait=not isinstance(limit, ReadAllAvailable))
 
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return what the query's progress shows as `latestOffset`: the source, and the counts of its queues.
+
+        Spark asks after each `latestOffset`, in the same process: the counts came with its answer, and nothing more is sent.
+        """
+        return {"source": self._options.description, "queues": self._consumer.counts()}
+
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of the batch between two offsets."""
         return self._consumer.plan(start, end)

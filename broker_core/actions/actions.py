@@ -198,7 +198,21 @@ class Actions:
             answer["messages"], answer["bytes"] = self._service.submit(c.MeasureBatch(f["lease"], found.batch))
         if f["plan"]:
             answer["parts"] = [] if found.batch == f["finished"] else self._parts(f, f["finished"], found.batch)[1]
+        if f["counts"]:
+            answer["counts"] = self._backlog(f["queue"])
         return answer
+
+    def _backlog(self, queue: str) -> dict[str, int | float | None]:
+        counts = self._service.counts.of_queue(queue)
+        age = max(0, self._service.wall_ms() - counts["oldest"] // 1000) / 1000
+        return {
+            "available": counts["available"],
+            "oldestSeconds": age if counts["oldest"] else None,
+            "inFlight": counts["acquired"],
+            "redelivered": counts["redelivered"],
+            "deadLettered": counts["deadLettered"],
+            "bytes": counts["bytes"],
+        }
 
     def _plan(self, f: dict[str, Any]) -> dict[str, Any]:
         epoch, parts = self._parts(f, f["after"], f["batch"], self._enter(f))

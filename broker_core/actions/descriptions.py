@@ -29,7 +29,7 @@ READS = frozenset(
 
 ABOUT: dict[str, str] = {
     "hello": "Names the broker and its version.",
-    "broker.status": "Tells what the broker is, where the log ends, what is free on the disk, and how far the copy is.",
+    "broker.status": "Tells what the broker is, where the log ends, what is free, and how far the copy is.",
     "connection.list": "Lists connections of clients: one's own, or all of them with admin on everything.",
     "connection.close": "Closes a connection of a client; what it holds goes back.",
     "user.list": "Lists users and their rights.",
@@ -114,6 +114,7 @@ FIELDS: dict[str, str] = {
     "options": "options by name, as in docs/queues.md; null: the default",
     "outcome": "only messages with this outcome; null: any",
     "plan": "whether the answer has the parts of the batch",
+    "counts": "whether the answer has the queue's counts as they are afterwards",
     "query": _QUERY,
     "queryBatch": "number of the batch of that query",
     "queue": "name of the queue",

@@ -122,6 +122,7 @@ ACTIONS: dict[str, Fields] = {
         "alone": (bool, True),
         "measure": _BOOL,
         "plan": _BOOL,
+        "counts": _BOOL,
         "sign": _OPTIONAL_TEXT,
         **_HEAD,
         **_PLAN,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Set
 from typing import NamedTuple
 
 import numpy as np
@@ -68,9 +69,9 @@ class QueueCounts:
                 leases: dict[str, int] = {}
                 for lease in self._state.leases.values():
                     leases[lease.queue] = leases.get(lease.queue, 0) + 1
-            if names != self._names:
-                self._generation, self._names = self._generation + 1, names
-                self._oldest = {name: found for name, found in self._oldest.items() if name in self._state.queues}
+                if names != self._names:
+                    self._generation, self._names = self._generation + 1, names
+                    self._oldest = {name: found for name, found in self._oldest.items() if name in self._state.queues}
             table = np.zeros((len(names), len(COLUMNS)), np.int64)
             for first in range(0, len(names), QUEUES_AT_ONCE):
                 with self._lock:
@@ -78,6 +79,13 @@ class QueueCounts:
                 table[first : first + len(rows)] = rows
                 time.sleep(0)  # lets the interpreter serve others
             return Counts(self._generation, names, np.ascontiguousarray(table.T))
+
+    def of_queue(self, name: str) -> dict[str, int]:
+        """Return the counts of one queue, by COLUMNS but for `deadLetters` and `leases`; all 0 where there is none."""
+        with self._lock:
+            row = dict(zip(COLUMNS, self._row(name, frozenset(), {}), strict=True))
+        del row["deadLetters"], row["leases"]
+        return row
 
     def reasons(self, name: str) -> dict[str, int]:
         """Count the dead letters in a queue, those that stay in it too, by why they died. Looks at every message there."""
@@ -96,7 +104,7 @@ class QueueCounts:
                 found += np.bincount(block.reason.values[rows][there], minlength=len(Reason))
         return {Reason(code).name.lower(): count for code, count in enumerate(found.tolist()) if code and count}
 
-    def _row(self, name: str, targets: set[str | None], leases: dict[str, int]) -> list[int]:
+    def _row(self, name: str, targets: Set[str | None], leases: dict[str, int]) -> list[int]:
         queue = self._state.queues.get(name)
         if queue is None:
             return [0] * len(COLUMNS)

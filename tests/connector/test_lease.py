@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker_core import errors
 from penstock.connector import lease as lease_module
@@ -225,3 +226,33 @@ def test_a_broker_that_restarts_ends_no_query(queue: Queue, tmp_path: Path) -> N
     assert reader.latestOffset(end, LIMIT) == end
     restart.join()
     assert queue.counts() == (0, 0, 1)
+
+
+def test_the_counts_of_each_queue_come_with_the_batch(queue: Queue) -> None:
+    """S10: what the query's progress shows, after the batch is taken, without another request."""
+    queue.send(10)
+    reader = queue.reader(maxMessagesPerTrigger="4")
+    first = reader.latestOffset(INITIAL, LIMIT)
+    asked = queue.client.call("queue.stat", queue=queue.name)
+    shown = reader.reportLatestOffset()
+    assert shown["source"] == f"amqp[{queue.name} @ {queue.broker.url.removeprefix('grpc://')}]"
+    counts = shown["queues"][queue.name]
+    assert 0 <= counts.pop("oldestSeconds") < 60
+    assert counts == {"available": 6, "inFlight": 4, "redelivered": 0, "deadLettered": 0, "bytes": asked["bytes"]}
+
+    reader.commit(first)  # unread: it goes back
+    assert reader.reportLatestOffset()["queues"][queue.name]["available"] == 6  # nobody was asked
+    second = reader.latestOffset(first, LIMIT)
+    assert reader.reportLatestOffset()["queues"][queue.name]["redelivered"] == 4
+    read_all(reader, first, second)
+    last = reader.latestOffset(second, ReadAllAvailable())
+    read_all(reader, second, last)
+    assert reader.latestOffset(reader.latestOffset(last, LIMIT), LIMIT)
+    assert reader.reportLatestOffset()["queues"][queue.name]["available"] == 0
+
+
+def test_an_empty_queue_has_no_oldest_message(queue: Queue) -> None:
+    reader = queue.reader()
+    assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
+    counts = reader.reportLatestOffset()["queues"][queue.name]
+    assert (counts["available"], counts["oldestSeconds"], counts["inFlight"]) == (0, None, 0)

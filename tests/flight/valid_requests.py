@@ -87,6 +87,7 @@ VALID: dict[str, dict[str, Any]] = {
         "alone": False,
         "measure": True,
         "plan": True,
+        "counts": True,
         "sign": None,
         "head": None,
         "minPartitions": 2,
@@ -172,7 +173,7 @@ OPTIONAL = {
     "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None,
     "outcome": None, "ranges": None, "ifEmpty": False, "ifUnused": False, "count": 50, "reason": None,
     "recordedAfter": None, "settledSince": None, "settledUntil": None, "version": None, "part": 0, "parts": 1,
-    "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False,
+    "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False, "counts": False,
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
     "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "routed": False,
 }  # fmt: skip
