@@ -18,6 +18,7 @@ from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
 from ..flight.helpers import numbered, send
+from ..s3 import BUCKET, S3Server, environment
 from .helpers import numbers, sequences, table
 
 LIMIT_S = 60.0
@@ -92,12 +93,22 @@ def test_the_process_ends_with_its_broker_and_another_one_comes(tmp_path: Path) 
 @pytest.mark.parametrize("seed", [11, 12])
 def test_kills_at_random_instants_leave_every_message_in_the_table_once(tmp_path: Path, seed: int) -> None:
     """D4: of the broker, of its process, of both."""
-    random = Random(seed)
-    broker = Broker(tmp_path / "data", archive_after_s=0.1, fsync="never", segment_bytes=1 << 20).start()
+    _kill_at_random(tmp_path / "data", str(tmp_path / "data" / "archive"), Random(seed), 8)
+
+
+def test_kills_at_random_instants_beside_an_object_store(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D4: the same with the table in a real S3 server."""
+    for name, value in environment(s3.port).items():
+        monkeypatch.setenv(name, value)
+    _kill_at_random(tmp_path / "data", f"s3://{BUCKET}/{tmp_path.name}", Random(13), 6)
+
+
+def _kill_at_random(data: Path, archive: str, random: Random, times: int) -> None:
+    broker = Broker(data, archive=archive, archive_after_s=0.1, fsync="never", segment_bytes=1 << 20).start()
     sent = 0
     try:
         broker.declare("q")
-        for _ in range(8):
+        for _ in range(times):
             with Client(broker.url) as client:
                 count = random.choice([100, 5000, 70_000])
                 send(client, "q", numbered(count, 24, sent))
@@ -117,9 +128,24 @@ def test_kills_at_random_instants_leave_every_message_in_the_table_once(tmp_path
         until(lambda: recorded(broker), "everything is recorded")
     finally:
         broker.kill()
-    found = table(tmp_path / "data" / "archive")
+    found = table(archive)
     assert Counter(Counter(sequences(found)).values()) == {1: sent}
     assert found["body"].to_pylist() == numbered(sent, 24)
+
+
+def test_settings_that_are_read_again_reach_the_archiver(tmp_path: Path) -> None:
+    """D4: what waited for an hour is recorded when SIGHUP says that nothing waits."""
+    config = tmp_path / "penstock.toml"
+    config.write_text('archive_after_s = "1 h"\n')
+    with Broker(tmp_path / "data", config=config) as broker:
+        broker.declare("q")
+        with Client(broker.url) as client:
+            send(client, "q", numbered(10))
+            client.call("queue.purge", queue="q")
+        assert not recorded(broker)
+        config.write_text("archive_after_s = 0.1\n")
+        os.kill(broker.pid, signal.SIGHUP)
+        until(lambda: recorded(broker), "recorded")
 
 
 def test_without_an_archive_there_is_no_table_and_no_process(tmp_path: Path) -> None:
