@@ -250,12 +250,14 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._next[1]
 
     def _until(self, at: Replayed, last: int) -> Replayed:
-        """The offset after the messages, one at least, that came up to that time, and are at most as many as there may be."""
+        """The offset after the messages that came up to that time, and are at most as many as there may be."""
+        import pyarrow.compute as pc
+
         bounds = self._bounds(at)
         until = last + 1 if bounds.until is None else min(last + 1, bounds.until)
-        found = self._read(at, bounds._replace(first=at.next, until=until))
-        numbers = sorted(number for batch in found for number in batch.column("sequenceNumber").to_pylist())
-        return at._replace(next=numbers[: self._limit][-1] + 1)
+        end = cut(self._listed(at), at.next, self._last(at), self._limit)
+        found = self._read(at, bounds._replace(first=at.next, last=end - 1, until=until))
+        return at._replace(next=max((pc.max(batch.column("sequenceNumber")).as_py() + 1 for batch in found), default=end))
 
     def _read(self, at: Replayed, bounds: Bounds) -> Iterator[pa.RecordBatch]:
         files = [file for file in self._listed(at) if file.last >= bounds.first]

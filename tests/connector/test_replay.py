@@ -245,6 +245,9 @@ def test_what_is_late_comes_at_once_and_the_pace_goes_on(arrived: Site, clock: C
     again = reader(arrived, pace="0.01")
     assert batch_of(again, second, again.latestOffset(second, LIMIT)) == [2, 3]
     assert batch_of(made, third, last) == [4]
+    narrow = reader(arrived, pace="1000", maxMessagesPerTrigger="1", available_now=True)
+    clock.now += 1000
+    assert [batch for batch in drained(narrow, second)[0] if batch] == [[2], [3], [4]]
 
 
 def test_a_query_that_waits_for_its_pace_can_be_stopped(arrived: Site, clock: Clock) -> None:
