@@ -201,3 +201,25 @@ def test_a_journal_without_the_outcome_of_a_purge_reads_as_it_did() -> None:
     assert b"outcome" not in meta
     assert isinstance(codec.decode(meta), e.Purged)
     assert engine.recovered().state.queues["q"].blocks[0].outcome.get(0) == Outcome.PURGED
+
+
+def test_a_query_that_begins_again_hears_whether_the_other_one_lives() -> None:
+    """A lease whose planner has renewed it lately is used; a silent one holds what an earlier run has read."""
+    engine = engine_with("all", 5)
+    engine.advance("a", epoch=None, finished=0, messages=2)
+    engine.run(c.ReadBatch("a", "r", 1, 1, 0, 9))
+    again = {"run": "new", "epoch": None, "finished": 0}
+    for seconds in (0.3, 24.7):
+        engine.pass_time(seconds)
+        with pytest.raises(
+            errors.LeaseInUse, match=rf"another query uses lease 'a' now \(renewed {engine.up / 1_000_000:.1f} s ago\)"
+        ):
+            engine.advance("a", **again)
+    engine.pass_time(1)
+    with pytest.raises(
+        errors.LeaseInUse, match="which an earlier run has read and not finished: go on with that run's checkpoint"
+    ):
+        engine.advance("a", **again)
+    engine.run(c.RenewLease("a", 1))
+    with pytest.raises(errors.LeaseInUse, match="another query uses lease 'a' now"):
+        engine.advance("a", **again)

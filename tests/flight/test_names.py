@@ -72,7 +72,7 @@ def test_a_fresh_checkpoint_on_a_lease_that_holds_a_read_batch_touches_no_other_
         bob = queries.reader("bob", "a,b")
         queries.read(bob, INITIAL, bob.latestOffset(INITIAL, LIMIT))
         queries.send("a")
-    with pytest.raises(errors.InUse, match=r"penstock lease release alice:me/b --settle"):
+    with pytest.raises(errors.InUse, match=r"another query uses lease 'alice:me/b' now"):
         queries.reader("alice").latestOffset(INITIAL, LIMIT)
     going_on = queries.reader("alice")
     third = going_on.latestOffset(second, LIMIT)

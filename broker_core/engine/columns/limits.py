@@ -4,6 +4,7 @@ from __future__ import annotations
 
 SECOND = 1_000_000  # the engine's times are microseconds
 
+ALIVE = 25 * SECOND  # a planner that has renewed its lease within this time is believed to run: it does so every 10 s
 UNREAD_TIMEOUT = 60 * SECOND  # a batch that no task has read is given back when its planner is silent this long
 UNREAD_FREE = 3  # batches in a row that a query may finish without reading before it must wait for the next one
 UNREAD_PAUSE = SECOND // 10  # the first such wait; each further one is twice as long

@@ -8,6 +8,7 @@ from ... import errors
 from .. import commands as c
 from .. import events as e
 from ..columns.limits import (
+    ALIVE,
     LISTED_GROUPS,
     MAX_ACQUIRE,
     MAX_LEASES,
@@ -144,6 +145,12 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[in
     """A fresh checkpoint on a name that an earlier run used."""
     batch = lease.current
     if batch is not None and batch.state is BatchState.READ:
+        silent = None if lease.renewed is None else now.up - lease.renewed
+        if silent is not None and silent <= ALIVE:
+            raise errors.LeaseInUse(
+                f"another query uses lease {lease.name!r} now (renewed {silent / SECOND:.1f} s ago): give this one another name "
+                f"by the option lease, or none. If you have just stopped the other, wait {ALIVE // SECOND} s"
+            )
         raise errors.LeaseInUse(
             f"lease {lease.name!r} holds batch {batch.number} ({batch.rows.count} messages), which an earlier run has read "
             f"and not finished: go on with that run's checkpoint, or end it with `penstock lease release {lease.name} "
