@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import __version__
+from ..engine.model.options import OPTIONS, Option
 from ..security.access import Access
 from ..security.rights import Right
 from ..service.broker import BrokerService
@@ -32,6 +33,7 @@ def operating_actions(service: BrokerService, access: Access | None) -> dict[str
         return {"enforced": access is not None and access.enforced, "users": [] if access is None else access.described()}
 
     return {
+        "queue.options": lambda f: {"options": {name: _described(option) for name, option in OPTIONS.items()}},
         "connection.list": lambda f: {"connections": mine(f["caller"])},
         "connection.close": close,
         "user.list": users,
@@ -50,3 +52,12 @@ def about(service: BrokerService, access: Access | None, caller: Caller) -> dict
     if caller.may_everywhere(Right.ADMIN):
         found["directory"] = str(service.settings.data)
     return found
+
+
+def _described(option: Option) -> dict[str, Any]:
+    allowed = option.allowed
+    if isinstance(allowed, range):
+        text = f"a whole number from {allowed.start} to {allowed.stop - 1}"
+    else:
+        text = allowed if isinstance(allowed, str) else ", ".join(allowed)
+    return {**option._asdict(), "allowed": text}

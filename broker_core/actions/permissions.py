@@ -34,6 +34,7 @@ NEEDS: dict[str, Need] = {
     "queue.list": Need(None, None, ""),  # shows what its user may know of
     "queue.stat": Need(None, "seen", "see"),
     "archive.status": Need(None, None, ""),  # as queue.list
+    "queue.options": Need(None, None, ""),
     "queue.messages": Need(Right.BROWSE, "queue", "browse"),  # as the ticket `browse`
     "queue.alter": Need(Right.ADMIN, "queue", "alter"),
     "queue.pause": Need(Right.ADMIN, "queue", "pause"),

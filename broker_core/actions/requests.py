@@ -65,6 +65,7 @@ ACTIONS: dict[str, Fields] = {
     "queue.delete": {"queue": TEXT, "force": _BOOL, "ifEmpty": _BOOL, "ifUnused": _BOOL},
     "queue.list": {},
     "queue.stat": {"queue": TEXT},
+    "queue.options": {},
     "queue.messages": {
         "queue": TEXT,
         "states": (list, ["available"]),

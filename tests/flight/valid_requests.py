@@ -30,6 +30,7 @@ VALID: dict[str, dict[str, Any]] = {
     "connection.list": {},
     "connection.close": {"id": "amqp-1", "reason": "no"},
     "user.list": {},
+    "queue.options": {},
     "queue.messages": {"queue": "Q", "states": ["available"], "first": 0, "count": 5, "selector": "a = 1"},
     "archive.status": {},
     "broker.journal": {},

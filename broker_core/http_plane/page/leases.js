@@ -1,0 +1,59 @@
+// Leases of Spark's queries: what each holds, and both ways to end that.
+
+import {call, may} from "./api.js";
+import {ask, choice} from "./dialog.js";
+import {badge, h, replace, table, text} from "./dom.js";
+import {count, plural, span} from "./format.js";
+
+const POLL_S = 3;
+const OLD_S = 300; // a lease that holds messages and was not renewed for longer is marked
+
+export function show(root, poll) {
+  const list = h("div", {});
+  const found = h("span", {class: "muted small", role: "status"});
+
+  function row(lease) {
+    const held = lease.stage !== "idle" && lease.messages > 0;
+    const old = held && lease.renewed !== null && lease.renewed > OLD_S;
+    return [
+      h("span", {title: `run ${lease.run}`}, lease.name),
+      h("a", {href: `#/queues/${encodeURIComponent(lease.queue)}`}, lease.queue),
+      h("span", {}, lease.stage, " ", old && badge("abandoned?", "warn", `It holds messages, and nobody has renewed it for ${span(lease.renewed)}`)),
+      lease.batch === null ? "–" : count(lease.batch),
+      count(lease.messages),
+      lease.renewed === null ? "–" : `${span(lease.renewed)} ago`,
+      lease.selector ? h("code", {}, lease.selector) : "–",
+      held && may("settle", lease.queue) ? h("button", {class: "small", onclick: () => release(lease)}, "Release…") : "",
+    ];
+  }
+
+  function release(lease) {
+    ask({
+      title: `Release what ${lease.name} holds of ${lease.queue}`,
+      content: [
+        h("p", {}, `Batch ${count(lease.batch)} has ${plural(lease.messages, "message")}. Its query was last heard of ${lease.renewed === null ? "in an earlier life of the broker" : `${span(lease.renewed)} ago`}.`),
+        choice("how", "return", "Give them back", "They are ready again, and the next consumer gets them. Right when the query has not written them. If it has, they are processed twice.", true),
+        choice("how", "settle", "Settle them", "They count as processed. Right when the query has written the batch and died before it could say so. If it has not, they are lost to it.", false),
+      ],
+      label: `Release ${plural(lease.messages, "message")}`,
+      danger: true,
+      act: async (form) => {
+        const {messages} = await call("lease.release", {lease: lease.lease, how: form.get("how")});
+        refresh();
+        return form.get("how") === "settle" ? `${plural(messages, "message")} settled.` : `${plural(messages, "message")} given back.`;
+      },
+    });
+  }
+
+  replace(root, h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Leases"), found), list));
+  const refresh = poll.every(POLL_S, async (signal) => {
+    const {leases} = await call("lease.list", {}, signal);
+    text(found, count(leases.length));
+    replace(list, table(
+      [["Lease"], ["Queue"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Selector", "narrow-1"], ["", "number"]],
+      leases.map(row),
+      "No query of Spark has a lease.",
+    ));
+  });
+  return {title: "Leases", refresh};
+}

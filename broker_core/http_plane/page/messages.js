@@ -1,0 +1,95 @@
+// Messages of a queue, looked at: nothing is taken.
+
+import {call, may} from "./api.js";
+import {badge, facts, h, replace, table} from "./dom.js";
+import {bytes, count} from "./format.js";
+
+const PAGE = 50;
+const PREVIEW = 120; // characters of a body in the list
+
+// `redrive(sequences)` asks and redrives. Returns {element, reload}.
+export function messages(queue, poll, {redrive}) {
+  const states = h("select", {"aria-label": "Which messages"},
+    h("option", {value: "available"}, "Ready"), h("option", {value: "acquired"}, "Held"),
+    may("replay", queue) && h("option", {value: "archived"}, "Settled"));
+  const selector = h("input", {placeholder: "Selector: priority > 4 AND region = 'eu'", "aria-label": "Selector", size: 38, spellcheck: "false", autocomplete: "off"});
+  const list = h("div", {});
+  const error = h("p", {class: "bad", role: "alert"});
+  const more = h("button", {class: "small", hidden: true}, "More");
+  const allowed = may("browse", queue) || may("replay", queue);
+  let rows = [];
+  let following = 0;
+  let latest = 0;
+
+  async function read(first) {
+    const turn = ++latest;
+    error.textContent = "";
+    try {
+      const found = await call("queue.messages", {queue, states: [states.value], first, count: PAGE, selector: selector.value.trim() || null}, poll.signal);
+      if (turn !== latest) return;
+      rows = first ? [...rows, ...found.messages] : found.messages;
+      following = found.next;
+      draw();
+    } catch (problem) {
+      if (problem.name !== "AbortError" && turn === latest) error.textContent = problem.message;
+    }
+  }
+
+  function draw() {
+    more.hidden = following === null;
+    replace(list, table(
+      [["Sequence", "number"], ["Arrived", "time"], ["Attempts", "number narrow-2"], ["Subject", "narrow-2"], ["Body"], ["", "number"]],
+      rows.flatMap(row),
+      selector.value ? "No message matches." : "No messages in this state.",
+    ));
+  }
+
+  function row(message) {
+    const open = h("button", {class: "small", "aria-expanded": "false"}, "Show");
+    const reason = message.annotations?.["x-opt-death-reason"];
+    const body = shown(message.body);
+    const cells = h("tr", {},
+      h("td", {class: "number"}, count(message.sequenceNumber)),
+      h("td", {class: "time muted"}, message.enqueuedTime.replace("T", " ").slice(0, 19)),
+      h("td", {class: "number narrow-2"}, count(message.deliveryCount ?? 0)),
+      h("td", {class: "narrow-2"}, message.subject ?? "", reason && badge(reason, "bad")),
+      h("td", {}, h("code", {}, body.slice(0, PREVIEW)), body.length > PREVIEW || message.cut.includes("body") ? "…" : ""),
+      h("td", {class: "number"}, open));
+    const detail = h("tr", {class: "detail", hidden: true}, h("td", {colspan: 6}));
+    open.addEventListener("click", () => {
+      detail.hidden = !detail.hidden;
+      open.setAttribute("aria-expanded", String(!detail.hidden));
+      open.textContent = detail.hidden ? "Show" : "Hide";
+      if (!detail.hidden) replace(detail.firstChild, whole(message, reason));
+    });
+    return [cells, detail];
+  }
+
+  function whole(message, reason) {
+    const plain = Object.entries(message).filter(([key]) => !["body", "bodyBytes", "cut", "properties", "annotations"].includes(key));
+    const maps = ["properties", "annotations"].flatMap((key) => Object.entries(message[key] ?? {}).map(([name, value]) => [`${key}.${name}`, value]));
+    const body = h("pre", {tabindex: "0", "aria-label": "Body"}, shown(message.body));
+    return [
+      facts([...plain, ...maps].map(([key, value]) => [key, h("code", {}, String(value))])),
+      h("p", {class: "muted small"}, `Body: ${bytes(message.bodyBytes)}${message.body?.base64 === undefined ? "" : ", as base64"}${message.cut.length ? `. Cut to what can be looked at: ${message.cut.join(", ")}` : ""}`),
+      body,
+      (reason !== undefined) && may("admin", queue) && h("p", {}, h("button", {class: "small", onclick: () => redrive([message.sequenceNumber])}, "Redrive this message…")),
+    ].filter(Boolean);
+  }
+
+  more.addEventListener("click", () => read(following));
+  states.addEventListener("change", () => read(0));
+  const form = h("form", {class: "head", onsubmit: (event) => { event.preventDefault(); read(0); }}, states, selector, h("button", {}, "Look"));
+  form.style.margin = "0";
+  const title = h("div", {class: "title"}, h("h2", {}, "Messages"), h("span", {class: "spring"}), allowed && form);
+  const element = h("section", {class: "panel messages"}, title, allowed ? [error, list, h("div", {class: "body"}, more)] : h("p", {class: "empty"}, "To look at messages you need the right browse on this queue."));
+  if (allowed) {
+    error.style.margin = "0 12px";
+    read(0);
+  }
+  return {element, reload: () => allowed && read(0)};
+}
+
+function shown(body) {
+  return body?.text ?? body?.base64 ?? "";
+}

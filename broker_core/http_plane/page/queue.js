@@ -1,0 +1,255 @@
+// One queue: what it is, who uses it, what keeps the journal, its messages, and what can be done with them.
+
+import {call, history, may} from "./api.js";
+import {ask, field, note} from "./dialog.js";
+import {badge, facts, h, panel, replace, table, text} from "./dom.js";
+import {bytes, count, plural, rate, short, span, time} from "./format.js";
+import {messages} from "./messages.js";
+import {Chart} from "./plot.js";
+import {look} from "./rates.js";
+
+const POLL_S = 2;
+const SELDOM_S = 10;
+
+export function show(root, poll, name) {
+  const admin = may("admin", name);
+  let stat = null;
+
+  const badges = h("span", {});
+  const buttons = h("span", {class: "head buttons"});
+  const problem = h("p", {class: "empty", hidden: true});
+  const fields = ["Ready", "Held", "Delayed", "Dead letters", "Oldest", "Size", "In/s", "Out/s", "Acknowledged/s"];
+  const stats = Object.fromEntries(fields.map((each) => [each, h("dd", {}, "–")]));
+  const depth = new Chart(`Messages in ${name}, last hour`, ["Depth"], short);
+  const rates = new Chart(`Messages per second through ${name}, last hour`, ["In/s", "Out/s", "Acknowledged/s"], rate);
+  const about = h("div", {class: "body"});
+  const pins = h("div", {class: "body"});
+  const dead = h("div", {});
+  const users = h("div", {});
+  const leases = h("div", {});
+  const looked = messages(name, poll, {redrive, refresh: () => reread()});
+
+  const pause = h("button", {onclick: togglePause}, "Pause");
+  if (admin) {
+    buttons.append(
+      pause,
+      h("button", {onclick: alter}, "Alter…"),
+      h("button", {onclick: () => redrive(null)}, "Redrive…"),
+      h("button", {class: "danger", onclick: purge}, "Purge…"),
+    );
+  } else buttons.append(badge("read only", "", "Changes need the right admin on this queue"));
+
+  const all = h("div", {},
+    h("section", {class: "panel"}, h("dl", {class: "stats"}, fields.map((each) => h("div", {}, h("dt", {}, each), stats[each])))),
+    h("div", {class: "grid"}, panel(["Depth", depth.legend], h("div", {class: "body"}, depth.element)), panel(["Rates", rates.legend], h("div", {class: "body"}, rates.element))),
+    h("div", {class: "grid"}, panel("Options", about), panel("What keeps its oldest payload in the journal", pins)),
+    panel("Dead letters by reason", dead),
+    panel("Consumers and producers", users),
+    panel("Leases", leases),
+    looked.element,
+  );
+  replace(root, h("div", {class: "head"}, h("h1", {}, name), badges, h("span", {class: "spring"}), buttons), problem, all);
+
+  async function numbers(signal) {
+    const found = await look(signal);
+    const at = found.names.indexOf(name);
+    if (at < 0) return;
+    const of = (column) => found.of(column)[at];
+    text(stats.Ready, short(of("available")));
+    text(stats.Held, short(of("acquired")));
+    text(stats.Delayed, short(of("delayed")));
+    text(stats["Dead letters"], short(of("deadLetters")));
+    stats["Dead letters"].classList.toggle("bad", of("deadLetters") > 0);
+    text(stats.Oldest, of("oldest") ? span((found.time - of("oldest")) / 1e6) : "–");
+    text(stats.Size, bytes(of("bytes")));
+    text(stats["In/s"], rate(found.rate("enqueued")[at]));
+    text(stats["Out/s"], rate(found.rate("delivered")[at]));
+    text(stats["Acknowledged/s"], rate(found.rate("acknowledged")[at]));
+  }
+
+  async function plots(signal) {
+    const found = await history([name], signal);
+    const mine = found.queues[name];
+    if (!mine) return;
+    depth.show([mine.depth], 360, found.period);
+    rates.show([mine.enqueued, mine.delivered, mine.acknowledged].map((values) => values.map((value) => value / found.period)), 360, found.period);
+  }
+
+  async function describe(signal) {
+    try {
+      stat = await call("queue.stat", {queue: name}, signal);
+    } catch (error) {
+      if (![403, 404].includes(error.status)) throw error;
+      problem.hidden = false;
+      all.hidden = buttons.hidden = true;
+      text(problem, error.message);
+      return;
+    }
+    problem.hidden = true;
+    all.hidden = buttons.hidden = false;
+    text(pause, stat.paused ? "Resume" : "Pause");
+    replace(badges, badge(stat.type), " ", stat.paused && badge("paused", "warn"), stat.damaged.length > 0 && badge("damaged messages", "bad", stat.damaged.join("\n")));
+    const options = Object.entries(stat.options).map(([key, value]) => [key, h("code", {}, String(value))]);
+    replace(about, facts([
+      ["type", stat.type],
+      ...options,
+      ["next sequence", count(stat.nextSequence)],
+      ["settled", `${count(stat.archived)} messages`],
+      stat.staged > 0 && ["staged", `${plural(stat.staged, "message")}, ${bytes(stat.stagedBytes)}, wait for a publish or commit`],
+      stat.unread > 0 && ["given back unread", count(stat.unread)],
+      stat.refused > 0 && ["refused by all", plural(stat.refused, "message")],
+      stat.malformed > 0 && ["malformed", plural(stat.malformed, "message")],
+      stat.archive && ["archive table", h("code", {}, stat.archive.table)],
+      stat.archive && ["not recorded yet", `${plural(stat.unrecorded, "message")}, ${bytes(stat.unrecordedBytes)}, for ${span(stat.archive.lag)}`],
+      stat.archive?.error && ["archive's error", h("span", {class: "bad"}, stat.archive.error)],
+    ]));
+    const {oldest} = stat;
+    replace(pins, oldest
+      ? facts([
+        ["message", oldest.sequence === undefined ? `stage ${oldest.stage}` : count(oldest.sequence)],
+        ["state", oldest.state ?? "staged"],
+        oldest.time && ["arrived", time(oldest.time)],
+        ["log position", count(oldest.position)],
+        ["so", "The segment of the journal that has this payload is kept until the message ends."],
+      ])
+      : h("p", {class: "muted"}, "Nothing: every message of this queue has ended."));
+    const reasons = Object.entries(stat.deadLetters);
+    replace(dead, table([["Reason"], ["Messages", "number"], ["What it means"]], reasons.map(([reason, n]) => [reason, count(n), REASONS[reason] ?? ""]), "No dead letters in this queue."));
+  }
+
+  async function who(signal) {
+    const [{connections}, held] = await Promise.all([call("connection.list", {}, signal), call("lease.list", {}, signal)]);
+    const links = connections.flatMap((connection) => connection.links.filter((link) => link.queue === name).map((link) => [
+      h("a", {href: `#/connections/${encodeURIComponent(connection.id)}`}, connection.peer),
+      connection.user,
+      link.role,
+      h("span", {class: "cut"}, link.name),
+      count(link.credit),
+      count(link.unsettled),
+      link.slow ? badge("slow", "warn", `holds a delivery for ${span(link.heldSeconds)} while messages wait`) : link.heldSeconds === null || !link.unsettled ? "" : span(link.heldSeconds),
+    ]));
+    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"]], links, "No AMQP link is on this queue."));
+    const mine = held.leases.filter((lease) => lease.queue === name);
+    replace(leases, table([["Lease"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Groups held"]], mine.map((lease) => [
+      h("a", {href: "#/leases"}, lease.name),
+      lease.stage,
+      lease.batch === null ? "–" : count(lease.batch),
+      count(lease.messages),
+      lease.renewed === null ? "–" : `${span(lease.renewed)} ago`,
+      lease.groups.join(", ") || "–",
+    ]), "No query of Spark has a lease on this queue."));
+  }
+
+  function reread() {
+    again.forEach((each) => each());
+  }
+
+  async function togglePause() {
+    try {
+      await call(stat?.paused ? "queue.resume" : "queue.pause", {queue: name});
+      note(stat?.paused ? `${name} delivers again.` : `${name} is paused: messages come in and none leave.`);
+    } catch (error) {
+      poll.failed(error);
+    }
+    reread();
+  }
+
+  async function fresh() {
+    try {
+      return await call("queue.stat", {queue: name});
+    } catch (error) {
+      poll.failed(error);
+      return null;
+    }
+  }
+
+  async function purge() {
+    const found = await fresh();
+    if (!found) return;
+    const n = found.available + found.delayed;
+    ask({
+      title: `Purge ${name}?`,
+      content: [
+        h("p", {}, `This ends ${plural(n, "message")} that nobody holds, for good. It cannot be undone.`),
+        found.acquired > 0 && h("p", {class: "muted"}, `${plural(found.acquired, "message")} held by consumers stay.`),
+      ].filter(Boolean),
+      label: `Purge ${plural(n, "message")}`,
+      danger: true,
+      act: async () => {
+        const {purged} = await call("queue.purge", {queue: name});
+        reread();
+        return `${plural(purged, "message")} of ${name} purged.`;
+      },
+    });
+  }
+
+  // All dead letters, or those of the given sequence numbers.
+  async function redrive(sequences) {
+    const found = await fresh();
+    if (!found) return;
+    const all = Object.values(found.deadLetters).reduce((sum, n) => sum + n, 0);
+    const number = h("input", {name: "messages", type: "number", min: 1, max: all || 1, value: all || 1, required: true});
+    const one = sequences?.length === 1;
+    ask({
+      title: sequences ? `Redrive ${one ? `message ${count(sequences[0])}` : plural(sequences.length, "message")} of ${name}?` : `Redrive dead letters of ${name}?`,
+      content: [
+        h("p", {}, "Each goes back to the queue where it died, to be tried again from its first attempt. Dead letters that stayed in their own queue take their old places."),
+        sequences ? null : h("p", {class: "muted"}, all ? `There are ${plural(all, "dead letter")} here.` : "There are no dead letters here."),
+        sequences ? null : field("How many, the oldest first", number),
+      ].filter(Boolean),
+      label: sequences ? "Redrive" : "Redrive them",
+      act: async () => {
+        const fields = sequences ? {ranges: sequences.flatMap((each) => [each, each])} : {messages: number.valueAsNumber};
+        const {redriven, stayed} = await call("queue.redrive", {queue: name, ...fields});
+        reread();
+        looked.reload();
+        return `${plural(redriven, "message")} redriven.${stayed ? ` ${plural(stayed, "message")} could not go: the queue they came from is full or gone.` : ""}`;
+      },
+    });
+  }
+
+  async function alter() {
+    const [found, known] = await Promise.all([fresh(), call("queue.options").catch((error) => poll.failed(error))]);
+    if (!found || !known) return;
+    const choices = Object.entries(known.options).filter(([, option]) => option.alterable && (option.type === null || option.type === found.type));
+    const name_ = h("select", {name: "option"}, choices.map(([key]) => h("option", {value: key}, key)));
+    const value = h("input", {name: "value", autocomplete: "off", spellcheck: "false"});
+    const help = h("p", {class: "muted small"});
+    const effect = h("p", {});
+    const chosen = () => known.options[name_.value];
+    const current = () => found.options[name_.value] ?? chosen().default;
+    const say = () => {
+      text(help, `${chosen().help} Allowed: ${chosen().allowed}. Leave it empty for the default, ${chosen().default ?? "none"}.`);
+      text(effect, `${name_.value}: ${current() ?? "none"} → ${value.value.trim() || `${chosen().default ?? "none"} (default)`}. This concerns ${plural(found.available + found.acquired + found.delayed, "message")}, ${plural(found.consumers, "consumer")} and ${plural(found.leases.length, "lease")} of ${name}.`);
+    };
+    name_.addEventListener("change", () => {
+      value.value = found.options[name_.value] ?? "";
+      say();
+    });
+    value.addEventListener("input", say);
+    value.value = found.options[name_.value] ?? "";
+    say();
+    ask({
+      title: `Alter ${name}`,
+      content: [h("div", {class: "row"}, field("Option", name_), field("New value", value)), help, effect],
+      label: "Alter 1 option",
+      act: async () => {
+        const {altered} = await call("queue.alter", {queue: name, options: {[name_.value]: value.value.trim() || null}});
+        reread();
+        return altered ? `${name_.value} of ${name} is altered.` : "Nothing was to be altered: it has that value.";
+      },
+    });
+  }
+
+  const again = [poll.every(SELDOM_S, describe), poll.every(POLL_S, numbers), poll.every(SELDOM_S, who)];
+  poll.every(SELDOM_S, plots);
+  return {title: name, refresh: reread};
+}
+
+const REASONS = {
+  rejected: "Its consumer rejected it.",
+  delivery_limit: "Its last allowed attempt has failed: see maxAttempts.",
+  expired: "Its time was over before anybody took it.",
+  refused: "Every consumer of the queue refused it.",
+  malformed: "No reader could decode it.",
+};

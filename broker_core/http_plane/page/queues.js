@@ -1,0 +1,231 @@
+// All queues: a table of any length, of which only the rows that are seen exist.
+
+import {history} from "./api.js";
+import {badge, h, panel, replace, text} from "./dom.js";
+import {bytes, count, rate, short, span} from "./format.js";
+import {Chart, Spark} from "./plot.js";
+import {look} from "./rates.js";
+
+const POLL_S = 2;
+const PLOTS_S = 10;
+const ROW_PX = 32;
+const SPARE_ROWS = 6; // above and below what is seen
+
+// key, heading, class, what a row shows, what it is sorted by
+const COLUMNS = [
+  ["name", "Queue", "name w-name"],
+  ["available", "Ready", "number w-n"],
+  ["acquired", "Held", "number w-n narrow-2"],
+  ["deadLetters", "Dead", "number w-n narrow-2"],
+  ["oldest", "Oldest", "number w-n narrow-1"],
+  ["in", "In/s", "number w-rate"],
+  ["out", "Out/s", "number w-rate"],
+  ["bytes", "Size", "number w-n narrow-1"],
+  ["consumers", "Consumers", "number w-n narrow-1"],
+  ["plot", "Depth, 1 h", "w-plot narrow-2"],
+];
+const kept = {filter: "", sort: "name", down: false};
+
+class Row {
+  constructor() {
+    this.link = h("a", {});
+    this.paused = badge("paused", "warn");
+    this.dead = badge("dead letters");
+    this.spark = new Spark();
+    this.cells = new Map(COLUMNS.map(([key, , kind]) => [key, h("td", {class: key === "plot" ? `plot ${kind}` : kind})]));
+    this.cells.get("name").append(this.link, this.paused, this.dead);
+    this.cells.get("plot").append(this.spark.element);
+    this.element = h("tr", {}, ...this.cells.values());
+    this.plotted = undefined;
+  }
+
+  show(queue, now, plot) {
+    text(this.link, queue.name);
+    this.link.title = queue.name;
+    this.link.setAttribute("href", `#/queues/${encodeURIComponent(queue.name)}`);
+    this.paused.hidden = !queue.paused;
+    this.dead.hidden = !queue.deadLetters || queue.deadLetters < queue.available;
+    this.#number("available", queue.available, short);
+    this.#number("acquired", queue.acquired, short);
+    this.#number("deadLetters", queue.deadLetters, short);
+    this.cells.get("deadLetters").classList.toggle("bad", queue.deadLetters > 0);
+    this.#number("oldest", queue.oldest ? Math.max(0, (now - queue.oldest) / 1e6) : null, span);
+    this.#number("in", queue.in, rate);
+    this.#number("out", queue.out, rate);
+    this.#number("bytes", queue.bytes, bytes);
+    this.#number("consumers", queue.consumers + queue.leases, count);
+    if (this.plotted !== plot) this.spark.show(plot);
+    this.plotted = plot;
+  }
+
+  #number(key, value, format) {
+    const cell = this.cells.get(key);
+    text(cell, value === null ? "–" : format(value));
+    cell.classList.toggle("zero", value === null || value === 0);
+  }
+}
+
+export function show(root, poll) {
+  const rows = [];
+  let queues = [];
+  let shown = [];
+  let now = 0;
+  let plots = new Map();
+
+  const filter = h("input", {type: "search", placeholder: "Filter by name", "aria-label": "Filter queues by name", size: 26, spellcheck: "false", autocomplete: "off"});
+  filter.value = kept.filter;
+  const found = h("span", {class: "muted small", role: "status"});
+  const [above, below] = [h("td", {}), h("td", {})]; // one cell wide: in a fixed layout a wider one would make columns of its own
+  const [first, last] = [h("tr", {class: "spacer", "aria-hidden": "true"}, above), h("tr", {class: "spacer", "aria-hidden": "true"}, below)];
+  const body = h("tbody", {}, first, last);
+  const headings = new Map(COLUMNS.map(([key, label, kind]) => [key, heading(key, label, kind)]));
+  const list = h("table", {class: "queues"}, h("thead", {}, h("tr", {}, ...headings.values())), body);
+  const empty = h("p", {class: "empty", hidden: true});
+  const stats = Object.fromEntries(["Queues", "Ready", "Held", "Dead letters", "In/s", "Out/s", "Acknowledged/s"].map((name) => [name, h("dd", {}, "–")]));
+  const chart = new Chart("Messages in all queues, last hour", ["Depth"], short);
+  const rates = new Chart("Messages per second through all queues, last hour", ["In/s", "Out/s"], rate);
+
+  function heading(key, label, kind) {
+    if (key === "plot") return h("th", {class: kind, scope: "col"}, label);
+    return h("th", {class: kind.replace("name ", ""), scope: "col"}, h("button", {onclick: () => sort(key)}, label));
+  }
+
+  function sort(key) {
+    kept.down = kept.sort === key ? !kept.down : key !== "name";
+    kept.sort = key;
+    arrange();
+  }
+
+  function arrange() {
+    const wanted = kept.filter.toLowerCase();
+    shown = wanted ? queues.filter((queue) => queue.name.toLowerCase().includes(wanted)) : [...queues];
+    const {sort: key, down} = kept;
+    const sign = down ? -1 : 1;
+    const order = new Intl.Collator("en", {numeric: true});
+    if (key === "name") shown.sort((a, b) => sign * order.compare(a.name, b.name));
+    else {
+      // The oldest message has the smallest time, and the greatest age.
+      const value = key === "oldest" ? (queue) => (queue.oldest ? now - queue.oldest : -1) : key === "consumers" ? (queue) => queue.consumers + queue.leases : (queue) => queue[key] ?? -1;
+      shown.sort((a, b) => sign * (value(a) - value(b)) || order.compare(a.name, b.name));
+    }
+    for (const [name, each] of headings) {
+      if (name === key) each.setAttribute("aria-sort", down ? "descending" : "ascending");
+      else each.removeAttribute("aria-sort");
+    }
+    text(found, queues.length === shown.length ? `${count(queues.length)}` : `${count(shown.length)} of ${count(queues.length)}`);
+    empty.hidden = shown.length > 0;
+    text(empty, queues.length ? "No queue has that in its name." : "No queues yet. Make one: penstock queue declare NAME");
+    draw();
+  }
+
+  function seen() {
+    const top = body.getBoundingClientRect().top;
+    const start = Math.max(0, Math.min(shown.length, Math.floor(-top / ROW_PX)) - SPARE_ROWS);
+    const stop = Math.min(shown.length, Math.ceil((window.innerHeight - top) / ROW_PX) + SPARE_ROWS);
+    return [start, Math.max(start, stop)];
+  }
+
+  function draw() {
+    const [start, stop] = seen();
+    while (rows.length < stop - start) {
+      rows.push(new Row());
+      last.before(rows.at(-1).element);
+    }
+    while (rows.length > stop - start) rows.pop().element.remove();
+    above.style.height = `${start * ROW_PX}px`;
+    below.style.height = `${(shown.length - stop) * ROW_PX}px`;
+    rows.forEach((row, at) => row.show(shown[start + at], now, plots.get(shown[start + at].name)));
+  }
+
+  function sum(values) {
+    return values.some((value) => value !== null) ? values.reduce((total, value) => total + (value ?? 0), 0) : values.length ? null : 0;
+  }
+
+  async function read(signal) {
+    const all = await look(signal);
+    now = all.time;
+    const [available, acquired, dead, oldest, size, consumers, leases, paused] =
+      ["available", "acquired", "deadLetters", "oldest", "bytes", "consumers", "leases", "paused"].map(all.of);
+    const [ins, outs, done] = ["enqueued", "delivered", "acknowledged"].map(all.rate);
+    queues = all.names.map((name, at) => ({
+      name, available: available[at], acquired: acquired[at], deadLetters: dead[at], oldest: oldest[at], bytes: size[at],
+      consumers: consumers[at], leases: leases[at], paused: paused[at], in: ins[at], out: outs[at],
+    }));
+    text(stats.Queues, count(queues.length));
+    text(stats.Ready, short(sum(available)));
+    text(stats.Held, short(sum(acquired)));
+    text(stats["Dead letters"], short(sum(dead)));
+    stats["Dead letters"].classList.toggle("bad", sum(dead) > 0);
+    text(stats["In/s"], rate(sum(ins)));
+    text(stats["Out/s"], rate(sum(outs)));
+    text(stats["Acknowledged/s"], rate(sum(done)));
+    arrange();
+    list.dataset.ready = "1"; // first numbers are there
+  }
+
+  async function plotAll(signal) {
+    const all = await history([], signal);
+    const {depth = [], enqueued = [], delivered = []} = all.queues[""] ?? {};
+    chart.show([depth], 360, all.period);
+    rates.show([enqueued, delivered].map((values) => values.map((value) => value / all.period)), 360, all.period);
+  }
+
+  async function plotSeen(signal) {
+    const [start, stop] = seen();
+    const names = shown.slice(start, stop).map((queue) => queue.name);
+    if (!names.length) return;
+    const all = await history(names, signal);
+    plots = new Map(Object.entries(all.queues).map(([name, columns]) => [name, columns.depth]));
+    draw();
+  }
+
+  filter.addEventListener("input", () => {
+    kept.filter = filter.value;
+    arrange();
+    settled();
+  });
+
+  // Arrows go from queue to queue; the row beyond the last drawn one is scrolled to first.
+  body.addEventListener("keydown", (event) => {
+    const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+    const at = rows.findIndex((row) => row.link === document.activeElement);
+    if (!step || at < 0) return;
+    event.preventDefault();
+    const name = rows[at].link.textContent;
+    const next = shown[shown.findIndex((queue) => queue.name === name) + step];
+    if (!next) return;
+    rows[at + step]?.element.scrollIntoView({block: "nearest"});
+    draw();
+    rows.find((row) => row.link.textContent === next.name)?.link.focus({preventScroll: true});
+  });
+
+  const statsList = h("dl", {class: "stats"}, Object.entries(stats).map(([name, value]) => h("div", {}, h("dt", {}, name), value)));
+  replace(
+    root,
+    h("section", {class: "panel"}, statsList),
+    h("div", {class: "grid"}, panel(["Depth", chart.legend], h("div", {class: "body"}, chart.element)), panel(["Rates", rates.legend], h("div", {class: "body"}, rates.element))),
+    h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Queues"), found, h("span", {class: "spring"}), filter), list, empty),
+  );
+
+  let timer = 0;
+  function settled() {
+    clearTimeout(timer);
+    timer = setTimeout(plot, 150);
+  }
+  const scrolled = () => {
+    draw();
+    settled();
+  };
+  window.addEventListener("scroll", scrolled, {passive: true, signal: poll.signal});
+  window.addEventListener("resize", scrolled, {passive: true, signal: poll.signal});
+  poll.signal.addEventListener("abort", () => clearTimeout(timer));
+  let plot = () => {};
+  const begun = poll.every(POLL_S, async (signal) => {
+    const fresh = !queues.length;
+    await read(signal);
+    if (fresh) plot();
+  });
+  poll.every(PLOTS_S, plotAll);
+  plot = poll.every(PLOTS_S, plotSeen);
+  return {title: "Queues", refresh: begun};
+}
