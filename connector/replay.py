@@ -264,7 +264,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         where = (self._connected().endpoint, self._queue, self._table(at).url)
         for shares in tasks(files, 1):
             part = RecordedPartition(*where, shares, bounds, ["sequenceNumber", "enqueuedTime"])
-            yield from read_recorded(part, self._options.access)
+            yield from self._rows(part)
 
     # --- In a task -----------------------------------------------------------------------------------------------------
 
@@ -272,8 +272,11 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one partition's messages, in a task."""
         found: Iterator[pa.RecordBatch] = iter(())  # Spark makes one partition of nothing where there is none
         if isinstance(partition, RecordedPartition):
-            found = read_recorded(partition, self._options.access, fail_on_data_loss=self._options["failOnDataLoss"])
+            found = self._rows(partition)
         return as_declared(found, self._nullable)
+
+    def _rows(self, part: RecordedPartition) -> Iterator[pa.RecordBatch]:
+        return read_recorded(part, self._options.access, fail_on_data_loss=self._options["failOnDataLoss"])
 
 
 def cut(files: Sequence[File], first: int, last: int, limit: int) -> int:

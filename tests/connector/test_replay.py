@@ -148,6 +148,8 @@ def test_retention_while_a_replay_reads(site: Site) -> None:
         batch_of(reader(site, maxMessagesPerTrigger="4"), first, second)
     careless = reader(site, maxMessagesPerTrigger="4", failOnDataLoss="false")
     assert batch_of(careless, first, second) == [6, 7]
+    paced = reader(site, pace="1000", failOnDataLoss="false", available_now=True)
+    assert [number for batch in drained(paced, first)[0] for number in batch] == list(range(6, 13))
     assert not recorded._unreachable, "the table is reached, the file is gone"
 
 
