@@ -56,6 +56,11 @@ class S3Server:
             else:
                 return
 
+    @property
+    def pid(self) -> int:
+        """Number of its process."""
+        return self._process.pid
+
     def kill(self) -> None:
         """End it as by kill -9: its files stay."""
         self._process.kill()

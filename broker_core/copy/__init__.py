@@ -53,5 +53,5 @@ a chunk is put when 16 MiB have come, or a second has gone by. When the store is
 and nothing else happens. Where a segment is dropped before it was copied, the copy begins anew from the latest snapshot, and
 keeps its old contents until that is complete. Every failed request is tried again, for ever, after 0.2 to 30 s.
 
-Memory: a chunk (16 MiB) twice, and an object (64 MiB) in parts.
+Memory: a chunk (16 MiB), and an object (64 MiB) in parts.
 """

@@ -58,10 +58,13 @@ class BucketStore:
         return self._store
 
     def create(self, name: str, data: Sequence[Buffer]) -> bool:
-        """Put an object if there is none of that name."""
+        """Put an object if there is none of that name.
+
+        Its SHA-256 is signed (outside the GIL, 0.6 ms a MB): not every server refuses half a body without it, VersityGW for one.
+        """
         try:
             with self._errors():
-                self._obstore.put(self._opened, name, b"".join(data), mode="create", use_multipart=False)
+                self._obstore.put(self._opened, name, list(data), mode="create", use_multipart=False)
         except _Taken:
             return False
         return True

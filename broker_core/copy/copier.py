@@ -297,8 +297,10 @@ class Copier:
         contents = self._contents_to_commit(position) if commit or self._dirty else None
         lag = max(0, self._journal.stored - position)
         pending = self._chain.prepare([*parts, *small], [*body, *small_body], position=position, lag=lag, contents=contents)
+        began = self._clock()
         self._patiently(lambda: self._chain.put(pending))
         now = self._clock()
+        log.debug("chunk %d, %d bytes: %.3f s", pending.chunk.number, sum(part.length for part in parts), now - began)
         with self._lock:
             self._put_at = now
             add_parts(self._contents, pending.chunk, pending.body_at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 from feeding import BATCH, QUEUE, batch_of, enqueue_command, filled, nbytes
 from harness import Bench, Line, Stopwatch
+from interest_rows import cpu_seconds
 
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.copy.urls import open_store
@@ -23,6 +25,7 @@ sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in (".
 from building import command_of
 from s3 import BUCKET, S3Server, environment
 
+MEMORY = Path("/dev/shm")
 PACE = 50_000_000  # bytes a second
 PACED_S = 20.0
 ENQUEUED = 300_000  # messages of 1 KiB a repeat
@@ -31,15 +34,20 @@ AT_ONCE = 8  # requests of the download that a restore is compared with
 
 
 @contextmanager
-def s3_server(bench: Bench) -> Iterator[str]:
-    """Yield the URL of a bucket; its credentials are in the environment meanwhile."""
+def s3_server(bench: Bench, *, memory: bool = False) -> Iterator[tuple[str, S3Server]]:
+    """Yield the URL of a bucket, and its server; its credentials are in the environment meanwhile.
+
+    `memory`: its files are there, if the machine has such a folder, and not on the disk that the broker syncs.
+    """
     folder = bench.folder()
-    folder.mkdir(parents=True)
+    if memory and MEMORY.is_dir():
+        folder = Path(tempfile.mkdtemp(dir=MEMORY))
+    folder.mkdir(parents=True, exist_ok=True)
     server = S3Server(command_of("versitygw"), folder / "files")
     before = dict(os.environ)
     os.environ.update(environment(server.port))
     try:
-        yield f"s3://{BUCKET}"
+        yield f"s3://{BUCKET}", server
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -58,56 +66,93 @@ def _until_copied(client: Client) -> None:
 
 
 def copy(bench: Bench) -> Iterator[Line]:
+    yield _copied_lag(bench)
+    yield _copied_rate(bench)
+
+
+def _copied_lag(bench: Bench) -> Line:
     batch = batch_of(1000, 1024)
     size = nbytes(enqueue_command(batch))
-    lags: list[float] = []
-    rates: list[float] = []
+    seconds = PACED_S * min(1.0, bench.scale * 5)
+    lags, rates, without = list[float](), list[float](), list[float]()
 
-    def paced(seconds: float) -> Iterator[pa.RecordBatch]:
+    def paced() -> Iterator[pa.RecordBatch]:
         began = time.perf_counter()
         for number in range(int(seconds * PACE / size)):
             time.sleep(max(0.0, began + number * size / PACE - time.perf_counter()))
             yield batch
 
-    with s3_server(bench) as url, Broker(bench.folder(), copy_url=f"{url}/lag") as broker, Client(broker.url) as client:
-        broker.declare(QUEUE)
-        for repeat in range(3):
-            seconds, worst = PACED_S * min(1.0, bench.scale * 5), 0.0
-            with ThreadPoolExecutor(1) as pool, Stopwatch() as watch:
-                done = pool.submit(client.put, {"op": "enqueue", "queue": QUEUE}, batch.schema, paced(seconds))
-                with Client(broker.url) as looking:
-                    while not done.done():
-                        worst = max(worst, _lag(looking)[0])
-                        time.sleep(SAMPLE_S)
-                sent = done.result()
-            lags.append(worst)
-            rates.append(sent["messages"] * size / 1000 / watch.seconds / 1e6)
-            bench.say(f"{repeat + 1}/3: {lags[-1]:.2f} s behind at most, at {rates[-1]:.1f} MB/s")
-            _until_copied(client)
-    what = f"largest lag of the copy at {PACE // 1_000_000} MB/s of durable messages, for {PACED_S:g} s"
-    yield Line("copy", what, "", 2.0, None, False, "s", lags, more={"arrived, MB/s": rates})
-
-    batch, batches = batch_of(BATCH, 1024), bench.count(ENQUEUED, BATCH) // BATCH
-
     def put(client: Client) -> float:
         with Stopwatch() as watch:
+            sent = client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, paced())
+        return float(sent["messages"] * size / 1000 / watch.seconds / 1e6)
+
+    with s3_server(bench) as (url, _), Broker(bench.folder(), copy_url=f"{url}/lag") as broker, Broker(bench.folder()) as other:
+        broker.declare(QUEUE)
+        other.declare(QUEUE)
+        with (
+            Client(broker.url) as client,
+            Client(broker.url) as looking,
+            Client(other.url) as no_copy,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            for repeat in range(3):
+                worst, done = 0.0, pool.submit(put, client)
+                while not done.done():
+                    worst = max(worst, _lag(looking)[0])
+                    time.sleep(SAMPLE_S)
+                lags.append(worst)
+                rates.append(done.result())
+                _until_copied(client)
+                without.append(put(no_copy))
+                bench.say(f"{repeat + 1}/3: {worst:.2f} s behind at most, {rates[-1]:.1f} MB/s against {without[-1]:.1f} MB/s")
+    what = f"largest lag of the copy at {PACE // 1_000_000} MB/s of durable messages, for {PACED_S:g} s"
+    more = {"arrived, MB/s": rates, "arrived without a copy, MB/s": without}
+    return Line("copy", what, "", 2.0, None, False, "s", lags, more=more)
+
+
+def _copied_rate(bench: Bench) -> Line:
+    batch, batches = batch_of(BATCH, 1024), bench.count(ENQUEUED, BATCH) // BATCH
+    octets = batches * nbytes(enqueue_command(batch))
+    spent: dict[str, list[float]] = {}
+
+    def put(client: Client, name: str = "", *pids: int) -> float:
+        """Return the rate; note the CPU time of these processes until the copy is complete."""
+        before = [cpu_seconds(pid) for pid in pids]
+        with Stopwatch() as watch:
             client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, (batch for _ in range(batches)))
+        if client.call("broker.status")["copy"]:
+            _until_copied(client)
+        for pid, began, which in zip(pids, before, (name, "S3 server"), strict=False):
+            spent.setdefault(f"{which}, CPU ms/MB", []).append((cpu_seconds(pid) - began) * 1e9 / octets)
         return batches * BATCH / watch.seconds
 
-    with s3_server(bench) as url, Broker(bench.folder(), copy_url=f"{url}/rate") as with_copy, Broker(bench.folder()) as without:
-        with_copy.declare(QUEUE)
-        without.declare(QUEUE)
-        with Client(with_copy.url) as ours, Client(without.url) as other:
+    def figures(memory: bool) -> list[list[float]]:
+        with (
+            s3_server(bench, memory=memory) as (url, server),
+            Broker(bench.folder(), copy_url=f"{url}/rate") as with_copy,
+            Broker(bench.folder()) as without,
+        ):
+            with_copy.declare(QUEUE)
+            without.declare(QUEUE)
+            with Client(with_copy.url) as ours, Client(without.url) as other:
+                put(ours), put(other)
+                return bench.pairs(
+                    "messages/s",
+                    lambda _: put(ours, "broker", with_copy.pid, server.pid),
+                    lambda _: put(other, "broker without a copy", without.pid),
+                )
 
-            def ours_put(_: int) -> float:
-                found = put(ours)
-                _until_copied(ours)
-                return found
-
-            ours_put(0), put(other)
-            figures = bench.pairs("messages/s", ours_put, lambda _: put(other))
-    what = "durable enqueue over Flight, 1 KiB messages, as fast as it goes, with a copy in S3 on the same two cores"
-    yield Line("copy", what, "the same without a copy", 0.9, None, True, "messages/s", figures[0], figures[1])
+    same_disk = figures(memory=False)
+    spent.clear()
+    found = figures(memory=True)
+    ratios = [mine / theirs for mine, theirs in zip(*same_disk, strict=True)]
+    where = "in memory" if MEMORY.is_dir() else "on the journal's disk"
+    what = (
+        f"durable enqueue over Flight, 1 KiB messages, as fast as it goes, with a copy in S3 on the same cores, its files {where}"
+    )
+    more = {**spent, "ratio with the files of the S3 server on the journal's disk": ratios}
+    return Line("copy", what, "the same without a copy", 0.9, None, True, "messages/s", *found, more=more)
 
 
 def restore(bench: Bench) -> Iterator[Line]:
@@ -115,7 +160,7 @@ def restore(bench: Bench) -> Iterator[Line]:
     origin = bench.folder()
     with bench.doing(f"{messages:,} messages of 1 KiB"):
         filled(origin, messages, size=1024)
-    with s3_server(bench) as base:
+    with s3_server(bench) as (base, _):
         url = f"{base}/restore"
         command = [sys.executable, "-m", "penstock"]
         with bench.doing("the copy"), Broker(origin, copy_url=url) as broker, Client(broker.url) as client:
