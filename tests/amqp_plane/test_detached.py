@@ -166,3 +166,21 @@ def test_a_position_in_a_message() -> None:
     assert message[sections[2] :] == Message(data=[b"two"]).encode()
     assert offset_of(message, (1, 2)) == sections[1] + 2
     assert offset_of(message, (9, 9)) == offset_of(message, (0, 10_000)) == len(message)
+
+
+@pytest.mark.parametrize("mode", ["move", "copy"])
+def test_a_link_that_the_broker_does_not_know_gets_nothing_new_after_an_incomplete_map(tmp_path: Path, mode: str) -> None:
+    """C6 C9: 2.7.3: whoever names only some of his deliveries gets those alone, also where the broker has none of them any more:
+    the next attach with all of them, or none, brings new ones."""
+    source = Source(address="q", distribution_mode=mode)
+    with stage(tmp_path) as s:
+        s.declare("q")
+        s.service.submit(enqueue("q", b"m0"))
+        a = s.script("A").usual()
+        a.receiver(credit=5, source=source, unsettled={tag(7): None}, incomplete_unsettled=True)
+        a.nothing()
+        assert s.counts("q") == {"available": 1}
+        a.send(detach(closed=False))
+        a.expect(Detach)
+        a.receiver(credit=5, source=source)
+        a.expect_messages(b"m0")

@@ -89,6 +89,8 @@ def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -
         kept = None
     if endpoint.ended:
         return
+    if isinstance(endpoint, Outgoing):
+        endpoint.incomplete = theirs.incomplete_unsettled  # whether or not there is something to resume
     try:
         if kept is None:
             terminus.open(turn)

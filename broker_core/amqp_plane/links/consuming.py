@@ -66,10 +66,6 @@ class Consuming(Outgoing):
 
     # --- acquiring
 
-    def capacity(self) -> int:
-        """Count the messages that it could take now: none while an unsettled map of either attach is incomplete."""
-        return 0 if self.incomplete and not self.resumptions.waiting else super().capacity()
-
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         """Acquire the next messages; those to be sent again come first."""
         self.locks.look(turn)
@@ -325,7 +321,6 @@ class Consuming(Outgoing):
     def resume(self, turn: Turn, kept: Consuming, theirs: Attach) -> None:
         """Send again the deliveries of the former link that both ends know; the others go back."""
         self._follow(turn, kept)
-        self.incomplete = theirs.incomplete_unsettled
         mine = kept.resumptions.with_unsettled(kept.link)
         if not mine:
             return

@@ -72,8 +72,11 @@ class Outgoing(LinkEnd, Consumer):
     # --- looking for messages
 
     def capacity(self) -> int:
-        """Count the messages that it could take now."""
+        """Count the messages that it could take now: none but those to be sent again while an unsettled map of either attach is
+        incomplete."""
         link = self.link
+        if self.incomplete and not self._sends_again:
+            return 0
         if self.ended or not self.holder or link.state is not LinkState.ATTACHED or self.peer.stalled:
             return 0
         if link.session.blocked or link.session.remote_incoming_window <= 0:
