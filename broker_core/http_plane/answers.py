@@ -87,7 +87,8 @@ class Answers:
         except RecursionError:
             return {"status": 400}, [statuses.body_of("INVALID_REQUEST", "the request is nested too deep")]
         except Exception:
-            log.exception("%s: %.100s failed", frame.header.get("peer"), frame.header.get("op"))
+            peer = frame.header.get("peer")
+            log.exception("%s: %.100s failed", peer, frame.header.get("op"), extra={"peer": peer})
             return {"status": 500}, [statuses.body_of("ERROR", statuses.MISTAKE)]
 
     # --- health

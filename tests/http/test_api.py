@@ -13,11 +13,12 @@ from penstock.broker_core import errors
 from penstock.broker_core.actions import descriptions
 from penstock.broker_core.actions.requests import ACTIONS
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.http_plane import openapi, statuses
+from penstock.broker_core.http_plane import health, openapi, statuses
 from penstock.broker_core.http_plane.answers import Planes
 from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.http_plane.web.guards import HEADERS
 from penstock.broker_core.security import Right
+from penstock.broker_core.service import alarms
 
 from ..flight.helpers import browse, numbered, send
 from ..flight.peers import Site, furnish
@@ -165,3 +166,29 @@ def test_while_the_broker_recovers_it_lives_and_is_not_ready(site: Site, tmp_pat
         assert http.get("/health/ready").json == {"ready": True, "reasons": []}
     finally:
         plane.close()
+
+
+def test_a_broker_that_cannot_take_messages_is_not_ready_and_says_why(site: Site, guarded: Http) -> None:
+    """U3: an alarm about the whole broker is a reason, and one about a queue is not: a probe has no login."""
+    assert guarded.get("/health/ready").status == 200
+    site.service.alarms.set(alarms.ARCHIVE_BEHIND, "the archive is an hour behind")
+    site.service.alarms.set(alarms.ARCHIVE_FAILING, "its table cannot be written", "secret")
+    site.service.alarms.set(alarms.CERTIFICATE_ENDS, "in two days")
+    answer = guarded.get("/health/ready")
+    assert answer.status == 503
+    assert [(reason["name"], reason["text"]) for reason in answer.json["reasons"]] == [
+        (alarms.ARCHIVE_BEHIND, "the archive is an hour behind")
+    ]
+    site.service.alarms.set(alarms.ARCHIVE_BEHIND, None)
+    assert guarded.get("/health/ready").status == 200
+    assert "secret" not in guarded.get("/health/ready").body.decode()
+
+
+def test_a_broker_whose_lock_nobody_gives_back_does_not_live(site: Site, guarded: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U3: and while it does not, its other answers hang without a harm to this one."""
+    assert guarded.get("/health/live").status == 200
+    monkeypatch.setattr(health, "LIVE_S", 0.2)
+    with site.service._lock:
+        answer = guarded.get("/health/live")
+        assert (answer.status, answer.json) == (503, {"live": False})
+    assert guarded.get("/health/live").status == 200

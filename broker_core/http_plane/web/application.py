@@ -32,6 +32,7 @@ from starlette.types import ASGIApp
 
 from . import metrics, replies
 from .channel import Answer, Busy, Channel, Silent
+from .connections import peer_of
 from .files import Files
 from .guards import SAFE, Guards
 from .sessions import Session, Sessions
@@ -257,8 +258,7 @@ class _Application:
 
 
 def _peer(request: Request) -> str:
-    host, port = request.client or ("", 0)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return peer_of(request.client)
 
 
 async def _body(request: Request) -> bytes:

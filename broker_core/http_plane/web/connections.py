@@ -17,6 +17,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ...security.quiet import Quiet
+
 MAX_HEADER_BYTES = 32 << 10  # of a request's first line and headers
 IDLE_S = 30.0  # between two requests on one connection
 HANDSHAKE_S = 10.0  # TLS
@@ -26,6 +28,13 @@ LOOK_S = 0.5  # between two looks at the time
 BACKLOG = 1024  # connections that wait to be accepted
 
 log = logging.getLogger("penstock.http")
+log.addFilter(Quiet())  # who is turned away may be turned away a thousand times a second
+
+
+def peer_of(client: tuple[str, int] | None) -> str:
+    """Return the address of a client as the broker's other planes write it."""
+    host, port = client or ("", 0)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Connection(H11Protocol):
@@ -41,7 +50,8 @@ class Connection(H11Protocol):
         super().connection_made(transport)  # type: ignore[arg-type]  # a socket's
         self.begun = self.loop.time()
         if len(self.connections) > self.most:
-            log.warning("%s: turned away, %d connections are open (http_max_connections)", self.client, self.most)
+            text = "%s: turned away, %d connections are open (http_max_connections)"
+            log.warning(text, self._peer, self.most, extra={"peer": self._peer})
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -52,6 +62,10 @@ class Connection(H11Protocol):
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self.begun = None
 
+    @property
+    def _peer(self) -> str:
+        return peer_of(self.client)
+
     def look(self, now: float, request_timeout_s: float) -> None:
         """Close the connection where the client takes too long."""
         if not self.transport.get_write_buffer_size():
@@ -60,7 +74,8 @@ class Connection(H11Protocol):
             self.unread = now
         late = self.begun is not None and now - self.begun > request_timeout_s
         if late or (self.unread is not None and now - self.unread > ANSWER_S):
-            log.info("%s: closed: %s", self.client, "its request did not come" if late else "it does not take its answer")
+            why = "its request did not come" if late else "it does not take its answer"
+            log.info("%s: closed: %s", self._peer, why, extra={"peer": self._peer})
             self.transport.abort()
 
 
