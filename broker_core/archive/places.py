@@ -34,7 +34,7 @@ def file_system(url: str) -> tuple[Any, str]:
         return system, str(path)
     # By its URL, pyarrow would ask Amazon for the region, and would not hear of AWS_REGION.
     found = fs.S3FileSystem(
-        endpoint_override=os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT")),
+        endpoint_override=_endpoint(),
         region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
         connect_timeout=_CONNECT_S,
         request_timeout=_REQUEST_S,
@@ -43,12 +43,16 @@ def file_system(url: str) -> tuple[Any, str]:
     return found, f"{urlsplit(url).netloc}{urlsplit(url).path}"
 
 
+def _endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT"))
+
+
 def storage_options(url: str) -> dict[str, str] | None:
     """Return delta-rs's options for a table at this URL; None for a folder."""
     if is_local(url):
         return None
     options = dict(_LIMITS)
-    if os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")).startswith("http://"):
+    if (_endpoint() or "").startswith("http://"):
         options["allow_http"] = "true"
     if "AWS_ACCESS_KEY_ID" not in os.environ:  # at an endpoint that is not Amazon's, delta-rs would not look into files for it
         options["aws_force_credential_load"] = "true"

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.errors import DataLoss
 from penstock.connector import recorded
 from penstock.connector.access import Access
 from penstock.connector.batch import BatchReader
@@ -32,7 +33,7 @@ WANTED = [(number, f"s {number}", "purged") for number in range(300)]
 def broker(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """300 messages are in the table, by two passes, and nothing else is in the queue."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**environment(s3.port), "AWS_ALLOW_HTTP": "true"}.items():
+        for name, value in environment(s3.port).items():
             patch.setenv(name, value)
         running = Broker(tmp_path_factory.mktemp("s3") / "data", archive=f"s3://{BUCKET}/recorded", archive_after_s=0.1)
         running.start()
@@ -105,6 +106,20 @@ def test_a_planner_with_credentials_and_tasks_without(broker: Broker, credential
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "expired")
     assert rows(reader, parts) == WANTED
     assert recorded._unreachable
+
+
+def test_an_object_that_is_gone_is_data_loss(broker: Broker, s3: S3Server, credentials: None) -> None:
+    """And the store is reached all the same."""
+    reader, parts = planned(broker)
+    file = min((s3.folder / BUCKET / "recorded" / "q").glob("day=*/*.parquet"))
+    aside = file.rename(s3.folder / "aside")
+    try:
+        with pytest.raises(DataLoss, match=r"messages \d+ to \d+ of queue 'q' cannot be read: .* is gone: retention"):
+            rows(reader, parts)
+        assert not recorded._unreachable
+    finally:
+        aside.rename(file)
+    assert rows(reader, parts) == WANTED
 
 
 def test_a_store_that_falters_is_asked_again(
