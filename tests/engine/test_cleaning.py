@@ -328,16 +328,30 @@ class Model:
         going = Intervals([(begin, end)])
         if not going:
             return
-        for name, its in list(self.engine.state.queues.items()):
-            for number, block in list(its.blocks.items()):
+        found = []  # (block's queue, block, row, position of its payload, and its row there)
+        for its in self.engine.state.queues.values():
+            for number, block in its.blocks.items():
                 rows = np.flatnonzero(needed(block, EVERYTHING))
                 rows = rows[going.contains(block.positions(rows))]
                 if self.random.random() < 0.1:
                     rows = rows[:-1]  # it does not get to all of them
-                if len(rows):
-                    values = [self.is_[name, block.base + int(row)] for row in rows]
-                    assert relocate(self.engine, RowSet.of([(number, rows)]), name) == len(rows)
-                    self.payloads[self.engine.log[-1][1]] = values
+                where = places(block)
+                found += [(its.id, number, row, *where[row][:2]) for row in rows.tolist()]
+        copy: dict[tuple[int, int], int] = {}  # payload → row of the copy
+        for *_, position, payload_row in found:
+            copy.setdefault((position, payload_row), len(copy))
+        messages = []
+        for number, some in itertools.groupby(found, key=lambda each: each[0]):
+            _, blocks, rows, positions, payload_rows = (np.array(column) for column in zip(*some, strict=True))
+            taken = np.array([copy[each] for each in zip(positions.tolist(), payload_rows.tolist(), strict=True)])
+            sequences = RowSet.of_sequences(blocks * BLOCK_ROWS + rows)
+            messages.append(c.Copied(number, sequences, positions, payload_rows, taken))
+        if messages:
+            assert self.run(c.Relocate(messages, b"")) == len(found)
+            self.payloads[self.engine.log[-1][1]] = [self.payloads[position][payload_row] for position, payload_row in copy]
+            for number, block_number, row, *payload in found:
+                now = places(self.engine.state.by_id[number].blocks[block_number])[row]
+                assert now[:2] == (self.engine.log[-1][1], copy[payload[0], payload[1]])
         for stage in self.engine.state.stages.values():
             for part in stage.parts:
                 if going.contains(np.array([part.position]))[0]:
