@@ -23,7 +23,7 @@ from penstock.connector.options import Options
 from penstock.connector.replay import ReplayReader
 from penstock.connector.schema import source_schema
 
-from ..archiver.helpers import Rig, sequences, table
+from ..archiver.helpers import Died, Rig, sequences, table
 from ..flight.helpers import numbered
 
 COLUMNS = ("sequenceNumber", "outcome")
@@ -149,6 +149,37 @@ def test_a_read_shows_what_the_restored_history_recorded(site: Site, left: Calla
     assert site.read() == site.replay()[0] == anew + rows(range(27, 29), "rejected"), "rows of all lineages in one row group"
     all_rows = sequences(table(Path(site.archive)))
     assert len(all_rows) == 30 + 17 + 3 + 2, "the table has what each lineage recorded"
+
+
+@pytest.mark.parametrize("step", ["write", "commit", "answer"])
+def test_a_pass_that_had_begun_is_of_both(site: Site, step: str) -> None:
+    """Its rows are the same in both lineages, and in the table once, whoever writes them."""
+
+    def die(name: str) -> None:
+        if name == step:
+            raise Died
+
+    one = site.open("one")
+    one.service.submit(c.DeclareQueue("q"))
+    one.send("q", numbered(15))
+    one.settle("q", 5)
+    one.record()
+    one.step = die
+    one.settle("q", 5)
+    one.record(2)
+    site.backup("one", "backup")
+    one = site.open("one")
+    one.record()
+    one.settle("q", 5)
+    one.record()
+    two = site.open("two", restored="backup")
+    assert site.read() == rows(range(10)), "the last five from the journal"
+    two.record()
+    assert site.read() == site.replay()[0] == rows(range(10))
+    two.settle("q", 5, Outcome.REJECTED)
+    two.record()
+    assert site.read() == site.replay()[0] == rows(range(10)) + rows(range(10, 15), "rejected")
+    assert sequences(table(Path(site.archive))) == [*range(10), *(number for number in range(10, 15) for _ in range(2))]
 
 
 def test_the_original_shows_nothing_of_the_restored_one(site: Site, left: Callable[[], Rig]) -> None:
