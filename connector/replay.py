@@ -36,6 +36,7 @@ from .schema import check_source
 
 #: Messages of one batch where `maxMessagesPerTrigger` says nothing: some seconds of reading, which a restart repeats at most.
 DEFAULT_MESSAGES = 10_000_000
+LOOK_S = 0.5  # between two looks of a query that goes on, while nothing is recorded: Spark would ask a hundred times a second
 WAIT_S = 1.0  # a query that waits for its pace says so each second, by a batch of nothing, so that it can be stopped
 
 
@@ -118,6 +119,8 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if found is not None and found.next > self._last(found):
             found = self._following(found)
         if found is None or (known is not None and found == known and found.next > self._last(found)):
+            if not self._available_now:
+                time.sleep(LOOK_S)
             return dict(start)
         after = self._after(found, known, wait=not isinstance(limit, ReadAllAvailable))
         if after == found and known is not None and self._available_now:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,15 @@ from penstock.connector.schema import source_schema
 from .recording import Site
 
 LIMIT = ReadMaxRows(2**62)
+
+
+@pytest.fixture(autouse=True)
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of queries that find nothing, which take no time here."""
+    made: list[float] = []
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: made.append(seconds) if seconds == replay.LOOK_S else sleep(seconds))
+    return made
 
 
 @pytest.fixture
@@ -94,7 +104,8 @@ def test_whoever_restarts_gets_the_same_rows(site: Site) -> None:
     assert [batch for batch in batches if batch] == [[8, 9], [10, 11]], "what was recorded since is a batch of its own"
 
 
-def test_without_an_end_it_goes_on_with_what_is_recorded_since(site: Site) -> None:
+def test_without_an_end_it_goes_on_with_what_is_recorded_since(site: Site, looks: list[float]) -> None:
+    """Whoever finds nothing waits before the next look."""
     add(site, 3)
     made = reader(site)
     batches, offset = drained(made)
@@ -103,6 +114,7 @@ def test_without_an_end_it_goes_on_with_what_is_recorded_since(site: Site) -> No
     site.send("q", body=[b"x"] * 4)
     site.settle("q", 4)
     assert (batches, more) == ([[0, 1, 2]], [[3, 4]])
+    assert len(looks) == 2, "two ends of what there was"
     assert drained(made, offset)[0] == [], "what is settled and not recorded comes later"
     site.record("q", 2)
     site.record("q", 2)
