@@ -30,7 +30,7 @@ from penstock.broker_core.settings.keys import Settings as BrokerSettings
 
 from ..amqp.wire import show
 from ..journal.lying_disk import LyingDisk
-from ..service.helpers import enqueue
+from ..service.helpers import Clock, enqueue
 from .frames import begin, flow, receives, sends, shown
 from .library_client import PATIENCE_S, Client
 
@@ -44,12 +44,21 @@ Some = TypeVar("Some", bound=Composite)
 class Stage:
     """A broker and its AMQP plane; `lines` is the transcript of all that happens on it."""
 
-    def __init__(self, folder: Path, *, disk: Disk | None = None, access: Access | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        disk: Disk | None = None,
+        access: Access | None = None,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
         self.lines: list[str] = []
         self._names: dict[str, int] = {}  # made up ones
         self.settings = BrokerSettings(data=folder / "data", **settings)
         self.disk = disk
-        self.service = BrokerService(self.settings, disk=disk)
+        self.clock = clock
+        self.service = BrokerService(self.settings, disk=disk, clock=clock)
         self.access = access or Access(folder / "users.json")
         self.plane = AmqpPlane(
             self.service, self.settings.amqp_listeners, access=self.access, tls_context=None, flight=("grpc", 8815)
@@ -87,6 +96,13 @@ class Stage:
     def delete(self, queue: str) -> None:
         self.lines.append(f"!  the queue {queue!r} is deleted")
         self.service.submit(c.DeleteQueue(queue, force=True))
+
+    def pass_time(self, seconds: float) -> None:
+        """The broker's clock goes on, which stands still otherwise: of a stage with a `clock`."""
+        assert self.clock is not None
+        self.clock.advance(seconds)
+        self.service.submit(c.Tick())
+        self.lines.append(f"!  {seconds:g} s pass")
 
     def slow_disk(self) -> None:
         """From here on nothing becomes durable, until `quick_disk`; the journal has noticed that its disk is slow."""
@@ -208,7 +224,7 @@ Scenario = Callable[[Stage], None]
 
 
 def staged(**settings: Any) -> Callable[[Scenario], Scenario]:
-    """A scenario's broker: its settings, and its disk (a class)."""
+    """A scenario's broker: its settings, its disk and its clock (classes)."""
 
     def mark(scenario: Scenario) -> Scenario:
         scenario.settings = settings  # type: ignore[attr-defined]

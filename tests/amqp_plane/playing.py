@@ -34,16 +34,30 @@ from penstock.broker_core.amqp.performatives import SND_MIXED, SND_SETTLED, Head
 from penstock.broker_core.amqp.states import LinkState, SessionState
 from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS, TXN_ID, request
 from penstock.broker_core.amqp.types import Described, Int, UByte, ULong
+from penstock.broker_core.messages.annotations import DELIVERY_DELAY
 
 from .frames import symbol
 from .harness import Stage
 from .library_client import Client
 
 LINKS = 8  # of one kind, at one client
-STAYS = ["levels", "last", "sticky", "block bytes", "dying", "back", "brief", "once", "dead", "locks"]  # queues not deleted
+STAYS = [
+    "retries",
+    "levels",
+    "last",
+    "sticky",
+    "block bytes",
+    "dying",
+    "back",
+    "brief",
+    "once",
+    "dead",
+    "locks",
+]  # queues not deleted
 SELECTOR = symbol("apache.org:selector-filter:string")
 SELECTORS = [None, None, None, "JMSPriority > 4", "n = 1", "n <> 1 AND JMSXGroupID = 'g1'"]
 OUTCOMES: list[Any] = [Accepted(), Released(), Rejected(), Modified(delivery_failed=True), Modified(undeliverable_here=True)]
+OUTCOMES += [Modified(message_annotations={DELIVERY_DELAY: 20})]
 OUTCOMES += [Accepted(), Accepted(), Released(), Modified(delivery_failed=True, message_annotations={symbol("x-opt-a"): 1})]
 LIFETIMES = [0x2B, 0x2C, 0x2D, 0x2E]  # delete-on-close … delete-on-no-links-or-messages (3.5.10)
 SUBSCRIPTIONS = {  # capabilities, whether it is durable, names of links

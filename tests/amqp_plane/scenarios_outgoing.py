@@ -25,15 +25,15 @@ from .frames import annotations_of, detach, flow, header_of, message, says, symb
 from .harness import Stage, staged
 
 
-def filled(s: Stage, *payloads: bytes) -> None:
+def filled(s: Stage, *payloads: bytes, queue: str = "q") -> None:
     """Messages in the queue, sent by a client of its own that the transcript leaves out."""
     lines = list(s.lines)
     a = s.script("filler", container_id="filler").usual()
-    a.sender()
+    a.sender(queue)
     a.send(*[transfer(number, payload) for number, payload in enumerate(payloads)])
     a.expect(Disposition, first=0)
     a.drop(quietly=True)
-    s.lines[:] = [*lines, f"!  {len(payloads)} messages are sent to q"]
+    s.lines[:] = [*lines, f"!  {len(payloads)} messages are sent to {queue}"]
 
 
 def numbered(count: int) -> list[bytes]:

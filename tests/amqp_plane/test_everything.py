@@ -1,4 +1,4 @@
-"""C1, C4, C5, C6, C8, C9, C11, Q1, Q4, Q5, Q12, Q13, Q15, Q16, Q17, Q20, Q21, Q22, E1, E2, D2: all of the plane at once.
+"""C1, C4, C5, C6, C8, C9, C11, Q1, Q4, Q5, Q12, Q13, Q15 to Q17, Q20 to Q23, E1, E2, D2: all of the plane at once.
 
 Some clients do at random whatever a client may, on queues of every kind, while an operator pauses, purges, alters, moves and
 deletes, and the journal is cleaned. Each promise has a test of its own elsewhere; here they meet. Nothing is foretold: what must
@@ -48,6 +48,9 @@ QUEUES: dict[str, dict[str, Any]] = {
     "locked groups": {"lockTimeout": 40, "groups": "held", "consumers": "single"},
     "brief": {"messageTtl": 60, "expired": "deadLetter", "deadLetterQueue": "dead"},
     "once": {"duplicateWindow": 20},
+    "retries": {"retryDelay": 10, "retryBackoff": 2, "maxRetryDelay": 50},
+    "retries in groups": {"retryDelay": 25, "groups": "held"},
+    "retries in order": {"retryDelay": 20, "consumers": "single", "rejected": "return"},
 }
 EXCHANGES = [
     ("alternate", "fanout", {"unroutable": "drop"}),
@@ -61,9 +64,10 @@ ALTERATIONS: list[tuple[str, dict[str, Any]]] = [
     *(("block", {"overflow": overflow}) for overflow in ("block", "reject")),
     *(("ring", {"maxMessages": most}) for most in (3, 6)),
     *(("dying", {"maxAttempts": attempts}) for attempts in (1, 2, 3)),
+    *(("retries in order", {"consumers": consumers}) for consumers in ("single", "all")),
 ]
 DELETED = ["fifo", "held", "block", "single", "locked groups", "ring of levels", "reject"]  # and declared again
-MOVED = ["fifo", "levels", "held", "ring", "block", "dying", "dead", "single", "back"]
+MOVED = ["fifo", "levels", "held", "ring", "block", "dying", "dead", "single", "back", "retries in groups", "retries in order"]
 
 SEEDS = [*range(8), 44, 89, 92]  # the last ones found what a deleted queue left of its stages
 if "PENSTOCK_HISTORIES" in os.environ:

@@ -23,6 +23,7 @@ from . import (
     scenarios_locks,
     scenarios_nodes,
     scenarios_outgoing,
+    scenarios_retries,
     scenarios_subscriptions,
     scenarios_transactions,
 )
@@ -35,6 +36,7 @@ SCENARIOS = [
     *scenarios_outgoing.SCENARIOS,
     *scenarios_ends.SCENARIOS,
     *scenarios_locks.SCENARIOS,
+    *scenarios_retries.SCENARIOS,
     *scenarios_detached.SCENARIOS,
     *scenarios_nodes.SCENARIOS,
     *scenarios_blocking.SCENARIOS,

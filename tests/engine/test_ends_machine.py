@@ -1,4 +1,4 @@
-"""Q12 Q13 Q20 Q21: whole histories of three queues, whose messages die, are moved, copied and redriven, against a plain model.
+"""Q12 Q13 Q20 Q21 Q23: histories of three queues, whose messages die, are moved, copied and redriven, against a plain model.
 
 `q` and `r` send their dead letters to `dead`, which has room for a few, and whose own go back to `q`. Everything that was ever
 sent is somewhere, as often as it was copied; and after every command a recovery and a snapshot are the same.
@@ -30,6 +30,7 @@ from .harness import Engine
 NAMES = ("q", "r", "dead")
 TTL, WAIT = 10, 13  # seconds: whenever somebody looks, a message has its time, or it has been over for longer than a portion
 DELAY = 20  # longer than one wait
+RETRY = 5  # shorter
 SELDOM = st.sampled_from([False, False, True])
 LEFT = st.sampled_from([Cause.LINK_LOST, Cause.MODIFIED_BY_DEFAULT, Cause.MODIFIED_BY_DEFAULT, Cause.RELEASED])
 HOW = st.sampled_from(["reject", "modify", "release", "accept"])
@@ -80,7 +81,7 @@ class EndsMachine(RuleBasedStateMachine):
         for name, options in (
             ("dead", {"maxMessages": 5, "deadLetterQueue": "q", "expired": "deadLetter"}),
             ("q", {"deadLetterQueue": "dead", "maxAttempts": 2, "expired": "deadLetter"}),
-            ("r", {"deadLetterQueue": "dead", "expired": "deadLetter"}),
+            ("r", {"deadLetterQueue": "dead", "expired": "deadLetter", "retryDelay": RETRY * 1000}),
         ):
             self.engine.run(c.DeclareQueue(name, options=options))
             self.models[name] = Model(options=options)
@@ -211,13 +212,14 @@ class EndsMachine(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(NAMES),
-        option=st.sampled_from(["maxAttempts", "rejected", "expired", "deadLetterQueue", "defaultOutcomeCounts"]),
+        option=st.sampled_from(["maxAttempts", "rejected", "expired", "deadLetterQueue", "defaultOutcomeCounts", "retryDelay"]),
         data=st.data(),
     )
     def alter(self, name: str, option: str, data: st.DataObject) -> None:
         values: dict[str, list[Any]] = {
             "maxAttempts": [0, 1, 2],
             "defaultOutcomeCounts": [False, True],
+            "retryDelay": [0, RETRY * 1000],
             "rejected": ["deadLetter", "archive", "return"],
             "expired": ["deadLetter", "archive"],
             "deadLetterQueue": [None, "q", "dead", "missing"],
@@ -327,16 +329,18 @@ class EndsMachine(RuleBasedStateMachine):
         self, name: str, rows: list[int], counts: bool, rooms: dict[str, float] | None = None, by_default: bool = False
     ) -> None:
         model = self.models[name]
-        most = model.options.get("maxAttempts")
-        most = (10 if model.options.get("deadLetterQueue") else 0) if most is None else most
+        most = model.options.get("maxAttempts", 20)
         for row in rows:
             model.rows[row].state = State.AVAILABLE
             model.rows[row].attempts += counts
             model.rows[row].defaulted += by_default
         all_count = model.options.get("defaultOutcomeCounts", False)
         counted = {n: model.rows[n].attempts - (0 if all_count else model.rows[n].defaulted) for n in rows}
-        last = [n for n in rows if counts and (all_count or not by_default) and most and counted[n] >= most]
+        failed = counts and (all_count or not by_default)
+        last = [n for n in rows if failed and most and counted[n] >= most]
         self.dead_letter(name, last, Reason.DELIVERY_LIMIT, rooms)
+        for message in (model.rows[n] for n in rows if failed and n not in last and model.options.get("retryDelay")):
+            message.due, message.state = self.now + RETRY, State.DELAYED
 
     def archive(self, name: str, rows: list[int], outcome: Outcome) -> None:
         for row in rows:

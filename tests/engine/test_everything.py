@@ -1,4 +1,4 @@
-"""Q1 Q2 Q7 Q8 Q9 Q12 to Q18 Q20 to Q22 C8 C11 D1 D3: everything that one queue can do, at once, in random histories.
+"""Q1 Q2 Q7 Q8 Q9 Q12 to Q18 Q20 to Q23 C8 C11 D1 D3: everything that one queue can do, at once, in random histories.
 
 The machines beside this file know what each feature does; here is what must hold however they meet. After every command nothing
 is lost or invented, bytes and names are those of the rows, no key is too many, a group has one holder, and a restart finds the
@@ -39,6 +39,9 @@ OPTIONS: dict[str, list[Any]] = {  # what a queue is declared with, and altered 
     "expired": ["archive", "deadLetter"],
     "refusedByAll": ["keep", "deadLetter"],
     "maxAttempts": [0, 2, 3],
+    "retryDelay": [0, 0, 700, 1500],
+    "retryBackoff": [1, 3],
+    "maxRetryDelay": [0, 2000],
     "lostCounts": [True, False],
     "lockTimeout": [0, 0, 3000],
     "messageTtl": [0, 0, 5000],
@@ -111,7 +114,20 @@ class History:
             may[refused] = False
         if queue.grouping is not None:
             may &= np.isin(queue.grouping.owners(column(block, "group")), (0, holder))
-        return sorted(np.flatnonzero(may).tolist(), key=self.level, reverse=True)
+        return self.in_turn(sorted(np.flatnonzero(may).tolist(), key=self.level, reverse=True))
+
+    def in_turn(self, rows: list[int]) -> list[int]:
+        """Those that overtake no message that waits for its retry: none of their group, or none at all where one consumer works
+        at a time."""
+        queue, block = self.queue, self.queue.blocks[0]
+        waiting = [row for row in rows_in(block, State.DELAYED).tolist() if column(block, "returned")[row]]
+        groups = column(block, "group") if queue.grouping is not None else np.zeros(block.filled)
+
+        def overtakes(row: int, other: int) -> bool:
+            first = (-self.level(other), other) < (-self.level(row), row)
+            return (first and queue.rules.consumers != "all") or (0 < groups[row] == groups[other] and other < row)
+
+        return [row for row in rows if not any(overtakes(row, other) for other in waiting)]
 
     def level(self, row: int) -> int:
         levels = self.queue.blocks[0].level
@@ -179,7 +195,8 @@ class History:
 
     def give_back(self) -> None:
         cause, annotations = self.random.choice([Cause.RELEASED, Cause.MODIFIED]), self.random.choice([None, b"x"])
-        self.engine.run(c.Release("q", *self.some_held(), cause, annotations=annotations))
+        retry = self.random.choice([None, None, c.Retry(), c.Retry(after=1200), c.Retry(time=self.now + 2500)])
+        self.engine.run(c.Release("q", *self.some_held(), cause, annotations=annotations, retry=retry))
 
     def refuse(self) -> None:
         self.engine.run(c.Release("q", *self.some_held(), Cause.MODIFIED_UNCOUNTED, exclude=True))

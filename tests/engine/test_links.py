@@ -118,6 +118,7 @@ def test_what_every_link_refused_shows_in_stat() -> None:
 
 def test_overlays_are_bounded_and_saying_the_same_again_fills_nothing() -> None:
     engine = engine_with(2)
+    engine.run(c.AlterQueue("q", {"maxAttempts": 0}))
 
     def modify(entry: bytes) -> None:
         rows = engine.run(c.Acquire("q", 1, 2)).rows
@@ -257,16 +258,16 @@ def test_a_journal_of_0_1_reads_as_it_did() -> None:
     assert (block.errors, block.overlays.among(slice(0, 3)), queue.bytes) == ({1: "no"}, {}, 4)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_a_block_of_an_older_format_reads_as_it_did_and_a_later_format_is_refused(version: int) -> None:
     engine = engine_with(3)
     took(engine, 1, 2)
     _, (packed,) = engine.persisted()
     header = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
-    assert header["v"] == 5
-    old, newer = packed.replace(b'"v": 5', b'"v": %d' % version, 1), packed.replace(b'"v": 5', b'"v": 6', 1)
+    assert header["v"] == 6
+    old, newer = packed.replace(b'"v": 6', b'"v": %d' % version, 1), packed.replace(b'"v": 6', b'"v": 7', 1)
     assert np.array_equal(Block.restored(unpack(old)).state, [2, 2, 1])
-    with pytest.raises(errors.DamagedJournal, match="format 6"):
+    with pytest.raises(errors.DamagedJournal, match="format 7"):
         unpack(newer)
 
 

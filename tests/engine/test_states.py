@@ -14,8 +14,8 @@ import pytest
 
 import penstock.broker_core.engine
 from penstock.broker_core import errors
+from penstock.broker_core.engine import apply, decide
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine import decide
 from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from penstock.broker_core.engine.columns.limits import EXPIRY_PERIOD
@@ -50,7 +50,15 @@ VERBS: dict[Verb, tuple[dict[str, Any], Callable[[Engine, int], Any]]] = {
         lambda engine, holder: (passes(engine, TTL), engine.run(c.Settle("q", holder, FIRST, Outcome.REJECTED))),
     ),
     Verb.DROP: ({"overflow": "ring", "maxMessages": 1}, lambda engine, holder: engine.run(c.Enqueue("q", 1, 1))),
+    # The second step of a return, so that no command does it alone.
+    Verb.DELAY: ({}, lambda engine, holder: happens(engine, e.Delayed("q", FIRST, engine.wall // 1000 + 1000, engine.wall))),
 }
+
+
+def happens(engine: Engine, event: e.Event) -> None:
+    position = 8 * (len(engine.log) + 1)
+    engine.log.append((codec.encode(event), position))
+    apply(engine.state, event, position)
 
 
 def passes(engine: Engine, seconds: int) -> None:

@@ -73,6 +73,7 @@ block.repacked queue_id number lowest_payload highest_payload
 bound exchange number binding
 came.due queue rows time
 copied queue rows target time
+delayed queue rows until time
 discarded stages write
 dropped intervals
 enqueued queue first count sizes time traits kept
@@ -93,7 +94,7 @@ pass.ended queue_id number version
 published stages key time makes_room write attempts sent user
 purged queue rows time outcome error
 queue.altered queue options
-queue.declared queue type options user
+queue.declared queue type options user defaults
 queue.deleted queue departs
 queue.paused queue paused
 read.dropped lease batch series

@@ -19,6 +19,7 @@ from penstock.broker_core.engine.columns.states import (
     COUNTS_BY_RULE,
     LIMITED_BY_RULE,
     RETURN_COUNTS_ATTEMPT,
+    UNLIMITED,
     Cause,
     Outcome,
     Reason,
@@ -31,6 +32,7 @@ from penstock.connector.options import OUTCOMES
 
 from .pages import rows, section
 
+NEVER = "never for `maxAttempts`"
 BLOCK = re.compile(r"^```(bash|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 #: Runs command lines in one process: a start of Python takes longer than most of them. A line is its text, what it reads from
@@ -86,7 +88,7 @@ def number(value: int) -> str:
 
 def default(name: str, option: Option) -> set[str]:
     if name == "maxAttempts":
-        return {number(DEFAULT_ATTEMPTS), "0"}
+        return {number(DEFAULT_ATTEMPTS)}
     if name == "archive":
         return {"true", "false"}
     if option.default is None:
@@ -147,7 +149,7 @@ def test_every_return_and_whether_it_counts(page: str) -> None:
         cause.name: [
             "yes" if RETURN_COUNTS_ATTEMPT[cause] else "no",
             f"`{options[COUNTS_BY_RULE[cause]]}`" if cause in COUNTS_BY_RULE else "",
-            f"`{camel(LIMITED_BY_RULE[cause])}`" if cause in LIMITED_BY_RULE else "",
+            f"`{camel(LIMITED_BY_RULE[cause])}`" if cause in LIMITED_BY_RULE else NEVER if cause in UNLIMITED else "",
         ]
         for cause in Cause
     }
@@ -165,9 +167,9 @@ def test_every_name_of_a_selector(page: str) -> None:
 
 
 def test_every_promise_of_a_queue_has_an_id_in_the_last_table_alone(page: str) -> None:
-    """Q1 to Q22, C1 to C12, E1 to E4: no feature without its row. Who reads the rest of the page need not know them."""
+    """Q1 to Q23, C1 to C12, E1 to E4: no feature without its row. Who reads the rest of the page need not know them."""
     before, _, last = page.partition("\n## Promises\n")
-    expected = [f"{letter}{n}" for letter, count in (("Q", 22), ("C", 12), ("E", 4)) for n in range(1, count + 1)]
+    expected = [f"{letter}{n}" for letter, count in (("Q", 23), ("C", 12), ("E", 4)) for n in range(1, count + 1)]
     ids = [row[0] for row in rows(last)[1:]]
     assert ids[: len(expected)] == expected
     assert len(set(ids)) == len(ids)

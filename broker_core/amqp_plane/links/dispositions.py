@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...amqp import Accepted, Modified, Rejected, Released
 from ...amqp.encoder import encode
 from ...engine.columns.states import Cause, Outcome
-from ...engine.model.dispositions import Disposition
+from ...engine.model.dispositions import Disposition, Retry
+from ...messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
 
 if TYPE_CHECKING:
     from ...amqp.performatives import DeliveryState
@@ -26,13 +27,25 @@ def disposition_of(state: DeliveryState | None, default: Disposition | None) -> 
     if isinstance(state, Released):
         return RETURNED
     if isinstance(state, Modified):
-        notes = state.message_annotations
+        notes = dict(state.message_annotations or {})
+        retry = _retry(notes.pop(DELIVERY_TIME, None), notes.pop(DELIVERY_DELAY, None))
         return Disposition(
             cause=Cause.MODIFIED if state.delivery_failed else Cause.MODIFIED_UNCOUNTED,
             exclude=bool(state.undeliverable_here),
             annotations=encode(notes) if notes else None,
+            retry=retry,
         )
     return default
+
+
+def _retry(time: Any, delay: Any) -> Retry | None:
+    """Read when a receiver wants the message to be delivered again, from the annotations with which a sender says when it is
+    delivered first: as RabbitMQ's clients ask for it. They are for the broker, and do not go on with the message."""
+    if isinstance(time, int) and not isinstance(time, bool):
+        return Retry(time=int(time))
+    if isinstance(delay, int) and not isinstance(delay, bool):
+        return Retry(after=max(0, int(delay)))
+    return None
 
 
 def left_behind(default: Disposition | None) -> Disposition:

@@ -82,6 +82,7 @@ HANDLERS: dict[type[e.Event], Callable[[BrokerState, Any, int], None]] = {
     e.PassEnded: passes.pass_ended,
     e.ClockStarted: time.clock_started,
     e.Expired: time.expired,
+    e.Delayed: time.delayed,
     e.CameDue: time.came_due,
     e.Locked: time.locked,
     e.TimePassed: time.time_passed,

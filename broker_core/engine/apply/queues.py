@@ -17,7 +17,7 @@ from .transitions import append, archive, runs_of
 
 def queue_declared(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
     """Add a queue."""
-    state.add_queue(event.queue, event.type, event.options, event.user)
+    state.add_queue(event.queue, event.type, event.options, event.user, event.defaults)
 
 
 def queue_deleted(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
@@ -29,7 +29,7 @@ def queue_altered(state: BrokerState, event: e.QueueAltered, position: int) -> N
     """Set a queue's options, and the rules that follow from them."""
     queue = state.queues[event.queue]
     queue.options = checked(queue.kind, {**queue.options, **event.options})
-    queue.rules = rules(queue.kind, queue.options)
+    queue.rules = rules(queue.kind, queue.options, queue.defaults)
     consumers.reconsider(queue)
 
 

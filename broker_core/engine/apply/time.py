@@ -15,6 +15,16 @@ def expired(state: BrokerState, event: e.Expired, position: int) -> None:
     archive(state, queue, queue.allowed(event.rows, Verb.EXPIRE), Verb.EXPIRE, Outcome.EXPIRED, event.time)
 
 
+def delayed(state: BrokerState, event: e.Delayed, position: int) -> None:
+    """Delay rows that came back."""
+    queue = state.queues[event.queue]
+    for number, rows in queue.allowed(event.rows, Verb.DELAY).items():  # not those that a newer value replaced as they came back
+        block = queue.blocks[number]
+        block.delay_until(rows, event.until)
+        queue.move(block, rows, Verb.DELAY)
+        queue.note_times(block)
+
+
 def came_due(state: BrokerState, event: e.CameDue, position: int) -> None:
     """Make delayed rows AVAILABLE."""
     queue = state.queues[event.queue]

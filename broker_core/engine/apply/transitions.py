@@ -11,9 +11,10 @@ from ..columns.limits import MAX_ERROR_TEXT
 from ..columns.rowset import RowSet, row_count
 from ..columns.runs import Run
 from ..columns.series import Ints
-from ..columns.states import LIMITED_BY_RULE, Cause, Outcome, Verb
+from ..columns.states import LIMITED_BY_RULE, UNLIMITED, Cause, Outcome, Verb
 from ..model import consumers
 from ..model.admission import fresh
+from ..model.dispositions import counts_attempt
 from ..model.last_values import stale, superseded, surplus
 from ..model.lease import Lease
 from ..model.queue import Queue
@@ -60,10 +61,12 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> Non
         block = queue.blocks[number]
         queue.move(block, part, Verb.RETURN)
         block.returned.set(part, 1, len(block.state))
-        if queue.counts_attempt(Cause(cause)):
+        if counts_attempt(queue, Cause(cause)):
             block.attempts.increment(part, len(block.state))
             if cause in LIMITED_BY_RULE:
                 block.defaulted.increment(part, len(block.state))
+            if cause in UNLIMITED:
+                block.leased.increment(part, len(block.state))
         if block.expiry.values is not None:  # its time may have come, or come nearer than that of the others
             block.look_ahead()
             queue.note_times(block)

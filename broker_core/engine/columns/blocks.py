@@ -30,7 +30,7 @@ class Columns:
     settled: Column  # milliseconds after the block's first arrival, plus one; 0: not settled
     priority: Column  # as sent, plus one; 0: not said
     expiry: Column  # milliseconds after the block's first arrival, plus one; 0: never
-    due: Column  # the same: not delivered before; 0: at once
+    due: Column  # the same: not delivered before, as its sender said or, later, until its retry; 0: at once
     group: Column  # code in the queue's dictionary of groups; 0: none
     closes: Column  # 1: the last of its group
     key: Column  # code in the queue's dictionary of keys
@@ -40,6 +40,7 @@ class Columns:
     stayed: Column  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
     defaulted: Column  # unsuccessful deliveries that a default outcome ended, with the link: some of `attempts`
     recorded: Column  # number of the pass that put the row into the archive's table, plus one; see `model.passes`
+    leased: Column  # unsuccessful deliveries in batches of leases: some of `attempts`
 
     __slots__ = tuple(__annotations__)
 
@@ -187,6 +188,11 @@ class Block(Columns):
         if isinstance(values, int):
             return None
         return np.where(values > 0, values.astype(np.int64) - 1 + self.base_ms, 0)
+
+    def delay_until(self, rows: Rows, time: int) -> None:
+        """Set when rows are due: `time`, milliseconds since 1970."""
+        self.due.set(rows, max(time - self.base_ms, 0) + 1, len(self.state))
+        self.next_due = min(self.next_due, time)
 
     def lock_until(self, rows: Rows, time: int) -> None:
         """Lock rows that were acquired just now until `time`, milliseconds of uptime."""

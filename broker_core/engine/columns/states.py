@@ -1,13 +1,13 @@
 """The states of a message and every transition between them: one table, and a missing entry is an error.
 
 DELAYED ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
-                 ▲ ▲  └──purge, expire, replace, drop,───▶ │
+        ◀─delay─ ▲ ▲  └──purge, expire, replace, drop,───▶ │
                  │ │     withdraw and move                  │
                  │ └────────return──────┘                   │
                  └─────────────────redrive──────────────────┘
 
-Purge, expire, replace and move concern what is DELAYED too. From each of the first three a message can be dead-lettered: it is
-ARCHIVED, and goes on in another queue.
+A failed attempt that waits for its retry returns, and is delayed in the same event. Purge, expire, replace and move concern what
+is DELAYED too. From each of the first three a message can be dead-lettered: it is ARCHIVED, and goes on in another queue.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Verb(IntEnum):
     MOVE = 9  # to another queue
     DEAD_LETTER = 10
     DROP = 11  # the oldest of a ring that is full
+    DELAY = 12  # it came back, and waits for its retry
 
 
 class Outcome(IntEnum):
@@ -105,6 +106,7 @@ TRANSITIONS: dict[tuple[State, Verb], State] = {
     (State.AVAILABLE, Verb.REPLACE): State.ARCHIVED,
     (State.AVAILABLE, Verb.WITHDRAW): State.ARCHIVED,
     (State.AVAILABLE, Verb.DROP): State.ARCHIVED,
+    (State.AVAILABLE, Verb.DELAY): State.DELAYED,
     (State.DELAYED, Verb.MOVE): State.ARCHIVED,
     (State.AVAILABLE, Verb.MOVE): State.ARCHIVED,
     (State.DELAYED, Verb.DEAD_LETTER): State.ARCHIVED,
@@ -136,12 +138,15 @@ COUNTS_BY_RULE: dict[Cause, str] = {  # the rule of the queue that says it inste
     Cause.LINK_LOST: "lost_counts",
     Cause.BROKER_LOST: "lost_counts",
 }
-# An unsuccessful attempt counts towards the queue's limit of attempts, too; for these causes only where a rule of the queue says
-# so: a default outcome speaks of what nobody has looked at, as well as of what made its consumer fail.
+# After an unsuccessful attempt a message waits for its retry, and the attempt counts towards the queue's limit; for these causes
+# only where a rule of the queue says so: a default outcome speaks of what nobody has looked at, as well as of what made its
+# consumer fail.
 LIMITED_BY_RULE: dict[Cause, str] = {
     Cause.MODIFIED_BY_DEFAULT: "default_outcome_counts",
     Cause.REJECTED_BY_DEFAULT: "default_outcome_counts",
 }
+# Never towards the limit: a batch fails as a whole, often for a reason that is none of its messages. It waits, though.
+UNLIMITED = frozenset({Cause.LEASE_READ})
 
 
 class Step(NamedTuple):

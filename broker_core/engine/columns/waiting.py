@@ -1,11 +1,23 @@
-"""Counts of AVAILABLE messages: how many per level and block, so that a search looks at blocks first and at rows second."""
+"""Counts of AVAILABLE messages: how many per level and block, so that a search looks at blocks first and at rows second. And the
+first messages that wait for their retry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from .series import Ints
+
+
+class FirstRetries(NamedTuple):
+    """Lowest sequence numbers of the messages that wait for their retry."""
+
+    levels: list[int]  # by level; NEVER: none waits
+    groups: Ints  # codes of groups of which some wait, ascending
+    of_groups: Ints  # the lowest of each of these
 
 
 class Waiting:

@@ -17,6 +17,7 @@ time           time has passed; the broker has started
 Everything is imported from here: `from ..engine import commands as c`, then `c.Acquire`. A single message is a batch of one.
 """
 
+from ..model.dispositions import Retry
 from ..model.publish_keys import PublishKey
 from .cleaning import Copied, Drop, Relocate, RelocateStaged, Repack
 from .command import Command, Maker, Now
@@ -116,6 +117,7 @@ __all__ = [
     "Repack",
     "ResumeQueue",
     "Retire",
+    "Retry",
     "Route",
     "Sent",
     "SetAside",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..columns.rowset import RowSet
 from ..columns.states import Cause, Outcome
-from ..model.dispositions import Disposition
+from ..model.dispositions import Disposition, Retry
 from .command import Command
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class Release(Command[None]):
     cause: Cause = Cause.RELEASED
     exclude: bool = False  # undeliverable here: do not offer them to this link again
     annotations: bytes | None = None  # an encoded map, to be merged into the messages' annotations
+    retry: Retry | None = None  # when they may be delivered again; None: as the queue's options say
 
 
 def command_of(disposition: Disposition, queue: str, holder: int, rows: RowSet) -> Settle | Release:
@@ -100,4 +101,4 @@ def command_of(disposition: Disposition, queue: str, holder: int, rows: RowSet) 
     if disposition.outcome is not None:
         return Settle(queue, holder, rows, disposition.outcome, disposition.error)
     assert disposition.cause is not None
-    return Release(queue, holder, rows, disposition.cause, disposition.exclude, disposition.annotations)
+    return Release(queue, holder, rows, disposition.cause, disposition.exclude, disposition.annotations, disposition.retry)

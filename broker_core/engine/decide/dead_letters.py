@@ -1,4 +1,5 @@
-"""Decisions about messages that nobody will process here: rejected, tried too often, expired, refused by all.
+"""Decisions about messages that nobody will process here: rejected, tried too often, expired, refused by all; and about those
+that come back and wait for their retry.
 
 Each function returns events, decided on the state before them. Several of one return are meant to happen together, and are put
 into one `Together` by `as_one`. `coming` is what the same decision has brought to queues so far.
@@ -24,6 +25,7 @@ from ..columns.rowset import RowSet, as_array, row_count
 from ..columns.series import Ints, Rows
 from ..columns.states import Cause, Outcome, Reason
 from ..model.capacity import Coming, accepts, fitting
+from ..model.dispositions import Retry, attempts_towards_limit, counts_towards_limit, is_failure, longest_delay, retry_times
 from ..model.exclusions import refused_by
 from ..model.queue import Queue
 from ..model.state import BrokerState
@@ -77,22 +79,41 @@ def end_malformed(
 
 
 def give_back(
-    state: BrokerState, event: e.Event, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, coming: Coming
+    state: BrokerState,
+    event: e.Event,
+    queue: Queue,
+    rows: RowSet,
+    cause: Cause,
+    now: c.Now,
+    coming: Coming,
+    retry: Retry | None = None,
 ) -> list[e.Event]:
-    """Extend `event`, which gives ACQUIRED messages back for `cause`, by the dead letters: those whose last attempt this was."""
-    return [event, *last_failed(state, queue, rows, cause, now, coming)]
+    """Extend `event`, which gives ACQUIRED messages back for `cause`, by what follows from it."""
+    return [event, *after_return(state, queue, rows, cause, now, coming, retry)]
 
 
-def last_failed(state: BrokerState, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, coming: Coming) -> list[e.Event]:
-    """Make dead letters of the ACQUIRED messages that have no attempt left when they come back for `cause`."""
+def after_return(
+    state: BrokerState, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, coming: Coming, retry: Retry | None = None
+) -> list[e.Event]:
+    """Decide what follows where ACQUIRED messages come back for `cause`: those that have no attempt left become dead letters, and
+    the others wait for their retry where the queue or, by `retry`, their consumer wants that."""
     last = last_attempts(queue, rows, cause)
-    return dead_letter(state, queue, last, Reason.DELIVERY_LIMIT, now, coming) if last else []
+    events = dead_letter(state, queue, last, Reason.DELIVERY_LIMIT, now, coming) if last else []
+    wall = now.wall // 1000
+    if retry is not None:
+        until = min(retry.at(wall), wall + longest_delay(queue.rules))
+        waiting = [(until, rows.minus(last))] if until > wall else []
+    elif queue.rules.retry_delay and is_failure(queue, cause):
+        waiting = list(retry_times(queue, rows.minus(last), wall))
+    else:
+        waiting = []
+    return [*events, *(e.Delayed(queue.name, some, until, now.wall) for until, some in waiting if some)]
 
 
 def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
     """Select the ACQUIRED messages that will have used all their attempts when they come back for `cause`."""
     most = queue.rules.max_attempts
-    if not most or not queue.counts_towards_limit(cause):
+    if not most or not counts_towards_limit(queue, cause):
         return RowSet()
 
     def last(part: Rows, attempts: Ints | int) -> Rows:
@@ -102,7 +123,7 @@ def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
         return part if worn.all() else as_array(part)[worn]
 
     return RowSet.of(
-        (number, last(part, queue.attempts_towards_limit(queue.blocks[number], part))) for number, part in rows.items()
+        (number, last(part, attempts_towards_limit(queue, queue.blocks[number], part))) for number, part in rows.items()
     )
 
 

@@ -12,6 +12,7 @@ from .. import events as e
 from ..model import consumers
 from ..model.lease import BatchState
 from ..model.queue import Queue
+from ..model.search import keeps_order
 from ..model.state import BrokerState
 from .decision import NO_EFFECTS, Effects
 from .lifetimes import MAY_END
@@ -69,8 +70,13 @@ def _settled(state: BrokerState, event: e.Settled) -> Iterable[str]:
     return (event.queue,) if _frees(state.queues[event.queue], event.holder) else ()
 
 
+def _ended(state: BrokerState, event: e.Expired | e.Purged) -> Iterable[str]:
+    return (event.queue,) if keeps_order(state.queues[event.queue]) else ()
+
+
 def _moved(state: BrokerState, event: e.Moved) -> Iterable[str]:
-    frees = _frees(state.queues[event.queue], event.holder)
+    queue = state.queues[event.queue]
+    frees = _frees(queue, event.holder) or keeps_order(queue)
     return [name for name in (event.target, event.queue if frees else None) if name is not None]
 
 
@@ -84,6 +90,8 @@ LOOKS: dict[type[e.Event], _Rule] = {
     e.Enqueued: _its_queue,
     e.Returned: _its_queue,
     e.CameDue: _its_queue,
+    e.Expired: _ended,
+    e.Purged: _ended,
     e.QueueDeleted: _its_queue,
     e.Published: _published,
     e.BatchEnded: _batch_ended,

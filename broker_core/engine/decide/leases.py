@@ -27,7 +27,7 @@ from ..model.groups import FreeGroup
 from ..model.lease import HOLDING, Batch, BatchState, Lease, signed
 from ..model.names import check_name
 from ..model.queue import Queue
-from ..model.search import Filter, Search, Unexpired, Without, find_all
+from ..model.search import Filter, Search, Unexpired, Without, find_all, in_turn
 from ..model.state import BrokerState
 from . import dead_letters
 from .decision import Decision, need_queue
@@ -226,7 +226,7 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
     if lease is not None and command.exclude:
         filters.append(Without(lease.excluded))
     if queue.grouping is not None:
-        filters.append(FreeGroup(queue.grouping, state.next_holder))
+        filters += [FreeGroup(queue.grouping, state.next_holder), *in_turn(queue)]
     most = min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE)
     # What nobody has evaluated the selector for has not come yet, for a lease.
     rows, _, unevaluated = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching))

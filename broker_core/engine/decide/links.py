@@ -21,6 +21,7 @@ from ..columns.limits import (
     MAX_OVERLAY_BYTES,
     MAX_OVERLAYS,
     MAX_SUBSCRIPTIONS,
+    NEVER,
 )
 from ..columns.overlays import ROW_BYTES
 from ..columns.rowset import RowSet
@@ -29,7 +30,7 @@ from ..model.capacity import Coming
 from ..model.consumers import check_link, may_take
 from ..model.groups import FreeGroup
 from ..model.queue import Queue, Subscription
-from ..model.search import Filter, Search, Unexpired, Without, find
+from ..model.search import Filter, Search, Unexpired, Without, barrier, find, in_turn
 from ..model.state import BrokerState
 from . import dead_letters
 from .decision import Decision, check_rows, need_queue
@@ -65,22 +66,25 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
     if subscription.excluded:
         filters.append(Without(subscription.excluded))
     if queue.grouping is not None:
-        filters.append(FreeGroup(queue.grouping, command.holder))
+        filters += [FreeGroup(queue.grouping, command.holder), *in_turn(queue)]
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
     # All of one level, so that they leave in the order of their sequence numbers.
     rows, unevaluated = RowSet(), None
     positions, epochs = subscription.positions.copy(), subscription.epochs.copy()
     for level in reversed(range(queue.rules.levels)):
-        rows, unknown, unevaluated = find(queue, queue.position_of(subscription, level), search, level)
+        position, stop = queue.position_of(subscription, level), barrier(queue, level)
+        rows, unknown, unevaluated = find(queue, position, search, level)
         if rows and command.behind:
             rows = rows.between(0, _lowest_position_of(queue, command.behind, level) - 1)
             if not rows:
                 break  # it is offered them again
         # Nothing found: then nothing before the next arrival is for this link, until the return log says so. What it may not
-        # have is not looked at again and again. Where its selector is not evaluated yet, it goes on later, from there.
-        positions[level] = rows.last + 1 if rows else queue.next_sequence if unknown is None else unknown
+        # have is not looked at again and again. Where its selector is not evaluated yet, or where it has to wait for a retry, it
+        # goes on later, from there.
+        nothing = min(queue.next_sequence, max(position, stop)) if unknown is None else unknown
+        positions[level] = rows.last + 1 if rows else nothing
         epochs[level] = queue.returns[level].epoch
-        if rows or unknown is not None:
+        if rows or unknown is not None or stop != NEVER:
             break
     decision = Decision([], c.Taken(rows, unevaluated))
     if rows:
@@ -131,7 +135,7 @@ def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming |
     if command.annotations:
         _check_annotations(queue, rows, command.annotations)
     event = e.Returned(queue.name, command.holder, rows, int(command.cause), annotations=command.annotations or None)
-    events = dead_letters.give_back(state, event, queue, rows, command.cause, now, coming)
+    events = dead_letters.give_back(state, event, queue, rows, command.cause, now, coming, command.retry)
     decision = Decision([], None)
     if command.exclude:
         excluded = need_subscription(queue, command.holder).excluded

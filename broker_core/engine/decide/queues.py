@@ -17,7 +17,7 @@ from ..columns.states import Outcome, State
 from ..model.admission import admit
 from ..model.exclusions import refused_by_all
 from ..model.names import check_node_name
-from ..model.options import OPTIONS, check_names, checked
+from ..model.options import DEFAULTS, OPTIONS, check_names, checked
 from ..model.queue import Queue
 from ..model.state import BrokerState
 from .decision import Decision, need_queue
@@ -45,7 +45,7 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
     if len(state.queues) >= MAX_QUEUES:
         raise errors.ResourceLimit(f"the broker has {MAX_QUEUES} queues, which is its limit: delete one first")
     user = user_of(state, command.maker)
-    return Decision([(e.QueueDeclared(command.queue, command.type, options, user), None)], True)
+    return Decision([(e.QueueDeclared(command.queue, command.type, options, user, DEFAULTS), None)], True)
 
 
 def user_of(state: BrokerState, maker: c.Maker | None) -> str | None:

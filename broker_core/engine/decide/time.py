@@ -99,8 +99,7 @@ def _unlock(state: BrokerState, decision: Decision[None], queue: Queue, blocks: 
     for holder, parts in held.items():
         late, cause = RowSet.of(parts), Cause.LOCK_TIMED_OUT
         returned = e.Returned(queue.name, holder, late, int(cause))
-        followed = dead_letters.last_failed(state, queue, late, cause, now, coming)
-        decision.add(dead_letters.as_one([returned, *followed]))
+        decision.add(dead_letters.as_one(dead_letters.give_back(state, returned, queue, late, cause, now, coming)))
 
 
 def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[dict[str, int]]:
@@ -118,7 +117,7 @@ def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[
         events: list[e.Event] = [e.HoldersLost(lost, int(Cause.BROKER_LOST))]
         coming: Coming = {}
         for name, rows in lost.items():
-            events += dead_letters.last_failed(state, state.queues[name], rows, Cause.BROKER_LOST, now, coming)
+            events += dead_letters.after_return(state, state.queues[name], rows, Cause.BROKER_LOST, now, coming)
         decision.add(dead_letters.as_one(events))
     left = [name for name in state.stages if is_transactional(name)]
     if left:

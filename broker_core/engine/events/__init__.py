@@ -29,7 +29,7 @@ from .outcomes import MalformedFound, OutcomesStaged
 from .passes import PassBegun, PassEnded
 from .queues import BlockPacked, Enqueued, Purged, QueueAltered, QueueDeclared, QueueDeleted, QueuePaused, Retained
 from .stages import Discarded, Published, ReadDropped, Staged
-from .time import CameDue, ClockStarted, Expired, Locked, TimePassed
+from .time import CameDue, ClockStarted, Delayed, Expired, Locked, TimePassed
 from .transactions import Posted, Retired, TransactionBegun, TransactionEnded, TransactionFailed
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "CameDue",
     "ClockStarted",
     "Copied",
+    "Delayed",
     "Discarded",
     "Dropped",
     "Enqueued",

@@ -19,6 +19,7 @@ class QueueDeclared(Event):
     type: str
     options: dict[str, Any]
     user: str | None = None  # whose link has made it
+    defaults: int | None = None  # version of the options' defaults; None: the first
 
 
 @dataclass(frozen=True)

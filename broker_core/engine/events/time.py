@@ -19,6 +19,18 @@ class Expired(Event):
 
 
 @dataclass(frozen=True)
+class Delayed(Event):
+    """Messages AVAILABLE → DELAYED, in the same event in which they came back: they wait for their retry until `until`,
+    milliseconds since 1970."""
+
+    kind = "delayed"
+    queue: str
+    rows: RowSet
+    until: int
+    time: int
+
+
+@dataclass(frozen=True)
 class CameDue(Event):
     """Messages DELAYED → AVAILABLE, at their sequence numbers: their delay is over."""
 
@@ -60,4 +72,4 @@ class ClockStarted(Event):
     nonce: str = ""
 
 
-know(Expired, CameDue)
+know(Expired, Delayed, CameDue)

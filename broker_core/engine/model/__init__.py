@@ -9,7 +9,7 @@ lease, reads, batch_outcomes            leases and their batches; what is known 
 exchange, exchange_options, bindings    exchanges, what may be declared of them, and what leads from them to queues
 topics, headers, routes                 patterns of routing keys, bindings by headers, which message goes where
 stages, publish_keys, transaction       writes before they are published; their keys; open transactions
-transfer, dispositions                  messages on their way to another queue; how a delivery ends
+transfer, dispositions                  messages on their way to another queue; how a delivery ends, and when the next one is
 passes                                  settled messages on their way into the archive's table
 
 Survives a restart: queues and the columns of their blocks, exchanges and bindings, durable subscriptions (queues named

@@ -22,7 +22,12 @@ TYPES = ("fifo", "priority", "lastvalue")
 QUEUE_NAME = "the name of a queue"
 PRIORITIES = 10  # of AMQP and JMS: 0 to 9
 DEFAULT_PRIORITY = 4
-DEFAULT_ATTEMPTS = 10  # of a queue with a dead-letter queue; without one, a message is tried for ever
+DEFAULT_ATTEMPTS = 20  # as many as a quorum queue of RabbitMQ's allows
+#: Version of the defaults: a queue keeps those that it was declared with. To change a default that old queues are to keep: raise
+#: it, and keep the former one in `rules`. The first had a limit of 10 attempts with a dead-letter queue, and none without one.
+DEFAULTS, FIRST_DEFAULTS = 2, 1
+_FIRST_ATTEMPTS = 10
+MAX_BACKOFF = 100
 _KEY = re.compile(r"groupId|subject|messageId|correlationId|properties\..{1,200}", re.DOTALL)
 
 
@@ -119,10 +124,31 @@ class Rules:
         alterable=True,
         on_arrival=False,
     )
-    max_attempts: int = option(  # None: DEFAULT_ATTEMPTS with a dead-letter queue, else 0
+    max_attempts: int = option(  # None: DEFAULT_ATTEMPTS, or what was the default when the queue was declared
         None,
         range(1_000_000),
-        f"Most attempts for a message; 0: no limit. Default: {DEFAULT_ATTEMPTS} with a dead-letter queue, else 0.",
+        f"Most attempts for a message; 0: no limit. Default: {DEFAULT_ATTEMPTS}.",
+        alterable=True,
+        on_arrival=False,
+    )
+    retry_delay: int = option(
+        0,
+        _TIME,
+        "Milliseconds that a message waits after a failed attempt; 0: none.",
+        alterable=True,
+        on_arrival=False,
+    )
+    retry_backoff: int = option(
+        1,
+        range(1, MAX_BACKOFF + 1),
+        "Factor by which retryDelay grows with each further failed attempt.",
+        alterable=True,
+        on_arrival=False,
+    )
+    max_retry_delay: int = option(
+        0,
+        _TIME,
+        "Longest wait for a retry in milliseconds, also one that a consumer asks for; 0: no limit.",
         alterable=True,
         on_arrival=False,
     )
@@ -313,13 +339,14 @@ def check_names(given: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not {QUEUE_NAME}, {NODE_NAME}")
 
 
-def rules(type_: str, options: Mapping[str, Any]) -> Rules:
-    """Return the rules of a queue of this type with these checked options."""
+def rules(type_: str, options: Mapping[str, Any], defaults: int = DEFAULTS) -> Rules:
+    """Return the rules of a queue of this type with these checked options, and the defaults of this version."""
     values = {_SNAKE[name]: options.get(name, option.default) for name, option in OPTIONS.items()}
     if type_ != "priority":
         values["levels"] = 1
     if values["max_attempts"] is None:
-        values["max_attempts"] = DEFAULT_ATTEMPTS if values["dead_letter_queue"] else 0
+        first = _FIRST_ATTEMPTS if values["dead_letter_queue"] else 0
+        values["max_attempts"] = first if defaults == FIRST_DEFAULTS else DEFAULT_ATTEMPTS
     if values["archive"] is None:
         values["archive"] = values["lifetime"] == "permanent"
     return Rules(**values)

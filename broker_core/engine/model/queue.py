@@ -25,13 +25,9 @@ from ..columns.states import (
     ACQUIRED,
     ARCHIVED,
     AVAILABLE,
-    COUNTS_BY_RULE,
     DELAYED,
     LEGAL,
-    LIMITED_BY_RULE,
-    RETURN_COUNTS_ATTEMPT,
     STEPS,
-    Cause,
     Outcome,
     State,
     Step,
@@ -39,11 +35,11 @@ from ..columns.states import (
 )
 from ..columns.timetable import Timetable
 from ..columns.totals import Totals
-from ..columns.waiting import Waiting
+from ..columns.waiting import FirstRetries, Waiting
 from .duplicates import DuplicateWindow
 from .exclusions import Exclusions
 from .groups import Groups
-from .options import level_of_priority, rules
+from .options import DEFAULTS, level_of_priority, rules
 from .passes import Passes
 
 
@@ -100,12 +96,19 @@ class Queue:
     """One queue. `enqueued` equals delayed + available + acquired + archived after every command."""
 
     def __init__(
-        self, name: str, kind: str, options: dict[str, Any], clocks: Clocks | None = None, user: str | None = None
+        self,
+        name: str,
+        kind: str,
+        options: dict[str, Any],
+        clocks: Clocks | None = None,
+        user: str | None = None,
+        defaults: int = DEFAULTS,
     ) -> None:
         # persisted
         self.name = name
         self.kind = kind
         self.options = options  # those that say something else than their default
+        self.defaults = defaults  # version of the options' defaults
         self.user = user  # whose link has made it; None: nobody's
         self.paused = False  # nothing is delivered
         self.next_sequence = 0
@@ -122,7 +125,7 @@ class Queue:
         self.id = 0  # unique in the data directory, also over queues that are gone
         self.passes = Passes()
         # derived
-        self.rules = rules(kind, options)
+        self.rules = rules(kind, options, defaults)
         self.counts = [0] * len(State)  # of resident blocks
         self.bytes = 0  # stored bytes of what is not archived
         self.available_bytes = 0
@@ -144,6 +147,7 @@ class Queue:
         self._level_of = level_of_priority(levels)
         self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self.grouping = self._grouping()
+        self.first_retries: FirstRetries | None = None  # None: something has changed since they were found
         self._clocks = clocks or Clocks(Timetable(), Timetable(), Timetable())
 
     @property
@@ -284,9 +288,13 @@ class Queue:
         self.counts[source] -= count
         self.counts[target] += count
         size = block.sizes.total(rows, count)
+        if DELAYED in (source, target):
+            self.first_retries = None
         if source == AVAILABLE:
             self.available_bytes -= size
             self._count_available(block, rows, -count)
+        elif source == DELAYED and self.grouping is not None:
+            self._freed(block.base + int(as_array(rows)[0]))  # later ones of its group may have waited for its retry
         elif source == ACQUIRED and self.grouping is not None:
             self._freed(self.grouping.let_go(block, rows))
         if target == AVAILABLE:
@@ -333,23 +341,6 @@ class Queue:
             gone = self.keys.went(codes)
             self.newest()[gone] = 0
             self.keys.forget(gone)
-
-    def counts_attempt(self, cause: Cause) -> bool:
-        """Say whether a delivery that ends for this cause counts as unsuccessful here: the table, and the queue's own rules."""
-        rule = COUNTS_BY_RULE.get(cause)
-        return RETURN_COUNTS_ATTEMPT[cause] if rule is None else bool(getattr(self.rules, rule))
-
-    def counts_towards_limit(self, cause: Cause) -> bool:
-        """Say whether such a delivery counts towards the queue's limit of attempts."""
-        rule = LIMITED_BY_RULE.get(cause)
-        return self.counts_attempt(cause) and (rule is None or bool(getattr(self.rules, rule)))
-
-    def attempts_towards_limit(self, block: Block, rows: Rows) -> Ints | int:
-        """By row, how many unsuccessful deliveries count towards the queue's limit of attempts."""
-        attempts, defaulted = block.attempts.get(rows), block.defaulted.get(rows)
-        if self.rules.default_outcome_counts or isinstance(attempts, int) or isinstance(defaulted, int):
-            return attempts
-        return attempts.astype(np.int64) - defaulted
 
     def held_by(self, holder: int, rows: RowSet) -> RowSet:
         """Keep the rows that this holder has."""
@@ -428,7 +419,7 @@ class Queue:
         self.move(block, rows, Verb.REDRIVE)
         self.bytes += block.sizes.total(rows, row_count(rows))
         self.stayed -= row_count(rows)
-        for column in (block.stayed, block.outcome, block.settled, block.attempts, block.defaulted, block.returned):
+        for column in (block.stayed, block.outcome, block.settled, block.attempts, block.defaulted, block.leased, block.returned):
             column.set(rows, 0, len(block.state))
         numbers = as_array(rows)
         sent_here = numbers[np.broadcast_to(block.origin.get(rows), len(numbers)) == 0]

@@ -3,20 +3,32 @@
 A message is eligible when it is AVAILABLE and every filter lets it through: not expired, matched by the selector, not refused by
 this link before, its group free or held by the same, not the taker's own. A queue of priorities is searched level by level, the
 highest first; a link has a position in each.
+
+One that waits for its retry is DELAYED, and keeps others waiting where the queue has to keep its order:
+
+| queue | waits with it |
+|---|---|
+| with message groups | later messages of its group |
+| for one consumer at a time (`consumers` is exclusive or single) | all that come later in the queue's order |
+| any other | nothing |
+
+It has been held before. A message that its sender delayed has not, and keeps nobody waiting.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ..columns.limits import NEVER
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, exclude, head, row_count
 from ..columns.series import Ints, Rows
-from ..columns.states import AVAILABLE
+from ..columns.states import AVAILABLE, DELAYED
+from ..columns.waiting import FirstRetries
 from .exclusions import Exclusions
 
 if TYPE_CHECKING:
@@ -108,6 +120,8 @@ def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -
     them back. None where that does not meet the eye; then a hunt decides."""
     if len(queue.waiting) > 1 or search.matching is not None or search.until is not None or queue.paused:
         return None
+    if level is not None and barrier(queue, level) != NEVER:
+        return None
     number = queue.waiting[0].first
     if number is None or first >> BLOCK_BITS > number:
         return None
@@ -132,7 +146,7 @@ def find_all(queue: Queue, search: Search) -> Found:
     hunt = _Hunt(queue, search)
     for level in reversed(range(queue.rules.levels)):
         hunt.through(level, 0)
-        if hunt.done:
+        if hunt.done or barrier(queue, level) != NEVER:
             break
     return hunt.found()
 
@@ -143,6 +157,7 @@ class _Hunt:
     def __init__(self, queue: Queue, search: Search) -> None:
         self._queue, self._search = queue, search
         self._left, self._room = search.messages, search.max_bytes
+        self._until = search.until
         self._parts: list[tuple[int, Rows]] = []
         self._unknown: int | None = None
         self._unevaluated: int | None = None
@@ -155,6 +170,9 @@ class _Hunt:
         return Found(RowSet.of(parts), self._unknown, self._unevaluated)
 
     def through(self, level: int | None, first: int) -> _Hunt:
+        stop = NEVER if level is None else barrier(self._queue, level)  # who browses, at all levels, keeps no order
+        if stop != NEVER:
+            self._until = stop if self._search.until is None else min(stop, self._search.until)
         if not self.done:
             for number in self._queue.blocks_with_available(level, first >> BLOCK_BITS):
                 self._look(level, self._queue.blocks[number], first)
@@ -163,13 +181,13 @@ class _Hunt:
         return self
 
     def _stops_in(self, number: int) -> bool:
-        until = self._search.until
+        until = self._until
         return until is not None and until < (number + 1) << BLOCK_BITS
 
     def _look(self, level: int | None, block: Block, first: int) -> None:
         search = self._search
         start = max(0, first - block.base)
-        stop = BLOCK_ROWS if search.until is None else search.until - block.base
+        stop = BLOCK_ROWS if self._until is None else self._until - block.base
         stop = min(stop, block.filled)
         matches = None
         if search.matching is not None:
@@ -257,3 +275,82 @@ def _merged(parts: list[tuple[int, Rows]]) -> list[tuple[int, Rows]]:
     for number, rows in parts:
         by_block.setdefault(number, []).append(as_array(rows))
     return [(number, np.sort(np.concatenate(several))) for number, several in sorted(by_block.items())]
+
+
+def _first_retries(queue: Queue) -> FirstRetries:
+    """Find the first messages that wait for their retry, anew after a change."""
+    if queue.first_retries is None:
+        queue.first_retries = _find_first_retries(queue)
+    return queue.first_retries
+
+
+def _find_first_retries(queue: Queue) -> FirstRetries:
+    levels = [NEVER] * queue.rules.levels
+    codes: list[Ints] = [np.zeros(0, np.int64)]
+    sequences: list[Ints] = [np.zeros(0, np.int64)]
+    for block, rows in _retries(queue):
+        numbers = rows + block.base
+        of_level = np.zeros(len(rows), np.uint8) if block.level is None else block.level[rows]
+        for level in np.unique(of_level).tolist():
+            levels[level] = min(levels[level], int(numbers[of_level == level].min()))
+        group = block.group.get(rows)
+        if not isinstance(group, int):
+            codes.append(group[group > 0].astype(np.int64))
+            sequences.append(numbers[group > 0])
+    found, which = np.unique(np.concatenate(codes), return_inverse=True)
+    lowest = np.full(len(found), NEVER)
+    np.minimum.at(lowest, which, np.concatenate(sequences))
+    return FirstRetries(levels, found, lowest)
+
+
+def _retries(queue: Queue) -> Iterator[tuple[Block, Ints]]:
+    """The messages that wait for their retry, by block."""
+    for block in queue.blocks.values() if queue.counts[DELAYED] else ():
+        if block.counts[DELAYED] and block.returned.values is not None:
+            delayed = np.flatnonzero(block.state[: block.filled] == DELAYED)
+            yield block, delayed[block.returned.values[delayed] > 0]
+
+
+def _one_at_a_time(queue: Queue) -> bool:
+    return queue.rules.consumers != "all"
+
+
+def keeps_order(queue: Queue) -> bool:
+    """Say whether anything may wait behind a message of the queue that is DELAYED."""
+    return bool(queue.counts[DELAYED]) and (queue.grouping is not None or _one_at_a_time(queue))
+
+
+def barrier(queue: Queue, level: int) -> int:
+    """Return the sequence number at which who takes messages of this level has to stop; NEVER: nowhere. At lower levels he may
+    have none then."""
+    if not queue.counts[DELAYED] or not _one_at_a_time(queue):
+        return NEVER
+    return _first_retries(queue).levels[level]
+
+
+class InTurn(NamedTuple):
+    """A search's filter: not what comes after a message of its own group that waits for its retry."""
+
+    groups: Ints
+    lowest: Ints
+
+    def concerns(self, block: Block) -> bool:
+        """Say whether the block may have later messages of such a group."""
+        return block.group.values is not None and block.base + block.filled > int(self.lowest.min())
+
+    def keep(self, block: Block, rows: Rows) -> Rows:
+        """Keep rows before which none of their group waits."""
+        numbers = as_array(rows)
+        codes = block.group.get(numbers)
+        at = np.minimum(np.searchsorted(self.groups, codes), len(self.groups) - 1)
+        waits = (self.groups[at] == codes) & (self.lowest[at] < numbers + block.base)
+        kept: Rows = numbers[~waits]
+        return kept
+
+
+def in_turn(queue: Queue) -> list[InTurn]:
+    """Return the filter for a queue with groups, where any message waits for its retry."""
+    if queue.grouping is None or not queue.counts[DELAYED]:
+        return []
+    lowest = _first_retries(queue)
+    return [InTurn(lowest.groups, lowest.of_groups)] if len(lowest.groups) else []

@@ -27,7 +27,7 @@ from .consumers import began
 from .duplicates import DuplicateWindow
 from .exchange import Exchanges, Link
 from .lease import Batch, Lease
-from .options import checked
+from .options import FIRST_DEFAULTS, checked
 from .policies import NO_POLICIES, Policies
 from .publish_keys import PublishKeys
 from .queue import Clocks, PackedBlock, Queue
@@ -39,9 +39,9 @@ from .transaction import Transactions
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
 # and keys, no origins, no pause, no attributes of stages, no exchanges; the second no signs of batches, no outcomes `malformed`,
 # no times of stages, no writes that have ended, and nothing about the reads of a batch; the third no ids of queues, no passes of
-# the archive's, no queues that are gone and still have some.
-SNAPSHOT_VERSION = 4
-READ_VERSIONS = (1, 2, 3, 4)
+# the archive's, no queues that are gone and still have some; the fourth no version of queues' defaults.
+SNAPSHOT_VERSION = 5
+READ_VERSIONS = (1, 2, 3, 4, 5)
 
 
 # Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
@@ -187,9 +187,11 @@ class BrokerState:
         if queue is not None:
             _count_among(queue, part, sign)
 
-    def add_queue(self, name: str, type_: str, options: dict[str, Any], user: str | None = None) -> Queue:
-        """Make a queue."""
-        queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user)
+    def add_queue(
+        self, name: str, type_: str, options: dict[str, Any], user: str | None = None, defaults: int | None = None
+    ) -> Queue:
+        """Make a queue. `defaults`: the version of its options' defaults; None: the first."""
+        queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user, defaults or FIRST_DEFAULTS)
         self.give_id(queue)
         self.count_made(user, 1)
         for stage in self.stages.values():  # for an older queue of this name
@@ -339,7 +341,7 @@ class BrokerState:
         state.dropped = Intervals(data["dropped"] if "dropped" in data else [[0, data["retained"]]])
         packed = iter(arrays)
         for fields in data["queues"]:
-            queue = state.add_queue(fields["name"], fields["type"], fields["options"], fields.get("user"))
+            queue = state.add_queue(fields["name"], fields["type"], fields["options"], fields.get("user"), fields.get("defaults"))
             state.restore_queue(queue, fields, packed)
         for fields in data.get("departed", ()):
             queue = Queue(fields["name"], fields["type"], fields["options"])
@@ -376,6 +378,7 @@ def _described(queue: Queue) -> dict[str, Any]:
         "id": queue.id,
         "type": queue.kind,
         "options": queue.options,
+        "defaults": queue.defaults,
         "next": queue.next_sequence,
         "away": queue.packed_rows,
         "unread": queue.unread,

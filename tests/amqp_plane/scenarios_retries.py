@@ -1,0 +1,91 @@
+"""Retries (Q23): when a message that a receiver *modified* comes again. The clock stands still until it is told to go on."""
+
+from __future__ import annotations
+
+from penstock.broker_core.amqp.performatives import Modified, Properties
+from penstock.broker_core.engine.commands import AlterQueue
+from penstock.broker_core.messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
+
+from ..service.helpers import START, Clock
+from .frames import annotations_of, flow, header_of, message, says, symbol
+from .harness import Scenario, Stage, staged
+from .scenarios_outgoing import filled, numbered
+
+
+@staged(clock=Clock)
+def a_retry_that_its_receiver_delays(s: Stage) -> None:
+    filled(s, *numbered(3))
+    a = s.script().usual()
+    a.receiver(credit=2)
+    a.expect_messages(b"m0", b"m1")
+    s.note("the first one again in a minute, with an annotation of its own; the second one when two have passed, not counted")
+    notes = {DELIVERY_DELAY: 60_000, symbol("x-opt-new"): 1}
+    a.send(says(Modified(delivery_failed=True, message_annotations=notes), 0))
+    a.send(says(Modified(message_annotations={DELIVERY_TIME: START // 1000 + 120_000}), 1))
+    a.nothing()
+    s.show("q")
+    a.send(flow(0, 9, count=2))
+    a.expect_messages(b"m2")
+    s.note("nothing before its time")
+    s.pass_time(59)
+    a.nothing()
+    s.pass_time(1)
+    again = a.expect_message()
+    assert header_of(again).delivery_count == 1
+    assert annotations_of(again) == {"x-opt-new": 1}, "what is for the broker alone is not kept"
+    s.pass_time(60)
+    again = a.expect_message()
+    assert header_of(again).delivery_count == 0
+    assert annotations_of(again) == {}
+    s.show("q")
+
+
+@staged(clock=Clock)
+def a_retry_that_the_queue_delays(s: Stage) -> None:
+    filled(s, *numbered(2))
+    s.service.submit(AlterQueue("q", {"retryDelay": 10_000, "retryBackoff": 2}))
+    s.note("the queue has a retryDelay of 10 s, which doubles")
+    a = s.script().usual()
+    a.receiver(credit=1)
+    a.expect_messages(b"m0")
+    a.send(says(Modified(delivery_failed=True), 0))
+    a.nothing()
+    s.show("q")
+    s.pass_time(10)
+    s.note("at its own place: before what came later")
+    a.send(flow(0, 1, count=1))
+    assert header_of(a.expect_message()).delivery_count == 1
+    s.note("a transport that is lost has failed, too")
+    a.drop()
+    s.until(lambda: s.counts("q").get("delayed") == 1, "its link has ended")
+    s.pass_time(19)
+    s.show("q")
+    s.pass_time(1)
+    b = s.script("B", container_id="other").usual()
+    b.receiver(credit=2)
+    b.expect_messages(b"m0", b"m1")
+
+
+@staged(clock=Clock)
+def a_retry_that_a_group_waits_for(s: Stage) -> None:
+    s.declare("shipments", groups="held", retryDelay=10_000)
+    of_group = [message(body, properties=Properties(group_id=body[:1].decode())) for body in (b"a0", b"a1", b"b2")]
+    filled(s, *of_group, queue="shipments")
+    a = s.script().usual()
+    a.receiver("shipments", credit=1)
+    a.expect_messages(b"a0")
+    a.send(says(Modified(delivery_failed=True), 0))
+    a.nothing()
+    a.send(flow(0, 5, count=1))
+    s.note("the next one of its group waits with it, that of the other one does not")
+    a.expect_messages(b"b2")
+    a.nothing()
+    s.pass_time(10)
+    a.expect_messages(b"a0", b"a1")
+
+
+SCENARIOS: list[Scenario] = [
+    a_retry_that_its_receiver_delays,
+    a_retry_that_the_queue_delays,
+    a_retry_that_a_group_waits_for,
+]
