@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +17,12 @@ LIVE_S = 4.5  # within which the loops must answer; a probe that waits 5 s hears
 
 
 class Health:
-    """Health of one broker, asked from any thread. Until `open` it is recovering."""
+    """Health of one broker, asked from one thread at a time. Until `open` it is recovering."""
 
     def __init__(self) -> None:
         self._service: BrokerService | None = None
         self._beat: Callable[[Callable[[], None]], None] | None = None
+        self._touching: threading.Thread | None = None
 
     def open(self, service: BrokerService, beat: Callable[[Callable[[], None]], None] | None) -> None:
         """Answer for this broker from now on. `beat`: calls a function in the loop of the AMQP plane, if there is one."""
@@ -30,16 +32,14 @@ class Health:
         """Say whether the broker's lock can be had, and its loop answers, within LIVE_S. A broker that recovers lives."""
         if self._service is None:
             return True
-        done = threading.Semaphore(0)
-        threading.Thread(target=self._touch, args=(self._service, done), name="penstock-http-live", daemon=True).start()
+        until, beaten = time.monotonic() + LIVE_S, threading.Event()
         if self._beat is not None:
-            self._beat(lambda: done.release())
-        return all(done.acquire(timeout=LIVE_S) for _ in range(1 if self._beat is None else 2))
-
-    @staticmethod
-    def _touch(service: BrokerService, done: threading.Semaphore) -> None:
-        service.submit_nowait(c.ListExchanges())  # not what it answers: a disk that hangs does not get well by a restart
-        done.release()
+            self._beat(beaten.set)
+        if self._touching is None or not self._touching.is_alive():  # else one waits still
+            self._touching = threading.Thread(target=_touch, args=(self._service,), name="penstock-http-live", daemon=True)
+            self._touching.start()
+        self._touching.join(LIVE_S)
+        return not self._touching.is_alive() and (self._beat is None or beaten.wait(max(0.0, until - time.monotonic())))
 
     def reasons(self) -> list[dict[str, Any]]:
         """Return why the broker is not ready, nothing where it is."""
@@ -51,3 +51,7 @@ class Health:
             for alarm in service.alarms.current()
             if alarm.name in NOT_READY and alarm.queue is None
         ]
+
+
+def _touch(service: BrokerService) -> None:
+    service.submit_nowait(c.ListExchanges())  # not what it answers: a disk that hangs does not get well by a restart

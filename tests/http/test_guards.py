@@ -120,12 +120,12 @@ def test_a_login_that_is_none_is_refused(site: Site, guarded: Http, body: bytes)
 def test_sessions_end_when_idle_when_old_and_when_there_are_too_many() -> None:
     now = [0.0]
     sessions = Sessions(2, 10.0, 25.0, lambda: now[0])
-    first, _ = sessions.begin("alice", "t")
+    first, _ = sessions.begin("t")
     for now[0] in (9.0, 18.0, 25.0):
         assert sessions.find(first) is not None
     now[0] = 25.1
     assert sessions.find(first) is None
-    names = [sessions.begin("alice", "t")[0] for _ in range(3)]
+    names = [sessions.begin("t")[0] for _ in range(3)]
     assert [sessions.find(name) is not None for name in names] == [False, True, True]
     now[0] += 10.1
     assert sessions.find(names[1]) is None
@@ -135,7 +135,7 @@ def test_sessions_end_when_idle_when_old_and_when_there_are_too_many() -> None:
 def test_a_session_asks_for_another_token_once_when_its_own_is_old() -> None:
     now = [0.0]
     sessions = Sessions(2, 10_000.0, 10_000.0, lambda: now[0])
-    _, session = sessions.begin("alice", "t")
+    _, session = sessions.begin("t")
     assert not sessions.wants_renewal(session)
     now[0] = 601.0
     assert [sessions.wants_renewal(session) for _ in range(2)] == [True, False]

@@ -110,8 +110,7 @@ class _Application:
         return replies.json(answer.body, answer.status)
 
     async def ready(self, request: Request) -> Response:
-        authorization = request.headers.get("authorization")
-        answer = await self._ask("ready", authorization=authorization, peer=_peer(request))
+        answer = await self._ask("ready")
         return replies.json(answer.body, answer.status)
 
     async def openapi(self, request: Request) -> Response:
@@ -153,7 +152,7 @@ class _Application:
         token = answer.header["token"]
         if token is None:  # there are no users
             return replies.json(json.dumps({**found, "csrf": None}).encode())
-        name, session = self._sessions.begin(found["user"], token)
+        name, session = self._sessions.begin(token)
         reply = replies.json(json.dumps({**found, "csrf": session.csrf}).encode())
         reply.set_cookie(self._cookie, name, path="/", secure=self._secure, httponly=True, samesite="strict")
         return reply

@@ -21,8 +21,7 @@ RENEW_S = 600.0  # age of a broker's token, which holds for an hour, at which an
 class Session:
     """Login of one browser."""
 
-    user: str
-    token: str  # of the broker, for this user
+    token: str  # of the broker, for its user
     begun: float
     used: float
     renewed: float
@@ -40,10 +39,10 @@ class Sessions:
         self._most, self._idle_s, self._longest_s, self._clock = most, idle_s, longest_s, clock
         self._sessions: OrderedDict[str, Session] = OrderedDict()  # by the cookie's value; the one used last is the last
 
-    def begin(self, user: str, token: str) -> tuple[str, Session]:
+    def begin(self, token: str) -> tuple[str, Session]:
         """Begin a session: its cookie's value, and what is known of it. With one too many the longest idle one ends."""
         now = self._clock()
-        name, session = secrets.token_urlsafe(32), Session(user, token, now, now, now)
+        name, session = secrets.token_urlsafe(32), Session(token, now, now, now)
         self._sessions[name] = session
         while len(self._sessions) > self._most:
             self._sessions.popitem(last=False)
