@@ -51,20 +51,33 @@ def application(broker_id: str, lineage: str, queue_id: int) -> str:
 
 
 class QueueTable:
-    """The table of one queue's name, made if need be; without the name one that is there. Raises Refused and Unreachable."""
+    """The table of one queue's name, made if need be; without the name one that is there. Raises Refused and Unreachable.
 
-    def __init__(self, store: Store, broker_id: str, queue: str | None) -> None:
+    With `heard`, a version that was on the disk, later ones that a power cut has torn are set aside: nobody relies on them.
+    """
+
+    def __init__(self, store: Store, broker_id: str, queue: str | None, heard: int | None = None) -> None:
         self._store = store
         self.url = store.url
         try:
-            self._table = self._open()
+            self._table = self._found(broker_id, queue)
+        except Unreachable:
+            torn = [] if heard is None else store.set_aside_torn(heard)
+            if not torn:
+                raise
+            log.warning("a power cut has left torn files in the log of the table %s; set aside: %s", self.url, ", ".join(torn))
+            self._table = self._found(broker_id, queue)
+        self._check(broker_id, queue)
+
+    def _found(self, broker_id: str, queue: str | None) -> deltalake.DeltaTable:
+        try:
+            return self._open()
         except TableNotFoundError as error:
             if queue is None:
                 raise NotOurs(f"there is no table {self.url}") from error
-            self._table = self._create(broker_id, queue)
+            return self._create(broker_id, queue)
         except (DeltaError, OSError, ValueError) as error:
             raise Unreachable(f"the table {self.url} cannot be opened: {short(error)}") from error
-        self._check(broker_id, queue)
 
     def _open(self) -> deltalake.DeltaTable:
         return deltalake.DeltaTable(self.url, storage_options=self._store.options)

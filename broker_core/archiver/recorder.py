@@ -375,6 +375,7 @@ def _request(
         "id": content.queue_id,
         "number": content.number,
         "lineage": content.lineage,
+        "version": content.version,
         "inherited": content.inherited,
         "url": url,
         "fileBytes": file_bytes,

@@ -11,6 +11,7 @@ from ..archive import table
 from ..engine.columns.blocks import Block
 from ..engine.columns.packing import unpack
 from ..engine.columns.rowset import RowSet, as_array
+from ..engine.model.passes import NO_TABLE
 from ..engine.model.queue import Queue
 from ..errors import DataLoss
 from ..journal import Journal
@@ -30,6 +31,7 @@ class Content(NamedTuple):
     rows: RowSet
     blocks: dict[int, bytes]  # packed columns of blocks in memory
     packed: dict[int, int]  # log positions of those that have left it
+    version: int = NO_TABLE  # of the table after the last pass that has ended
     inherited: bool = False  # it began before the directory was restored, under this lineage
     hold: Any = None  # of the journal: while it lives, no segment that is dropped leaves the disk
 

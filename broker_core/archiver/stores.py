@@ -18,6 +18,7 @@ from pyarrow.fs import FileSelector, FileType, PyFileSystem
 from ..archive.places import is_local, local_path, storage_options
 
 LOG = "_delta_log"
+_COMMIT = re.compile(r"\d{20}\.json")
 _COLOURS = re.compile("\x1b\\[[0-9;]*m|↳")
 _BEGIN, _END = 150, 450  # characters of a long text
 
@@ -45,6 +46,9 @@ class Store(Protocol):
 
     def sync_log(self, version: int) -> None:
         """Return when all commits up to this version, the table's newest, are on the disk, whoever made them."""
+
+    def set_aside_torn(self, heard: int) -> list[str]:
+        """Set aside commits above version `heard`, and checkpoints, of which only a part came to the disk; return their names."""
 
     def remove(self, path: str) -> None:
         """Remove a file that no commit names."""
@@ -114,6 +118,23 @@ class Folder:
         _sync(log)
         self._synced = version
 
+    def set_aside_torn(self, heard: int) -> list[str]:
+        """Set aside commits above version `heard`, and checkpoints, of which only a part came to the disk; return their names.
+
+        A commit without actions takes the place of a torn one, so that others behind it are read.
+        """
+        log = self._path / LOG
+        found = [path for path in sorted(log.iterdir()) if _is_torn(path, heard)]
+        if any(path.suffix == ".parquet" for path in found) and (log / "_last_checkpoint").exists():
+            found.append(log / "_last_checkpoint")
+        for path in found:
+            path.rename(path.with_name(f"{path.name}.torn"))
+            if _COMMIT.fullmatch(path.name) and int(path.stem):
+                path.touch()
+        _sync(log)
+        self._synced = -1
+        return [path.name for path in found]
+
     def _checkpoint(self) -> int:
         try:
             return int(json.loads((self._path / LOG / "_last_checkpoint").read_bytes())["version"])
@@ -123,6 +144,20 @@ class Folder:
     def remove(self, path: str) -> None:
         """Remove a file that no commit names."""
         (self._path / path).unlink(missing_ok=True)
+
+
+def _is_torn(path: Path, heard: int) -> bool:
+    if path.name.endswith(".checkpoint.parquet"):
+        return not path.read_bytes().endswith(b"PAR1")
+    if not _COMMIT.fullmatch(path.name) or int(path.stem) <= heard:
+        return False
+    lines = path.read_bytes().splitlines()
+    try:
+        for line in lines:
+            json.loads(line)
+    except ValueError:
+        return True
+    return not lines and int(path.stem) == 0  # an empty one later is a commit without actions
 
 
 def _make(folder: Path) -> None:
@@ -172,6 +207,10 @@ class Objects:
 
     def sync_log(self, version: int) -> None:
         """Do nothing."""
+
+    def set_aside_torn(self, heard: int) -> list[str]:
+        """Find nothing: an object is there whole, or it is not."""
+        return []
 
     def remove(self, path: str) -> None:
         """Remove an object that no commit names."""

@@ -102,7 +102,7 @@ class Worker:
         )
         store, file_bytes = self._store(header["url"]), header["fileBytes"]
         self._step("open")
-        found = QueueTable(store, self._broker_id, content.queue)
+        found = QueueTable(store, self._broker_id, content.queue, header["version"])
         mine = application(self._broker_id, content.lineage, content.queue_id)
         version = found.version_with(mine, content.number, inherited=header["inherited"])
         if version is not None:

@@ -11,7 +11,7 @@ from ..archiver.rows import Content
 from ..engine import BrokerState
 from ..engine.columns.packing import pack
 from ..engine.commands import Command, Now
-from ..engine.model.passes import Backlog, Pass
+from ..engine.model.passes import NO_TABLE, Backlog, Pass
 from ..journal import Journal
 
 R = TypeVar("R")
@@ -49,7 +49,7 @@ class Recordings:
                     columns[number] = block.persisted()
                 elif entry is not None:
                     packed[number] = entry.position
-                origins = list(queue.origins)
+                origins, version = list(queue.origins), queue.passes.version
         lineage = self._journal.lineage.of(str(backlog.queue_id), current.number)
         return Content(
             backlog.queue,
@@ -60,6 +60,7 @@ class Recordings:
             current.rows,
             {number: pack(each) for number, each in columns.items()},
             packed,
+            version if current.rows else NO_TABLE,
             lineage != self._journal.lineage.name,
             hold,
         )

@@ -244,3 +244,57 @@ def test_a_disk_that_ends_before_messages_are_old_enough_is_said(tmp_path: Path)
     free[0], up[0] = 100 << 30, up[0] + 61
     growth.look()
     assert growth.warning() is None
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 200, b'{"add": {"path": "day='], ids=["empty", "zeros", "half"])
+@pytest.mark.parametrize("passes", [0, 3])
+def test_a_power_cut_that_tears_the_commit_under_way(rig: Rig, torn: bytes, passes: int) -> None:
+    """D4: the table's first one too. Nobody has heard of it, so it is made again; what was recorded before is still there."""
+    for _ in range(passes):
+        settled(rig, 10)
+        rig.record()
+
+    def die(name: str) -> None:
+        if name == ("answer" if passes else "write"):
+            raise Died
+
+    settled(rig, 10)
+    rig.step = die
+    rig.record()
+    assert rig.unrecorded() == 10
+    log = rig.data / "archive" / "q" / "_delta_log"
+    sorted(log.glob("*.json"))[-1].write_bytes(torn)
+    rig.step = lambda name: None
+    rig.reopen()
+    rig.record()
+    assert sequences(rig.table()) == numbers(range(10 * passes + 10))
+    assert rig.unrecorded() == 0
+
+
+def test_a_power_cut_that_tears_a_checkpoint(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D4: the commits before it are still there."""
+    monkeypatch.setattr(commits, "CHECKPOINT_COMMITS", 3)
+    for _ in range(3):
+        settled(rig, 10)
+        rig.record()
+    (checkpoint,) = (rig.data / "archive" / "q" / "_delta_log").glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    settled(rig, 10)
+    rig.record()
+    assert sequences(rig.table()) == numbers(range(40))
+
+
+def test_a_commit_that_the_broker_relies_on_is_not_set_aside(rig: Rig) -> None:
+    """D4: where it is damaged somebody has to look."""
+    for _ in range(2):
+        settled(rig, 10)
+        rig.record()
+    damaged = sorted((rig.data / "archive" / "q" / "_delta_log").glob("*.json"))[-1]
+    octets = damaged.read_bytes()
+    damaged.write_bytes(octets[:40])
+    settled(rig, 10)
+    rig.record()
+    assert "cannot be opened" in error_of(rig)
+    damaged.write_bytes(octets)
+    rig.record()
+    assert sequences(rig.table()) == numbers(range(30))
