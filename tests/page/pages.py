@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .webdriver import Browser
+from .webdriver import Browser, WebDriverError
 
 PASSWORD = "secret"
 PATIENCE_S = 15.0
@@ -81,7 +81,20 @@ class Page:
             return all.flatMap((each) => [each, ...of(each)]).find((each) => each.innerText?.trim() === arguments[0]
                 && each.matches("button, a") && each.checkVisibility());
         })()"""
-        self.browser.click(self.until(lambda: self.js(find, label, selector), f"something to click: {label!r} in {selector}"))
+
+        def clicked() -> bool:
+            found = self.js(find, label, selector)
+            try:
+                if found:
+                    self.js("arguments[0].scrollIntoView({block: 'center'})", found)  # not under the bar
+                    self.browser.click(found)
+            except WebDriverError as error:
+                if "stale" not in str(error):  # drawn anew meanwhile
+                    raise
+                return False
+            return bool(found)
+
+        self.until(clicked, f"something to click: {label!r} in {selector}")
 
     def type(self, selector: str, text: str) -> None:
         self.browser.write(self.until(lambda: self.js("document.querySelector(arguments[0])", selector), selector), text)

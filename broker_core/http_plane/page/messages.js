@@ -38,7 +38,7 @@ export function messages(queue, poll, {redrive}) {
   function draw() {
     more.hidden = following === null;
     replace(list, table(
-      [["Sequence", "number"], ["Arrived", "time"], ["Attempts", "number narrow-2"], ["Subject", "narrow-2"], ["Body"], ["", "number"]],
+      [["Sequence", "number"], ["Arrived", "time narrow-2"], ["Attempts", "number narrow-2"], ["Subject", "narrow-2"], ["Body", "preview"], ["", "number"]],
       rows.flatMap(row),
       selector.value ? "No message matches." : "No messages in this state.",
     ));
@@ -50,10 +50,10 @@ export function messages(queue, poll, {redrive}) {
     const body = shown(message.body);
     const cells = h("tr", {},
       h("td", {class: "number"}, count(message.sequenceNumber)),
-      h("td", {class: "time muted"}, message.enqueuedTime.replace("T", " ").slice(0, 19)),
+      h("td", {class: "time muted narrow-2"}, message.enqueuedTime.replace("T", " ").slice(0, 19)),
       h("td", {class: "number narrow-2"}, count(message.deliveryCount ?? 0)),
       h("td", {class: "narrow-2"}, message.subject ?? "", reason && badge(reason, "bad")),
-      h("td", {}, h("code", {}, body.slice(0, PREVIEW)), body.length > PREVIEW || message.cut.includes("body") ? "…" : ""),
+      h("td", {class: "preview"}, h("code", {}, body.slice(0, PREVIEW)), body.length > PREVIEW || message.cut.includes("body") ? "…" : ""),
       h("td", {class: "number"}, open));
     const detail = h("tr", {class: "detail", hidden: true}, h("td", {colspan: 6}));
     open.addEventListener("click", () => {

@@ -30,7 +30,7 @@ class Row {
   constructor() {
     this.link = h("a", {});
     this.paused = badge("paused", "warn");
-    this.dead = badge("dead letters");
+    this.dead = badge("dead letters", "narrow-2");
     this.spark = new Spark();
     this.cells = new Map(COLUMNS.map(([key, , kind]) => [key, h("td", {class: key === "plot" ? `plot ${kind}` : kind})]));
     this.cells.get("name").append(this.link, this.paused, this.dead);
