@@ -5,6 +5,8 @@ replay     out of a queue's archive, into a table or a queue
 archive    a queue's archive into a table elsewhere, or partitioned otherwise
 redrive    dead letters that a condition chooses, back to where they came from
 demo       `./dev demo`: flights through a queue, under kills
+lost_machine  a part of it: a broker goes on from its copy in S3
+told       what the demo says
 flights    the data of the demo and the notebook
 session    the Spark session of all of them
 progress   a running query, told in lines with units

@@ -1,7 +1,8 @@
 """`./dev demo`: 336,776 flights go through a durable queue into Delta, exactly once, while Spark and the broker are killed.
 
 What is killed is killed with SIGKILL, in the middle of a batch: the Spark driver with its JVM, then the broker. In the end the
-archive is read as the table that it is, by Spark and by DuckDB, without a broker. Then messages come again, at a pace.
+archive is read as the table that it is, by Spark and by DuckDB, without a broker. Then messages come again, at a pace, and a
+broker's machine is lost with all that is on it.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console
 
 import penstock
 from penstock.broker_core.archive.table import folder_name
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
 from penstock.broker_core.server.process import Broker
-from penstock.jobs import flights
+from penstock.jobs import flights, lost_machine
 from penstock.jobs.session import session
+from penstock.jobs.told import Told
 
 QUEUE = "flights"
 #: Batches, so that there is a middle to be killed in.
@@ -44,49 +45,6 @@ ARCHIVE_AFTER_S = 1.0
 PACED, PAUSE_S, PACE = 100, 0.06, 2
 #: The mark of a folder that this demo made, and may remove.
 MARK = "made-by-penstock-demo"
-
-
-class Told:
-    """The demo's voice: steps, facts and what other processes say."""
-
-    def __init__(self) -> None:
-        # A copy of stdout, made before Spark's noise is sent elsewhere.
-        self._console = Console(file=os.fdopen(os.dup(1), "w", buffering=1), highlight=False, soft_wrap=True)
-        self._started = time.monotonic()
-        self._step = 0
-
-    def step(self, text: str) -> None:
-        """Begin the next numbered step."""
-        self._step += 1
-        self._console.print(f"\n[bold cyan]{self._step}[/]  [bold]{text}[/]  [dim]({self.seconds():.0f} s)[/]")
-
-    def fact(self, text: str) -> None:
-        """Tell a fact."""
-        self._console.print(f"   {text}")
-
-    def other(self, text: str) -> None:
-        """Repeat a line of another process."""
-        self._console.print(f"   │ {text}", style="dim", markup=False)
-
-    def kill(self, text: str) -> None:
-        """Tell of a process that is killed."""
-        self._console.print(f"   [bold red]kill -9[/] {text}")
-
-    def good(self, text: str) -> None:
-        """Tell of a check that holds."""
-        self._console.print(f"   [bold green]✓[/] {text}")
-
-    def bad(self, text: str) -> None:
-        """Tell of a check that fails."""
-        self._console.print(f"   [bold red]✗[/] {text}")
-
-    def plain(self, text: str) -> None:
-        """Print a text as it is."""
-        self._console.print(text, markup=False)
-
-    def seconds(self) -> float:
-        """Seconds since the demo began."""
-        return time.monotonic() - self._started
 
 
 class Ingest:
@@ -150,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _clear(work)
     with _noise_into(work / "spark.log"):
         try:
-            ok = run(work, given.day, given.flights, told)
+            ok = run(work, given.day, given.flights, told) and lost_machine.run(work / "lost-machine", given.s3_server, told)
         except (PySparkException, PenstockError, subprocess.TimeoutExpired) as error:
             traceback.print_exc()  # into the log
             told.bad(penstock.explain(error))
@@ -424,6 +382,13 @@ def _parser() -> argparse.ArgumentParser:
         "--work", type=Path, default=Path("build/demo"), metavar="DIR", help="where everything goes; default: build/demo"
     )
     parser.add_argument("--day", default="2013-07-04", metavar="YYYY-MM-DD", help="the day to replay; default: 2013-07-04")
+    parser.add_argument(
+        "--s3-server",
+        type=Path,
+        metavar="FILE",
+        default=shutil.which("versitygw"),
+        help="VersityGW, for the machine that is lost; default: the one on PATH. `./dev demo` builds it, where Go is",
+    )
     parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights; default: all")
     return parser
 

@@ -127,7 +127,12 @@ CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path]
 }
 
 
-if __name__ == "__main__":  # `./dev test` on the build machine, before there is a test
-    for client in CLIENTS:
+if __name__ == "__main__":  # `./dev test` on the build machine, before there is a test; `./dev demo` names one
+    if sys.argv[1:]:
+        try:
+            print(*command_of(sys.argv[1]))
+        except (MissingTool, OSError, subprocess.SubprocessError) as error:
+            sys.exit(str(error))
+    for client in CLIENTS if not sys.argv[1:] else ():
         with suppress(MissingTool, OSError, subprocess.SubprocessError):
             command_of(client)

@@ -20,7 +20,10 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
+from penstock.jobs import lost_machine
+from penstock.jobs.told import Told
 
+from ..clients.conftest import command_or_skip
 from .conftest import enqueue
 
 pytestmark = pytest.mark.spark
@@ -179,6 +182,16 @@ def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
         for command in ("queue stat flights", "queue peek flights --states archived", "lease list"):
             assert command in out
             subprocess.run([sys.executable, "-m", "penstock", *command.split()], env=environment, check=True, timeout=60)
+
+
+def test_the_demo_of_a_lost_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """D7: clients go on at the broker that was restored from S3; without an S3 server it is skipped, and said."""
+    assert lost_machine.run(tmp_path / "lost", Path(*command_or_skip("versitygw")), Told())
+    out = capfd.readouterr().out
+    assert out.count("kill -9") == 1
+    assert re.search(r"✓ [\d,]+ messages confirmed, 0 lost, 0 doubled; [\d,]+ deliveries\n", out)
+    assert lost_machine.run(tmp_path / "none", None, Told())
+    assert "skipped: there is no S3 server here" in capfd.readouterr().out
 
 
 def test_the_demo_spares_a_folder_that_is_not_its_own(job: Job, tmp_path: Path) -> None:

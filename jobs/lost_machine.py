@@ -1,0 +1,188 @@
+"""A part of the demo: a broker under load is killed and its directory deleted; it goes on from its copy in S3.
+
+Two clients send and one receives, by `penstock.connect`, and nobody tells them. The copy is synchronous: what was confirmed is in
+it. The queue knows message ids, so that what is sent again, since its confirmation was lost, is there once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from penstock import AcknowledgeMode, Backoff, connect
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
+from penstock.jobs.told import Told
+
+QUEUE, BUCKET = "orders", "penstock"
+SENDERS = 2
+#: Seconds under load, before the loss and after it.
+LOAD_S = 2.0
+#: Seconds until the S3 server answers, and until clients are back.
+LIMIT_S = 60.0
+BACKOFF = Backoff(most_s=0.5)  # nobody should have to watch them wait
+
+
+def run(work: Path, s3_server: Path | None, told: Told) -> bool:
+    """Lose a machine and go on; return True when nothing that was confirmed is missing or there twice. Told and skipped without
+    an S3 server.
+    """
+    told.step("A machine is lost, and its disk with it")
+    if s3_server is None:
+        told.fact("skipped: there is no S3 server here (VersityGW). With Go 1.25 on PATH, ./dev demo builds it")
+        return True
+    work.mkdir(parents=True)
+    with _served(s3_server, work, told):
+        url = f"s3://{BUCKET}/broker"
+        broker = Broker(work / "machine-1", copy_url=url, copy="sync", archive="off").start()
+        try:
+            return _lose(broker, work, url, told)
+        finally:
+            broker.kill()
+
+
+def _lose(broker: Broker, work: Path, url: str, told: Told) -> bool:
+    broker.declare(QUEUE, duplicateWindow=1_000_000)
+    told.fact(f"broker: process {broker.pid}, {broker.amqp_url}, copy_url={url}, copy=sync; {SENDERS} clients send, one receives")
+    clients = Clients(broker.amqp_url)
+    try:
+        clients.await_more(1, 1)
+        time.sleep(LOAD_S)
+        told.kill(f"the broker (process {broker.pid}), after {clients.confirmed():,} confirmed messages")
+        broker.kill()
+        shutil.rmtree(broker.data_dir)
+        told.fact(f"{broker.data_dir.name} is deleted")
+        began = time.monotonic()
+        directory = work / "machine-2"
+        told.fact(f"penstock restore --from {url} --data {directory.name} --take-over")
+        command = [sys.executable, "-m", "penstock", "restore", "--from", url, "--data", str(directory), "--take-over"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        port = urlsplit(broker.amqp_url).port
+        with Broker(directory, copy_url=url, copy="sync", archive="off", amqp_port=port) as restored:
+            told.fact(f"restored, and ready at the same address after {time.monotonic() - began:.1f} s: process {restored.pid}")
+            clients.await_more(clients.confirmed() + 1, clients.received + 1)
+            told.fact(f"the clients are back after {time.monotonic() - began:.1f} s")
+            time.sleep(LOAD_S)
+            clients.stop()
+            return _compare(restored, clients, told)
+    finally:
+        clients.stop()
+
+
+def _compare(broker: Broker, clients: Clients, told: Told) -> bool:
+    with Client(broker.url) as client:
+        batches = client.get(op="browse", queue=QUEUE, columns=["messageId"], states=["available", "acquired", "archived"])
+        there = Counter(name for batch in batches for name in batch["messageId"].to_pylist())
+    lost = sum(name not in there for names in clients.sent for name in names)
+    doubled = sum(count > 1 for count in there.values())
+    text = f"{clients.confirmed():,} messages confirmed, {lost} lost, {doubled} doubled; {clients.received:,} deliveries"
+    (told.bad if lost or doubled else told.good)(text)
+    return not lost and not doubled
+
+
+class Clients:
+    """Senders and a receiver, each in a thread, until `stop`. `sent`: by sender, the ids of what was confirmed."""
+
+    def __init__(self, url: str) -> None:
+        self.sent: list[list[str]] = [[] for _ in range(SENDERS)]
+        self.received = 0
+        self._url, self._stop = url, threading.Event()
+        work = [(self._send, number) for number in range(SENDERS)] + [(self._receive, 0)]
+        self._threads = [threading.Thread(target=self._run, args=each, daemon=True) for each in work]
+        for thread in self._threads:
+            thread.start()
+
+    def confirmed(self) -> int:
+        """Count what was confirmed."""
+        return sum(map(len, self.sent))
+
+    def await_more(self, confirmed: int, received: int) -> None:
+        """Return once so many are confirmed, and so many received. Raises TimeoutError."""
+        end = time.monotonic() + LIMIT_S
+        while self.confirmed() < confirmed or self.received < received:
+            if time.monotonic() > end:
+                raise TimeoutError(f"after {LIMIT_S:g} s, {self.confirmed()} messages are confirmed and {self.received} received")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(LIMIT_S)
+
+    def _run(self, work: Callable[[int], None], number: int) -> None:
+        while not self._stop.is_set():
+            with contextlib.suppress(errors.PenstockError):  # and connect again
+                work(number)
+
+    def _send(self, number: int) -> None:
+        sent = self.sent[number]
+        with connect(self._url, reconnect=BACKOFF) as connection:
+            producer = connection.session().producer(QUEUE)
+            while not self._stop.is_set():
+                name = f"{number}-{len(sent)}"
+                producer.send(amqp.Message(properties=Properties(message_id=name), value=name))  # returns when it is confirmed
+                sent.append(name)
+
+    def _receive(self, _: int) -> None:
+        with connect(self._url, reconnect=BACKOFF) as connection:
+            consumer = connection.session(AcknowledgeMode.INDIVIDUAL).consumer(QUEUE)
+            while not self._stop.is_set():
+                message = consumer.receive(0.2)
+                if message is not None:
+                    message.acknowledge()
+                    self.received += 1
+
+
+@contextlib.contextmanager
+def _served(program: Path, work: Path, told: Told) -> Iterator[None]:
+    """Run the S3 server on a free port of loopback; its credentials are in the environment meanwhile."""
+    (work / "s3" / BUCKET).mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    access, secret = "penstock-demo", "penstock-secret"
+    before = dict(os.environ)
+    with open(work / "s3.log", "wb") as log:
+        server = subprocess.Popen(
+            [str(program), "--port", f"127.0.0.1:{port}", "posix", str(work / "s3")],
+            env={**before, "ROOT_ACCESS_KEY": access, "ROOT_SECRET_KEY": secret},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    os.environ.update(AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}", AWS_REGION="us-east-1")
+    os.environ.update(AWS_ACCESS_KEY_ID=access, AWS_SECRET_ACCESS_KEY=secret)
+    try:
+        _await_port(port)
+        told.fact(f"an S3 server: process {server.pid}, {program.name}, http://127.0.0.1:{port}")
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        server.terminate()
+        server.wait()
+
+
+def _await_port(port: int) -> None:
+    end = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+        else:
+            return
