@@ -2,16 +2,21 @@
 
     from penstock import AcknowledgeMode, connect
 
+    with connect("amqp://127.0.0.1:5672") as connection:
+        connection.send("orders", json={"id": 7}, subject="new")     # returns when the broker has it on its disk
+        for message in connection.queue("orders").receive(timeout=5):
+            print(message.json())                                    # accepted when the loop goes on; or message.reject("why")
+
     with connect("amqp://127.0.0.1:5672") as connection, connection.session(AcknowledgeMode.CLIENT) as session:
-        session.producer("orders").send("hello")             # returns when the broker has it on its disk
+        session.producer("orders").send("hello")
         message = session.consumer("orders").receive(timeout_s=5)
-        print(message.body)
         message.acknowledge()
 
 It works with AMQP 1.0 brokers of any make. It builds on `penstock.broker_core.amqp_client`, which moves lists of messages on one
 thread and is the faster one.
 
 opening                                           `connect`
+queues, outbox, composing                         a queue for scripts: send by address, go through what waits
 connection, servers, backoff                      several servers, reconnect
 wire                                              one connection to one server, and the thread that reads from it
 session                                           one line of work

@@ -128,6 +128,11 @@ class Producer:
         if not self.session.connection.wait_for(met, limit):
             raise errors.PeerError(f"{what} within the time limit; the broker may be overloaded, or out of disk or memory")
 
+    @property
+    def failed(self) -> bool:
+        """True when nothing can be sent with it any more."""
+        return self._failure is not None
+
     def check(self) -> None:
         """Raise the error that ended this producer, if there is one."""
         if self._failure is not None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json as json_text
 from typing import TYPE_CHECKING, Any
 
 from ..amqp import Accepted, Message, Modified, Rejected, Released
 from ..amqp.deliveries import Delivery
-from ..messages.annotations import DEATH_REASON
+from ..amqp.errors import Condition
+from ..amqp.performatives import Error
+from ..amqp.types import Long
+from ..errors import InvalidRequest
+from ..messages.annotations import DEATH_REASON, DELIVERY_DELAY
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -63,6 +68,70 @@ class ReceivedMessage:
     def redelivered(self) -> bool:
         """True when an earlier delivery failed (JMSRedelivered)."""
         return self.delivery_count > 0
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The application properties."""
+        return {str(name): value for name, value in (self.message.application_properties or {}).items()}
+
+    @property
+    def subject(self) -> str | None:
+        """What the message is about."""
+        return None if self.message.properties is None else self.message.properties.subject
+
+    @property
+    def message_id(self) -> Any:
+        """The id that its sender gave it."""
+        return None if self.message.properties is None else self.message.properties.message_id
+
+    @property
+    def correlation_id(self) -> Any:
+        """The id of the message that this one answers."""
+        return None if self.message.properties is None else self.message.properties.correlation_id
+
+    @property
+    def reply_to(self) -> str | None:
+        """Where its sender expects an answer."""
+        return None if self.message.properties is None else self.message.properties.reply_to
+
+    def json(self) -> Any:
+        """Return the body, read as JSON. Raises ValueError for a body that is none."""
+        body = self.body
+        if not isinstance(body, (bytes, str)):
+            raise ValueError(f"the body is no JSON text: it is {type(body).__name__}")
+        return json_text.loads(body)
+
+    def accept(self) -> None:
+        """Settle the message: it is done. Raises as `acknowledge`."""
+        self.acknowledge(ACCEPTED)
+
+    def reject(self, reason: str = "") -> None:
+        """Settle the message as one that nobody can use: it becomes a dead letter, or is archived, with the reason.
+
+        Raises as `acknowledge`.
+        """
+        self.acknowledge(Rejected(error=Error(condition=Condition.PRECONDITION_FAILED, description=reason or None)))
+
+    def release(self) -> None:
+        """Give the message back to its place in the queue; the delivery is no failed one. Raises as `acknowledge`."""
+        self.acknowledge(RELEASED)
+
+    def retry(self, after: float | None = None) -> None:
+        """Give the message back after a failure: it comes again, at its place in the queue.
+
+        Args:
+            after: Seconds until then. None: the queue's own delay (`retryDelay`), without one at once.
+
+        The delivery counts as a failed one: after `maxAttempts` of the queue the message becomes a dead letter. Raises as
+        `acknowledge`; InvalidRequest for a time that cannot be.
+        """
+        if after is None:
+            self.acknowledge(FAILED)
+            return
+        if not 0 <= after < 10 * 365 * 86400:
+            raise InvalidRequest(f"after is seconds from 0 on, not {after}")
+        notes: dict[str, Any] = {DELIVERY_DELAY: Long(int(after * 1000))}
+        self.acknowledge(Modified(delivery_failed=True, message_annotations=notes))
 
     def acknowledge(self, outcome: Outcome = ACCEPTED) -> None:
         """Settle the message: accepted, or `Rejected`, `Released`, `Modified`. `AcknowledgeMode` says how many messages that

@@ -16,7 +16,7 @@ from .consumer import PREFETCH, Callback, Consumer
 from .ledger import Ledger
 from .modes import AcknowledgeMode
 from .producer import WINDOW_OCTETS, Producer
-from .received import Outcome, ReceivedMessage
+from .received import ACCEPTED, Outcome, ReceivedMessage
 from .source_link import SourceLink, SourceOptions
 from .transactions import RolledBack, Transaction
 
@@ -196,6 +196,11 @@ class Session:
         """Settle a message, as `ReceivedMessage.acknowledge` says."""
         with self.changed:
             self.ledger.acknowledge(message, outcome)
+
+    def accept_if_held(self, message: ReceivedMessage) -> None:
+        """Accept a message, unless it was settled or its connection is lost: then the broker delivers it again."""
+        with self.changed, suppress(errors.PeerError):
+            self.ledger.acknowledge(message, ACCEPTED)
 
     def forget_producer(self, producer: Producer) -> None:
         """Remove a producer that is closed."""

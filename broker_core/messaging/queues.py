@@ -1,0 +1,64 @@
+"""A queue, as a worker or a script uses it: send a message, go through what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .consumer import PREFETCH
+from .modes import AcknowledgeMode
+from .received import ReceivedMessage
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+
+class Queue:
+    """A queue or an exchange of a broker, made by `Connection.queue`. It holds nothing, and any thread may use it."""
+
+    def __init__(self, connection: Connection, address: str) -> None:
+        self.connection = connection
+        self.address = address
+
+    def __repr__(self) -> str:
+        return f"Queue({self.address!r})"
+
+    def send(self, body: Any = None, **fields: Any) -> None:
+        """Send a message, as `Connection.send`."""
+        self.connection.send(self.address, body, **fields)
+
+    def receive(
+        self,
+        *,
+        timeout: float | None = None,
+        limit: int | None = None,
+        selector: str | None = None,
+        prefetch: int = PREFETCH,
+    ) -> Iterator[ReceivedMessage]:
+        """Go through the messages, one at a time, in their order.
+
+        A message is accepted when the loop asks for the next one, unless the loop has settled it (`accept`, `reject`, `release`,
+        `retry`). Where the loop ends early, by an exception or `break`, the last message goes back as a failed delivery if it was
+        not settled: accept it before a `break`. What has been fetched and not seen goes back, too.
+
+        Args:
+            timeout: Seconds without a message after which the loop ends. None: it goes on for ever.
+            limit: The loop ends after so many messages.
+            selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
+            prefetch: Messages that wait here at most.
+
+        Raises:
+            PenstockError: The broker refuses, or the connection is lost for good.
+        """
+        session = self.connection.session(AcknowledgeMode.INDIVIDUAL)
+        try:
+            window = prefetch if limit is None else min(prefetch, limit)
+            consumer = session.consumer(self.address, prefetch=window, selector=selector)
+            seen = 0
+            while (limit is None or seen < limit) and (message := consumer.receive(timeout)) is not None:
+                yield message
+                seen += 1
+                if message.outcome is None:
+                    session.accept_if_held(message)
+        finally:
+            session.close()

@@ -1,0 +1,168 @@
+"""The client's short way (U8): send by address, go through what waits, settle one message; at a real broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messaging import Connection, outbox
+from penstock.broker_core.messaging.composing import composed
+from penstock.broker_core.server.process import Broker
+
+from .applications import LIMIT_S, connect
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker"), fsync="never") as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: Broker) -> Iterator[Connection]:
+    with connect(broker.amqp_url) as opened:
+        yield opened
+
+
+def stat(broker: Broker, queue: str) -> dict[str, Any]:
+    with Client(broker.url) as client:
+        return client.call("queue.stat", queue=queue)
+
+
+def test_json_and_fields_arrive_as_they_were_sent(broker: Broker, connection: Connection) -> None:
+    broker.declare("orders")
+    orders = connection.queue("orders")
+    orders.send(json={"id": 7, "name": "zwölf"}, subject="new", properties={"colour": "red", "size": 5}, priority=7)
+    orders.send("text", correlation_id="c1", reply_to="answers", message_id="m1")
+    orders.send(b"octets")
+    first, second, third = orders.receive(limit=3, timeout=LIMIT_S)
+    assert (first.json(), first.subject, first.properties) == ({"id": 7, "name": "zwölf"}, "new", {"colour": "red", "size": 5})
+    assert first.message.properties is not None
+    assert first.message.header is not None
+    assert (first.message.properties.content_type, first.message.header.priority) == ("application/json", 7)
+    assert (second.body, second.correlation_id, second.reply_to, second.message_id) == ("text", "c1", "answers", "m1")
+    assert third.body == b"octets"
+    with pytest.raises(ValueError, match="Expecting value"):
+        second.json()
+
+
+def test_the_loop_accepts_what_it_has_seen(broker: Broker, connection: Connection) -> None:
+    """Each message when the next is asked for, the last when the loop ends by itself; never one that was settled otherwise."""
+    broker.declare("looped")
+    queue = connection.queue("looped")
+    for number in range(5):
+        queue.send(json=number)
+    seen = []
+    for message in queue.receive(limit=4):
+        seen.append(message.json())
+        if message.json() == 1:
+            message.reject("not wanted")
+    assert seen == [0, 1, 2, 3]
+    found = stat(broker, "looped")
+    assert (found["available"], found["acquired"], found["archived"]) == (1, 0, 4)
+    with Client(broker.url) as client:
+        ticket = {"op": "browse", "queue": "looped", "states": ["archived"], "columns": ["outcome", "error"]}
+        rows = [row for batch in client.get(**ticket) for row in batch.to_pylist()]
+    assert [row["outcome"] for row in rows] == ["accepted", "rejected", "accepted", "accepted"]
+    assert rows[1]["error"].endswith("not wanted")
+
+
+@pytest.mark.parametrize("ended", ["exception", "break", "accepted before the break"])
+def test_a_loop_that_ends_early_gives_back_what_it_has_not_settled(broker: Broker, connection: Connection, ended: str) -> None:
+    broker.declare(ended)
+    queue = connection.queue(ended)
+    for number in range(3):
+        queue.send(json=number)
+    try:
+        for message in queue.receive():
+            if message.json() == 1:
+                if ended == "exception":
+                    raise RuntimeError("a handler's mistake")
+                if ended.startswith("accepted"):
+                    message.accept()
+                break
+    except RuntimeError:
+        pass
+    rest = [(message.json(), message.delivery_count) for message in queue.receive(timeout=0.5)]
+    assert rest == ([(2, 0)] if ended.startswith("accepted") else [(1, 1), (2, 0)])
+
+
+def test_release_does_not_count_and_retry_does(broker: Broker, connection: Connection) -> None:
+    broker.declare("again")
+    queue = connection.queue("again")
+    queue.send("once more")
+    counts = []
+    for message in queue.receive(limit=3):
+        counts.append(message.delivery_count)
+        (message.release, message.retry, message.accept)[len(counts) - 1]()
+    assert counts == [0, 0, 1]
+
+
+def test_a_send_to_no_queue_raises_and_the_connection_goes_on(broker: Broker, connection: Connection) -> None:
+    with pytest.raises(errors.NotFound):
+        connection.send("nowhere", "lost")
+    broker.declare("nowhere")
+    connection.send("nowhere", "found")
+    assert stat(broker, "nowhere")["available"] == 1
+
+
+def test_a_refused_message_is_told_to_its_sender_alone(broker: Broker, connection: Connection) -> None:
+    broker.declare("small", maxMessages=1, overflow="reject")
+    connection.send("small", "first")
+    with pytest.raises(errors.PenstockError, match="is full"):
+        connection.send("small", "second")
+    connection.close()  # raises nothing: the refusal was told
+
+
+def test_many_threads_and_more_addresses_than_producers_are_kept(broker: Broker, connection: Connection) -> None:
+    """Every message arrives once, whoever's producer is closed for another's."""
+    names = [f"many-{number}" for number in range(outbox.MAX_IDLE_PRODUCERS + 6)]
+    for name in names:
+        broker.declare(name)
+    failures: list[Exception] = []
+
+    def send(offset: int) -> None:
+        try:
+            for turn in range(len(names)):
+                connection.send(names[(offset + turn) % len(names)], "x")
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=send, args=(7 * number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with Client(broker.url) as client:
+        found = {queue["queue"]: queue["available"] for queue in client.call("queue.list")["queues"]}
+    assert {name: found[name] for name in names} == dict.fromkeys(names, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"body": "a", "json": 1}, "a body or json, not both"),
+        ({"json": object()}, "cannot be written as JSON"),
+        ({"json": float("nan")}, "cannot be written as JSON"),
+        ({"body": Message(data=[b"x"]), "subject": "s"}, "set its fields in the Message"),
+        ({"body": "a", "priority": 10}, "0 to 9"),
+        ({"body": "a", "delay": -1}, "delay is seconds from 0"),
+    ],
+)
+def test_what_cannot_be_sent_is_said(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=said):
+        composed(**arguments)
+
+
+def test_json_null_is_a_body(broker: Broker, connection: Connection) -> None:
+    broker.declare("null")
+    connection.send("null", json=None)
+    (message,) = connection.queue("null").receive(limit=1, timeout=LIMIT_S)
+    assert (message.body, message.json()) == (b"null", None)
