@@ -4,8 +4,8 @@
 
     penstock.register(spark)                                # format("amqp") for this Spark session
     with penstock.Broker("data") as broker:                 # a broker in a child process
-        with penstock.connect(broker.amqp_url) as connection, connection.session() as session:
-            session.producer("orders").send("hello")        # an AMQP 1.0 client for applications
+        with penstock.connect(broker.amqp_url) as connection:
+            connection.send("orders", json={"id": 7})       # an AMQP 1.0 client for applications
     print(penstock.explain(error))                          # the one sentence of a Spark error that matters
 
 Importing this package imports nothing else: a Spark executor needs only a part of it. A name is imported when it is first used.
@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker_core import __version__
 
 if TYPE_CHECKING:
+    from penstock.broker_core.amqp import Message
+    from penstock.broker_core.amqp.performatives import Header, Properties
     from penstock.broker_core.errors import PenstockError
     from penstock.broker_core.messaging import (
         AcknowledgeMode,
@@ -34,10 +36,13 @@ if TYPE_CHECKING:
         Consumer,
         InDoubt,
         Producer,
+        Queue,
         ReceivedMessage,
         RolledBack,
         Session,
+        Worker,
         connect,
+        worker,
     )
     from penstock.broker_core.server.process import Broker
     from penstock.connector import register
@@ -50,21 +55,30 @@ __all__ = [
     "Confirmation",
     "Connection",
     "Consumer",
+    "Header",
     "InDoubt",
+    "Message",
     "PenstockError",
     "Producer",
+    "Properties",
+    "Queue",
     "ReceivedMessage",
     "RolledBack",
     "Session",
+    "Worker",
     "__version__",
     "connect",
     "explain",
     "register",
+    "worker",
 ]
 
 _MODULES = {
     "Broker": "penstock.broker_core.server.process",
+    "Header": "penstock.broker_core.amqp.performatives",
+    "Message": "penstock.broker_core.amqp",
     "PenstockError": "penstock.broker_core.errors",
+    "Properties": "penstock.broker_core.amqp.performatives",
     "explain": "penstock.connector.explanation",
     "register": "penstock.connector",
 }

@@ -8,6 +8,7 @@ status                                commands that ask the broker over Flight
 archive                               `penstock archive`; the archiver's process
 http                                  the process of the HTTP plane
 backup                                `penstock backup`, `restore` and `check`, which work on a data directory
+work                                  `penstock work`: functions of a module that handle messages
 connection, top, definitions          commands for operators, that ask the broker, too
 doctor                                looks for what may be wrong, here and with a broker
 completion                            what makes a shell complete the command line

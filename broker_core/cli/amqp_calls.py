@@ -22,13 +22,18 @@ TURN_S = 0.25
 TIMEOUT_S = 60.0
 
 
-def connection(given: argparse.Namespace) -> Connection:
-    """As --url and the login flags say."""
+def check_url(given: argparse.Namespace) -> None:
+    """Raise UsageError for a --url that is no AMQP address."""
     if not given.url.startswith(("amqp://", "amqps://")):
         raise UsageError(
             f"--url cannot be {given.url!r}; messages go over AMQP, so it must be amqp://HOST[:PORT] or amqps://HOST[:PORT]"
             " (every command takes such a $PENSTOCK_URL)"
         )
+
+
+def connection(given: argparse.Namespace) -> Connection:
+    """As --url and the login flags say."""
+    check_url(given)
     credentials = login.credentials(given)
     tls = given.url.startswith("amqps://")
     if credentials.certificates and not tls:

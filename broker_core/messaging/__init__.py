@@ -17,6 +17,7 @@ thread and is the faster one.
 
 opening                                           `connect`
 queues, outbox, composing                         a queue for scripts: send by address, go through what waits
+workers                                           functions that handle messages, several at once
 connection, servers, backoff                      several servers, reconnect
 wire                                              one connection to one server, and the thread that reads from it
 session                                           one line of work
@@ -28,15 +29,16 @@ transactions                                      local transactions
 """
 
 from .backoff import Backoff
-from .connection import Connection
 from .consumer import Consumer
 from .modes import AcknowledgeMode
 from .opening import connect
 from .producer import Producer
+from .queues import Connection, Queue
 from .received import ReceivedMessage
 from .sending import Confirmation
 from .session import Session
 from .transactions import InDoubt, RolledBack
+from .workers import Worker, worker
 
 __all__ = [
     "AcknowledgeMode",
@@ -46,8 +48,11 @@ __all__ = [
     "Consumer",
     "InDoubt",
     "Producer",
+    "Queue",
     "ReceivedMessage",
     "RolledBack",
     "Session",
+    "Worker",
     "connect",
+    "worker",
 ]

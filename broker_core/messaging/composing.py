@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from .. import errors
 from ..amqp import Message
@@ -15,6 +15,23 @@ from ..messages.annotations import DELIVERY_DELAY
 JSON: Final = "application/json"
 #: Tells `json=None`, which is JSON's null, from no `json`.
 NOTHING: Final = object()
+
+
+class Fields(TypedDict, total=False):
+    """Arguments of `composed` beside the body, for type checkers."""
+
+    json: Any
+    subject: str | None
+    properties: Mapping[str, Any] | None
+    delay: float | None
+    priority: int | None
+    ttl: float | None
+    durable: bool
+    message_id: str | None
+    correlation_id: str | None
+    reply_to: str | None
+    group_id: str | None
+    content_type: str | None
 
 
 def composed(

@@ -1,4 +1,4 @@
-"""Connection of an application: to one of several servers, and to the next one when that is lost."""
+"""A connection to one of several servers, and to the next one when that is lost; `queues` has what applications add to it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Any
 
 from .. import errors
-from .composing import composed
 from .executors import Pool
 from .modes import AcknowledgeMode
-from .outbox import Outbox
-from .queues import Queue
-from .sending import Sendable
 from .servers import Dependencies, Servers
 from .session import Session
 from .wire import Wire
@@ -48,7 +43,6 @@ class Connection:
         self.changed = threading.Condition(threading.RLock())
         self.pool = Pool(callback_threads)
         self.clock = dependencies.clock
-        self._outbox = Outbox(self)
         #: Url of the server in use; None while there is none.
         self.url: str | None = None
         #: Number of times that a server was lost.
@@ -71,24 +65,6 @@ class Connection:
             self.on_current_wire(made.attach)
             self._sessions.append(made)
         return made
-
-    def queue(self, address: str) -> Queue:
-        """Return a queue, or an exchange, to send to and to go through."""
-        return Queue(self, address)
-
-    def send(self, address: str, body: Sendable | None = None, **fields: Any) -> None:
-        """Send one message, and return when the broker has confirmed it. Any thread may; each waits for its own message.
-
-        Args:
-            address: A queue, an exchange, or `exchange/routing-key`.
-            body: Octets, text, or a whole `Message`.
-            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds, `priority` and so on: see
-                `penstock.broker_core.messaging.composing.composed`.
-
-        Raises:
-            PenstockError: The broker refuses the message, or does not confirm it in time.
-        """
-        self._outbox.send(address, composed(body, **fields))
 
     def close(self, *, flush: bool = True) -> None:
         """Close every session (see `Session.close`), then say goodbye. Raises the first error of a session."""

@@ -14,7 +14,7 @@ from ..amqp_client.dial import login, new_container_id
 from ..client.credentials import Credentials
 from ..errors import InvalidRequest
 from .backoff import Backoff
-from .connection import Connection
+from .queues import Connection
 from .servers import Dependencies, Servers
 from .wire import Wire
 

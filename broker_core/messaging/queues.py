@@ -1,16 +1,46 @@
-"""A queue, as a worker or a script uses it: send a message, go through what waits."""
+"""The short way of an application: send a message by its address, go through what waits in a queue."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from . import connection as reconnecting
+from .composing import Fields, composed
 from .consumer import PREFETCH
 from .modes import AcknowledgeMode
+from .outbox import Outbox
 from .received import ReceivedMessage
+from .sending import Sendable
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from typing_extensions import Unpack  # in typing from 3.11 on
+
+
+class Connection(reconnecting.Connection):
+    """A connection of an application, made by `connect`, that comes back when its server is lost. For any number of threads."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._outbox = Outbox(self)
+
+    def queue(self, address: str) -> Queue:
+        """Return a queue, or an exchange, to send to and to go through."""
+        return Queue(self, address)
+
+    def send(self, address: str, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
+        """Send one message, and return when the broker has confirmed it. Any thread may; each waits for its own message.
+
+        Args:
+            address: A queue, an exchange, or `exchange/routing-key`.
+            body: Octets, text, or a whole `Message`.
+            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds, `priority` and so on: see
+                `penstock.broker_core.messaging.composing.composed`.
+
+        Raises:
+            PenstockError: The broker refuses the message, or does not confirm it in time.
+        """
+        self._outbox.send(address, composed(body, **fields))
 
 
 class Queue:
@@ -23,7 +53,7 @@ class Queue:
     def __repr__(self) -> str:
         return f"Queue({self.address!r})"
 
-    def send(self, body: Any = None, **fields: Any) -> None:
+    def send(self, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
         """Send a message, as `Connection.send`."""
         self.connection.send(self.address, body, **fields)
 

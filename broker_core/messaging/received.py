@@ -76,7 +76,7 @@ class ReceivedMessage:
 
     @property
     def subject(self) -> str | None:
-        """What the message is about."""
+        """Subject that its sender gave it."""
         return None if self.message.properties is None else self.message.properties.subject
 
     @property
@@ -91,7 +91,7 @@ class ReceivedMessage:
 
     @property
     def reply_to(self) -> str | None:
-        """Where its sender expects an answer."""
+        """Address at which its sender expects an answer."""
         return None if self.message.properties is None else self.message.properties.reply_to
 
     def json(self) -> Any:

@@ -4,10 +4,10 @@
     def handle(message):
         print(message.json())
 
-`penstock work module:handle` runs it, and so does `handle.run(connection, stop)`. A message is accepted when the function returns. When it
-raises, the message goes back and comes again after a time that doubles with each attempt; after `retries` of them it is
-rejected with the error as the reason, and becomes a dead letter where its queue has one. A function that settles the message
-itself (`message.reject("why")`) has the last word.
+`penstock work module:handle` runs it, and so does `handle.run(connection, stop)`. A message is accepted when the function
+returns. When it raises, the message goes back and comes again after a time that doubles with each attempt; after `retries` of
+them it is rejected with the error as the reason, and becomes a dead letter where its queue has one. A function that settles the
+message itself (`message.reject("why")`) has the last word.
 
 Each of `concurrency` threads has a session and takes one message after another, with little prefetch, so that a slow message
 holds up no other. An `async` function runs on an event loop of its thread.
@@ -42,7 +42,7 @@ GRACE_S = 30.0
 
 
 class Counts(NamedTuple):
-    """What a worker has done since it began."""
+    """The messages of a worker since it began, by how they ended."""
 
     accepted: int = 0
     retried: int = 0
@@ -81,7 +81,7 @@ class Worker:
 
     @property
     def counts(self) -> Counts:
-        """What it has done so far, of all threads."""
+        """Counts so far, of all threads."""
         with self._lock:
             return self._counts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messaging import Connection, outbox
-from penstock.broker_core.messaging.composing import composed
+from penstock.broker_core.messaging.composing import Fields, composed
 from penstock.broker_core.server.process import Broker
 
 from .applications import LIMIT_S, connect
@@ -159,6 +160,10 @@ def test_many_threads_and_more_addresses_than_producers_are_kept(broker: Broker,
 def test_what_cannot_be_sent_is_said(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(errors.InvalidRequest, match=said):
         composed(**arguments)
+
+
+def test_type_checkers_know_every_field() -> None:
+    assert [*Fields.__annotations__] == [*inspect.signature(composed).parameters][1:]
 
 
 def test_json_null_is_a_body(broker: Broker, connection: Connection) -> None:

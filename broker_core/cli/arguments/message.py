@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from .parsers import Commands, Parser, add_login, lazily, make_command, positive, whole
+from .parsers import Commands, Parser, add_login, lazily, make_command, natural, positive, whole
 
 DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
 #: Of a consumer: those of `amqp_plane.loop.interest`, without the time that it takes to import.
@@ -17,6 +17,26 @@ def add_commands(commands: Commands[Parser]) -> None:
     """Add `send` and `receive`."""
     _send(commands)
     _receive(commands)
+    _work(commands)
+
+
+def _work(commands: Commands[Parser]) -> None:
+    work = make_command(
+        commands,
+        "work",
+        "handle the messages of queues with the functions of a Python module",
+        "Runs functions that @penstock.worker has made workers, each on its queue, until SIGTERM or Ctrl-C. A message is accepted"
+        " when its function returns; when it raises, the message comes again later. Running functions are waited for at a stop.",
+        lazily("work", "run"),
+    )
+    work.add_argument("workers", metavar="MODULE:FUNCTION", nargs="+", help="such as shop.orders:handle; found from this folder")
+    url = os.environ.get("PENSTOCK_URL", DEFAULT_AMQP_URL)
+    work.add_argument("--url", default=url, help=f"amqp://… or amqps://…; default: $PENSTOCK_URL, else {DEFAULT_AMQP_URL}")
+    add_login(work)
+    text = "for which running functions are waited for at a stop; default: 30"
+    work.add_argument("--grace", type=_seconds_or_forever, default=30.0, metavar="SECONDS", help=text)
+    text = "say counts and times to Prometheus at this port of this machine; 0: a free one, which the log names"
+    work.add_argument("--metrics-port", type=natural, metavar="N", help=text)
 
 
 def _send(commands: Commands[Parser]) -> None:

@@ -1,0 +1,116 @@
+"""`penstock work`: runs the workers of a module until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from .. import logs
+from ..messaging.opening import connect
+from ..messaging.workers import Worker, run_all
+from . import login
+from .amqp_calls import check_url
+from .main import INTERRUPTED, REFUSED, UsageError
+
+log = logging.getLogger("penstock.work")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run `penstock work`. Exit code 1: a handler did not end in time; what it held goes back."""
+    logs.begin()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what a function prints is seen at once, in a pipe, too
+    check_url(given)
+    workers = [_worker(name) for name in given.workers]
+    stop = threading.Event()
+    handlers = {number: signal.signal(number, _Stopping(stop).hear) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        if given.metrics_port is not None:
+            _serve_metrics(workers, given.metrics_port)
+        credentials = login.credentials(given)
+        files = {"ca_file": given.ca_file, "cert_file": given.cert_file, "key_file": given.key_file}
+        with connect(given.url, credentials.user, credentials.password, **files) as connection:
+            log.info("at work on %s at %s", ", ".join(worker.queue for worker in workers), connection.url)
+            ended = run_all(workers, connection, stop, given.grace)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for worker in workers:
+        counts = worker.counts
+        log.info("%s: %d accepted, %d retried, %d rejected", worker.queue, counts.accepted, counts.retried, counts.rejected)
+    if not ended:
+        log.error("a handler did not end within %g s of the stop; its message goes back and comes again", given.grace)
+        logging.shutdown()
+        os._exit(REFUSED)  # a thread that hangs would keep the interpreter
+    return 0
+
+
+class _Stopping:
+    """The first signal asks the workers to stop; the next ends the process, as safe as a crash."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal."""
+        if self._stop.is_set():
+            os._exit(INTERRUPTED)
+        # Not here: the main thread may hold the very lock that `set` needs.
+        threading.Thread(target=self._stop.set, daemon=True).start()
+
+
+def _worker(name: str) -> Worker:
+    module, colon, attribute = name.partition(":")
+    if not colon or not attribute:
+        raise UsageError(f"{name!r} names no worker: give MODULE:FUNCTION, such as shop.orders:handle")
+    sys.path.insert(0, os.getcwd())  # as `python -m` does
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module.startswith(error.name):
+            raise UsageError(f"there is no module {error.name!r} in {os.getcwd()} or among what is installed") from error
+        raise
+    except AttributeError as error:
+        raise UsageError(f"{module} has no {attribute!r}") from error
+    finally:
+        sys.path.pop(0)
+    if not isinstance(found, Worker):
+        raise UsageError(f'{name} is no worker: decorate it with @penstock.worker("queue")')
+    return found
+
+
+def _serve_metrics(workers: list[Worker], port: int) -> None:
+    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
+
+    class Counted(Collector):
+        """Reads the workers' counts when somebody asks."""
+
+        def collect(self) -> Iterator[Metric]:
+            messages = CounterMetricFamily("penstock_worker_messages", "Messages handled", labels=["queue", "outcome"])
+            seconds = CounterMetricFamily("penstock_worker_handler_seconds", "Time in handlers", labels=["queue"])
+            running = GaugeMetricFamily("penstock_worker_running", "Messages in work now", labels=["queue"])
+            for worker in workers:
+                counts = worker.counts
+                for outcome in ("accepted", "retried", "rejected", "other"):
+                    messages.add_metric([worker.queue, outcome], getattr(counts, outcome))
+                seconds.add_metric([worker.queue], counts.seconds)
+                running.add_metric([worker.queue], counts.running)
+            yield from (messages, seconds, running)
+
+    registry = CollectorRegistry()
+    registry.register(Counted())
+    try:
+        server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        raise UsageError(f"--metrics-port {port} cannot be listened at: {error.strerror or error}") from error
+    log.info("metrics at http://127.0.0.1:%d/metrics", server.server_port)
