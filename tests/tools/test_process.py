@@ -78,7 +78,7 @@ def test_options_are_checked_where_they_are_written(tmp_path: Path) -> None:
 def test_a_config_file_is_used_and_options_win(tmp_path: Path, broker: Broker) -> None:
     config = tmp_path / "penstock.toml"
     config.write_text(f'flight_port = {broker.url.rpartition(":")[2]}\nfsync = "never"\n')
-    with pytest.raises(errors.PenstockError, match="cannot listen"):
+    with pytest.raises(errors.PenstockError, match="is in use"):
         Broker(tmp_path / "other", config=config).start()
     with Broker(tmp_path / "other", config=config, flight_port=0) as other:
         assert other.url != broker.url
