@@ -81,7 +81,20 @@ def test_who_logs_does_not_wait_for_who_reads() -> None:
 
 def test_a_full_disk_of_the_log_stops_nothing(tmp_path: Path) -> None:
     """U9: stderr is a device without room."""
-    command = [sys.executable, "-m", "penstock", "serve", "--data", "data", "--flight-port", "0", "--amqp-port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "serve",
+        "--data",
+        "data",
+        "--flight-port",
+        "0",
+        "--amqp-port",
+        "0",
+        "--http-port",
+        "0",
+    ]
     with open("/dev/full", "w") as full:
         process = subprocess.Popen(
             [*command, "--http-port", "off"], stdout=subprocess.PIPE, stderr=full, stdin=subprocess.DEVNULL, cwd=tmp_path
@@ -101,7 +114,20 @@ def test_systemd_hears_of_ready_reload_and_stop(tmp_path: Path) -> None:
         listening.bind(str(tmp_path / "notify"))
         listening.settimeout(60)
         process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "serve", "--data", "data", "--flight-port", "0", "--amqp-port", "0"],
+            [
+                sys.executable,
+                "-m",
+                "penstock",
+                "serve",
+                "--data",
+                "data",
+                "--flight-port",
+                "0",
+                "--amqp-port",
+                "0",
+                "--http-port",
+                "0",
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
