@@ -23,6 +23,7 @@ sink, settle           stage, then publish once; outcomes of single messages
 access, connections    a broker's address and credentials; a task's connection, lent to the next task
 context                query and attempt of a task
 reporting, explanation our errors as Spark shows them; any of Spark's in one sentence
+quiet                  no traceback where Spark has closed a worker's socket
 pyfiles, _discovery    the zip for `--py-files`; makes Spark find the format by itself
 
 A query's progress is in Spark's checkpoint, and names durable data of the broker. A planner's epoch lives as long as its
@@ -41,7 +42,9 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("amqp")` known to this session. It may be called again, and when Spark has found the format by itself."""
+    """Make `format("amqp")` known to this session, and to this thread, since a new Python thread knows of no session.
+
+    It may be called again, and when Spark has found the format by itself."""
     from .registration import register_with
 
     register_with(spark)

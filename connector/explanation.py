@@ -9,6 +9,11 @@ _OURS = re.compile(r"(?:penstock\.broker_core\.errors\.\w+: (?!\[PENSTOCK\.)|\[P
 _CAUSED = re.compile(r"^Caused by: (.+)$", re.MULTILINE)  # by the JVM, where it gives its own traceback as the text
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MULTILINE)  # the last line of a Python traceback
 
+_NOT_FOUND = (
+    "Spark does not find the format amqp: call penstock.register(spark), in a Python thread too before its first read or write;"
+    " and let PYSPARK_PYTHON name an interpreter that has penstock"
+)
+
 
 def explain(error: BaseException) -> str:
     """Return the message of the innermost error, in one sentence.
@@ -20,6 +25,8 @@ def explain(error: BaseException) -> str:
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).strip()
+    if "[DATA_SOURCE_NOT_FOUND]" in text and "amqp" in text:
+        return _NOT_FOUND
     raised = _RAISED.findall(text) if "Traceback" in text else _CAUSED.findall(text)
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return str(raised[-1]).strip() if raised else lines[0] if lines else type(error).__name__

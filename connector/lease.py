@@ -138,7 +138,7 @@ class Lease:
                 selector=self._options["selector"],
             )
             self._took_up(answer)
-            self.counts = answer["counts"]
+            self.counts = answer.get("counts", {})
             self._say_unread(answer.get("unread", 0))
             if not limits.alone:
                 break  # what is next may be too large for what is left of a trigger: not worth looking for more

@@ -16,9 +16,17 @@ ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def register_with(spark: Any) -> None:
-    """Register `AmqpSource` with the session; ship the code by value if the other side cannot import it."""
-    if type(spark).__module__.startswith("pyspark.sql.connect") or _from_zip():
+    """Register `AmqpSource` with the session; ship the code by value if the other side cannot import it.
+
+    Make the session the thread's active one, if it has none: there Spark looks up sources, and a new Python thread has none.
+    """
+    remote = type(spark).__module__.startswith("pyspark.sql.connect")
+    if remote or _from_zip():
         _ship_by_value()
+    if not remote:
+        sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
+        if sessions.getActiveSession().isEmpty():
+            sessions.setActiveSession(spark._jsparkSession)
     try:
         spark.dataSource.register(AmqpSource)
     except PySparkException as error:

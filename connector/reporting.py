@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from ..broker_core.errors import PenstockError
+from .quiet import hush
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -29,6 +30,7 @@ def reports_errors(kind: _Class) -> _Class:
     For the classes that Spark calls. It prints the traceback of an error with those of all its causes. Those of pyarrow and gRPC
     say the same again in more words, so they are left out.
     """
+    hush()  # where the connector is imported; where it came by value, each call does it
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, _reporting(method))
@@ -38,6 +40,7 @@ def reports_errors(kind: _Class) -> _Class:
 def _reporting(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **fields: Any) -> Any:
+        hush()
         try:
             found = method(*args, **fields)
         except PenstockError as error:

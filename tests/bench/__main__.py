@@ -22,6 +22,7 @@ ROWS = {
     "drain-encoded": "spark_rows.drain_encoded",
     "first-row": "spark_rows.first_row",
     "trigger": "spark_rows.trigger",
+    "progress": "spark_rows.progress",
     "archive-read": "recorded_rows.archive_read",
     "enqueue-flight": "broker_rows.enqueue_flight",
     "enqueue-local": "broker_rows.enqueue_local",

@@ -131,8 +131,8 @@ def drained(
     return seconds
 
 
-def _queue(url: str, columns: tuple[str, ...], **options: Any) -> DataFrame:
-    reader = session().readStream.format("amqp").options(url=url, queue=QUEUE, **options)
+def _queue(url: str, columns: tuple[str, ...], source: str = "amqp", **options: Any) -> DataFrame:
+    reader = session().readStream.format(source).options(url=url, queue=QUEUE, **options)
     if columns != DEFAULT_COLUMNS:
         from penstock.connector.schema import source_schema
 
@@ -186,23 +186,40 @@ def first_row(bench: Bench) -> Iterator[Line]:
     yield Line("first-row", what, "the in-memory Python source", 1.3, None, False, "s", *figures)
 
 
+def _trigger_ms(bench: Bench, frame: DataFrame) -> float:
+    """The median duration of a trigger with one row."""
+    query = _start(bench, frame, "noop", processingTime="0 seconds")
+    while len(done := [p for p in query.recentProgress if p["numInputRows"] == 1]) < TRIGGERS:
+        time.sleep(0.2)
+        if query.exception() is not None:
+            raise RuntimeError(query.exception())
+    query.stop()
+    return statistics.median(progress["durationMs"]["triggerExecution"] for progress in done[WARM_UP:])
+
+
+def progress(bench: Bench) -> Iterator[Line]:
+    with _one_message(bench) as make:
+
+        def with_it(_: int) -> float:
+            return _trigger_ms(bench, make(TRIGGERS, maxMessagesPerTrigger=1))
+
+        def without(_: int) -> float:
+            return _trigger_ms(bench, make(TRIGGERS, spark_sources.SILENT, maxMessagesPerTrigger=1))
+
+        with_it(0), without(0)
+        figures = bench.pairs("ms", with_it, without)
+    what = "trigger of a stream with one row each, with the backlog in its progress (median)"
+    yield Line("progress", what, "without it", 1.05, None, False, "ms", *figures)
+
+
 def trigger(bench: Bench) -> Iterator[Line]:
     with _one_message(bench) as make:
 
-        def timed(frame: DataFrame) -> float:
-            query = _start(bench, frame, "noop", processingTime="0 seconds")
-            while len(done := [p for p in query.recentProgress if p["numInputRows"] == 1]) < TRIGGERS:
-                time.sleep(0.2)
-                if query.exception() is not None:
-                    raise RuntimeError(query.exception())
-            query.stop()
-            return statistics.median(progress["durationMs"]["triggerExecution"] for progress in done[WARM_UP:])
-
         def ours(_: int) -> float:
-            return timed(make(TRIGGERS, maxMessagesPerTrigger=1))
+            return _trigger_ms(bench, make(TRIGGERS, maxMessagesPerTrigger=1))
 
         def theirs(_: int) -> float:
-            return timed(_memory(DEFAULT_COLUMNS, TRIGGERS, limit=1))
+            return _trigger_ms(bench, _memory(DEFAULT_COLUMNS, TRIGGERS, limit=1))
 
         ours(0), theirs(0)
         figures = bench.pairs("ms", ours, theirs)
@@ -219,11 +236,11 @@ def _one_message(bench: Bench) -> Iterator[Callable[..., DataFrame]]:
     with Broker(data, fsync="always") as broker, Client(broker.url) as client:
         broker.declare(QUEUE)
 
-        def make(messages: int, **options: Any) -> DataFrame:
+        def make(messages: int, source: str = "amqp", **options: Any) -> DataFrame:
             client.call("queue.purge", queue=QUEUE)
             batch = pa.record_batch({"body": pa.array([b"x" * 100] * messages, pa.binary())})
             client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, [batch])
-            return _queue(broker.url, DEFAULT_COLUMNS, **options)
+            return _queue(broker.url, DEFAULT_COLUMNS, source, **options)
 
         yield make
     bench.remove(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock
+from penstock.connector import explanation
 
 OURS = """[PYTHON_DATA_SOURCE_ERROR] Failed when running Python data source instance: Traceback (most recent call last):
   File "worker.py", line 1, in main
@@ -42,6 +43,7 @@ class SparkError(Exception):
             "calling o1.saveAsTable.\n: INTERNAL_ERROR\n\tat x(y:1)\nCaused by: java.lang.Error: why\n\tat z",
             "java.lang.Error: why",
         ),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: amqp. Make sure", explanation._NOT_FOUND),
         ("", "SparkError"),
     ],
 )

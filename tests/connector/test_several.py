@@ -453,7 +453,7 @@ def test_a_fresh_checkpoint_on_a_lease_that_holds_a_read_batch_touches_no_other_
     second = reader.latestOffset(first, LIMIT)
     queues.read(reader, first, second)  # b's batch is read, a's lease is idle
     queues.send("a", 1)
-    with pytest.raises(errors.InUse, match=r"another query uses lease 'me/.*b' now"):
+    with pytest.raises(errors.InUse, match=r"another query uses lease '.*me/.*b' now"):
         queues.reader().latestOffset(INITIAL, LIMIT)
     going_on = queues.reader()
     third = going_on.latestOffset(second, LIMIT)

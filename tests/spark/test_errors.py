@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,3 +59,40 @@ def test_a_table_of_the_catalog_names_the_view_to_use_instead(rig: Rig) -> None:
         rig.spark.sql(f"CREATE TABLE orders USING amqp OPTIONS (url '{rig.broker.url}', queue 'orders')")
     assert "[PENSTOCK.INVALID_OPTION] a table of Spark's catalog cannot be a queue" in shown(refusal.value)
     assert "CREATE TEMPORARY VIEW orders USING amqp" in penstock.explain(refusal.value)
+
+
+def test_a_python_thread_writes_after_register(rig: Rig) -> None:
+    """Spark finds sources by the active session, and a new thread has none."""
+    rig.declare("orders")
+
+    def write(*, register: bool) -> None:
+        if register:
+            penstock.register(rig.spark)
+        rig.write(rig.spark.range(1).selectExpr("'x' AS body"), "orders")
+
+    with ThreadPoolExecutor(1) as thread:
+        refusal = thread.submit(write, register=False).exception()
+        assert refusal is not None
+        assert "call penstock.register(spark), in a Python thread too" in penstock.explain(refusal)
+        thread.submit(write, register=True).result()
+    assert rig.counts("orders") == (1, 0, 0)
+
+
+def test_the_progress_of_a_query_shows_the_backlog_of_its_queues(rig: Rig) -> None:
+    """S10."""
+    rig.declare("orders", "returns")
+    rig.send("orders", 0, 10)
+    frame = rig.stream("orders,returns", maxMessagesPerTrigger="4")
+    writer = frame.writeStream.format("noop").option("checkpointLocation", rig.path("checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    shown = [json.loads(each.json)["sources"][0]["latestOffset"] for each in query.recentProgress]
+    assert {each["source"] for each in shown} == {f"amqp[orders, returns @ {rig.broker.url.partition('://')[2]}]"}
+    orders = [each["queues"]["orders"] for each in shown]
+    assert [each["available"] for each in orders][:3] == [6, 2, 0]
+    assert orders[0]["inFlight"] == 4
+    assert orders[0]["oldestSeconds"] > 0
+    assert shown[0]["queues"]["returns"] == {
+        **dict.fromkeys(("available", "inFlight", "redelivered", "deadLettered", "bytes"), 0),
+        "oldestSeconds": None,
+    }
