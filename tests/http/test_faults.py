@@ -201,6 +201,31 @@ def test_a_client_that_goes_away_leaves_nothing_behind(broker: Broker, http: Htt
     assert "Traceback" not in broker.log()
 
 
+def test_a_page_that_stays_open_leaves_nothing_in_the_process(site: Site, open_plane: HttpPlane) -> None:
+    """As many requests as a page makes in ten minutes; what one of them kept would show."""
+    connection = Http(open_plane.url).client_connection()
+
+    def look(rounds: int) -> None:
+        for _ in range(rounds):
+            for path in ("/api/v1/counts", "/api/v1/history", "/metrics", "/api/v1/queue.stat?queue=nowhere", "/nowhere"):
+                connection.request("GET", path)
+                connection.getresponse().read()
+
+    look(20)
+    pid = open_plane.pid
+    assert pid is not None
+    before, files = anonymous_bytes(pid), len(os.listdir(f"/proc/{pid}/fd"))
+    look(200)
+    assert anonymous_bytes(pid) - before < 2 << 20
+    assert len(os.listdir(f"/proc/{pid}/fd")) <= files + 1
+    connection.close()
+
+
+def anonymous_bytes(pid: int) -> int:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) << 10
+
+
 # --- the process
 
 
