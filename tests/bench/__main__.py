@@ -45,6 +45,7 @@ ROWS = {
     "artemis": "artemis_rows.both_ways",
     "connections": "amqp_rows.connections",
     "watched": "http_rows.watched",
+    "page": "page_rows.opened",
     "bombs": "bomb_rows.bombs",
     "silence": "silence_rows.silence",
     "idle": "interest_rows.idle",

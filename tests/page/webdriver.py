@@ -6,12 +6,19 @@ import base64
 import http.client
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the name that the protocol gives a reference
 _ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,860")
+
+
+def found() -> tuple[str, str] | None:
+    """Return the paths of chromedriver and of Chromium; None where one is missing."""
+    driver, browser = shutil.which("chromedriver"), shutil.which("chromium")
+    return None if driver is None or browser is None else (driver, browser)
 
 
 class WebDriverError(Exception):

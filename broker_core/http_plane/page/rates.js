@@ -3,31 +3,34 @@
 import {counts} from "./api.js";
 
 const RATES = ["enqueued", "delivered", "acknowledged"];
-let last = null;
+const LEAST_S = 0.2; // between two looks: a rate over less says nothing
+let last = null; // {found, shown} of the last look
 
 // {time, names, of(column), rate(column)}: arrays by queue; a rate is null where nothing is known yet.
 export async function look(signal) {
   const found = await counts(signal);
-  const before = last;
-  const same = before !== null && before.queues.length === found.queues.length && before.queues.every((name, at) => name === found.queues[at]);
-  const places = before === null || same ? null : new Map(before.queues.map((name, at) => [name, at]));
-  const seconds = before === null ? 0 : (found.time - before.time) / 1e6;
-  if (before !== null && seconds < 0.2) return before.shown;
-  const rates = Object.fromEntries(
-    RATES.map((column) => [
-      column,
-      found[column].map((value, at) => {
-        const place = places === null ? at : places.get(found.queues[at]);
-        return before === null || place === undefined ? null : Math.max(0, value - before[column][place]) / seconds;
-      }),
-    ]),
-  );
-  found.shown = {time: found.time, names: found.queues, of: (column) => found[column], rate: (column) => rates[column]};
-  if (before !== null) before.shown = null;
-  last = found;
-  return found.shown;
+  const seconds = last === null ? 0 : (found.time - last.found.time) / 1e6;
+  if (last !== null && seconds < LEAST_S) return last.shown;
+  const rates = last === null ? noRates(found) : ratesOf(found, last.found, seconds);
+  last = {found, shown: shownOf(found, rates)};
+  return last.shown;
 }
 
 export function forget() {
   last = null;
+}
+
+// A function of its own: it keeps no look before this one alive.
+function shownOf(found, rates) {
+  return {time: found.time, names: found.queues, of: (column) => found[column], rate: (column) => rates[column]};
+}
+
+function noRates(found) {
+  return Object.fromEntries(RATES.map((column) => [column, found.queues.map(() => null)]));
+}
+
+function ratesOf(found, before, seconds) {
+  const places = new Map(before.queues.map((name, at) => [name, at]));
+  const rate = (column, name, value) => (places.has(name) ? Math.max(0, value - before[column][places.get(name)]) / seconds : null);
+  return Object.fromEntries(RATES.map((column) => [column, found.queues.map((name, at) => rate(column, name, found[column][at]))]));
 }
