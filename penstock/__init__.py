@@ -14,6 +14,7 @@ What is inside:
 broker_core/   the broker, its planes and its clients
 connector/     the data source and the sink for Spark
 jobs/          jobs for spark-submit, and the demo
+testing        a broker in the process of a user's tests
 extras         what to install for whom
 
 In the repository the three folders stand at the top and are links here; a wheel has them in this folder.

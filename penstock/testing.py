@@ -1,0 +1,172 @@
+"""A broker for the tests of programs that use Penstock: in the test's own process, with nothing left behind.
+
+    # conftest.py
+    pytest_plugins = ["penstock.testing"]
+
+    # test_shop.py
+    from shop import handle                                 # made by @penstock.worker("orders")
+
+    def test_an_order_is_shipped(penstock_broker):
+        penstock_broker.declare("orders")
+        with penstock_broker.connect() as connection:
+            connection.send("orders", json={"id": 7})
+            penstock_broker.work(handle)                    # until the queue is empty
+            assert penstock_broker.counts("orders").settled == 1
+
+It is the whole broker, on free ports of this machine, without users, archive and HTTP, on a directory that goes with it. Needs
+`pip install 'penstock[broker]'`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.errors import PeerError
+from penstock.broker_core.messaging import Connection, Worker, connect
+from penstock.extras import require
+
+if TYPE_CHECKING:
+    from penstock.broker_core.settings.keys import Settings
+
+#: Seconds for a start, a stop, and for a worker to empty a queue.
+LIMIT_S = 60.0
+
+
+class Counts(NamedTuple):
+    """The messages of a queue by their states."""
+
+    available: int
+    acquired: int
+    delayed: int
+    settled: int
+    dead_lettered: int  # of this queue, wherever they are now
+
+
+class InProcessBroker:
+    """A broker in this process, from construction (or `with`) until `close`. `options` are settings, as of `penstock.Broker`."""
+
+    def __init__(self, **options: Any) -> None:
+        require("numpy", "penstock.testing")
+        from penstock.broker_core.settings.keys import Settings
+
+        self._folder = tempfile.mkdtemp(prefix="penstock-testing-")
+        quiet = {"fsync": "never", "archive": "off", "flight_port": 0, "amqp_port": 0}
+        settings = Settings(**{**quiet, **options, "data": Path(self._folder)})
+        self._stop = threading.Event()
+        self._begun = threading.Event()
+        self._addresses: dict[str, Any] = {}
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, args=(settings,), name="penstock-testing", daemon=True)
+        self._thread.start()
+        self._begun.wait(LIMIT_S)
+        if not self._addresses:
+            self.close()
+            raise self._failure or PeerError(f"the broker has not begun within {LIMIT_S:g} s")
+
+    def _serve(self, settings: Settings) -> None:
+        from penstock.broker_core.server.serve import serve
+
+        def ready(addresses: dict[str, Any]) -> None:
+            self._addresses = addresses
+            self._begun.set()
+
+        try:
+            serve(settings, ready, self._stop)
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._begun.set()
+
+    @property
+    def amqp_url(self) -> str:
+        """Address for AMQP clients."""
+        return str(self._addresses["amqp"])
+
+    @property
+    def url(self) -> str:
+        """Address for Spark's option `url`."""
+        return str(self._addresses["flight"])
+
+    def declare(self, queue: str, **options: Any) -> None:
+        """Make a queue; nothing happens when it is there already, declared alike."""
+        self._call("queue.declare", queue=queue, options=options)
+
+    def connect(self) -> Connection:
+        """Open a connection, as `penstock.connect`."""
+        return connect(self.amqp_url)
+
+    def counts(self, queue: str) -> Counts:
+        """Return how many messages a queue has, by state. Raises NotFound."""
+        found = self._call("queue.stat", queue=queue)
+        return Counts(found["available"], found["acquired"], found["delayed"], found["archived"], found["deadLettered"])
+
+    def work(self, worker: Worker, *, done: Callable[[], bool] | None = None) -> None:
+        """Run a worker until its queue has no message left that waits, is held or is delayed, or until `done()`.
+
+        Raises what ended the worker; TimeoutError after `LIMIT_S`.
+        """
+        stop, ended = threading.Event(), threading.Event()
+        failures: list[BaseException] = []
+
+        def run(connection: Connection) -> None:
+            try:
+                worker.run(connection, stop)
+            except BaseException as error:
+                failures.append(error)
+            finally:
+                ended.set()
+
+        with self.connect() as connection:
+            thread = threading.Thread(target=run, args=(connection,), daemon=True)
+            thread.start()
+            met = self._wait(ended, done or (lambda: not any(self.counts(worker.queue)[:3])))
+            stop.set()
+            thread.join(LIMIT_S)
+        if failures:
+            raise failures[0]
+        if not met:
+            raise TimeoutError(f"after {LIMIT_S:g} s {worker.queue!r} still has {self.counts(worker.queue)}")
+
+    def _wait(self, ended: threading.Event, done: Callable[[], bool]) -> bool:
+        for _ in range(int(LIMIT_S / 0.02)):
+            if done():
+                return True
+            if ended.wait(0.02):
+                return False
+        return False
+
+    def _call(self, action: str, **fields: Any) -> dict[str, Any]:
+        with Client(self.url) as client:
+            return client.call(action, **fields)
+
+    def close(self) -> None:
+        """Stop the broker, and remove its directory."""
+        self._stop.set()
+        self._thread.join(LIMIT_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> InProcessBroker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+try:
+    import pytest
+except ImportError:  # the class alone works without
+    pass
+else:
+
+    @pytest.fixture
+    def penstock_broker() -> Iterator[InProcessBroker]:
+        """Run a broker for one test."""
+        with InProcessBroker() as broker:
+            yield broker
