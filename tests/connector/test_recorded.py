@@ -359,3 +359,21 @@ def test_all_columns_filters_and_types_are_those_of_a_read_before(site: Site, mo
     dead = before[0][1][0]
     assert dict(dead["annotations"])["x-opt-death-reason"] == "rejected"
     assert (dead["outcome"], dead["error"]) == ("accepted", f"why {count - 4}")
+
+
+def test_Q13_Q23_what_has_failed_too_often_and_has_no_dead_letter_queue_is_a_row_that_says_why(site: Site) -> None:
+    site.client.call("queue.declare", queue="q", options={"maxAttempts": 1})
+    site.send("q", body=[b"poison", b"other"])
+    fields = {"queue": "q", "lease": "l", "run": "r"}
+    epoch = site.client.call("lease.advance", **fields, epoch=None, finished=0, fresh=True)["epoch"]
+    part = {"lease": "l", "run": "r", "epoch": epoch, "batch": 1, "first": 0, "last": 2**60, "columns": ["body"]}
+    list(site.client.get(op="batch", **part))
+    site.client.call("lease.settleRow", lease="l", sequence=0, outcome="modified")
+    site.record("q")
+    reader = site.reader("q", READ)
+    (partition,) = reader.partitions()
+    assert isinstance(partition, RecordedPartition)
+    (row,) = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+    assert (row["body"], row["outcome"]) == (b"poison", "dead-lettered")
+    died = dict(row["annotations"])
+    assert (died["x-opt-death-reason"], died["x-opt-death-queue"]) == ("delivery_limit", "q")
