@@ -370,11 +370,34 @@ def test_Q22_who_waits_goes_on_when_the_queue_is_altered_or_the_message_ends() -
 
 
 def test_Q18_a_message_that_its_sender_delays_keeps_nobody_waiting() -> None:
+    """Also beside one that has come back."""
     for options in ({"groups": "held"}, {"consumers": "single"}):
         engine = make(0, **options)
-        later = Attributes(due=np.array([START // 1000 + 9000, 0]), group=Coded(["a"], np.array([1, 1])))
-        engine.run(c.Enqueue("q", 2, 1, attributes=later if "groups" in options else Attributes(due=later.due)))
-        assert got(engine, engine.run(c.Subscribe("q"))) == [1]
+        group = Coded(["a"], np.array([1, 1, 1])) if "groups" in options else None
+        later = Attributes(due=np.array([0, START // 1000 + 9000, 0]), group=group)
+        engine.run(c.Enqueue("q", 3, 1, attributes=later))
+        holder = taken(engine, 1)
+        engine.run(c.Release("q", holder, RowSet.single(0)), c.Unsubscribe("q", holder))
+        engine = survives(engine).from_snapshot()
+        assert got(engine, engine.run(c.Subscribe("q"))) == [0, 2]
+
+
+@pytest.mark.parametrize("options", [{"groups": "held"}, {"consumers": "single"}])
+def test_the_first_of_several_that_wait_is_found_anew_as_they_come_and_go(options: dict[str, Any]) -> None:
+    engine = grouped(5, **{"groups": "none", **options})
+    holder = taken(engine, 4)
+    fail(engine, holder, 3, retry=c.Retry(after=1000))
+    assert got(engine, holder) == ([5] if "groups" in options else [])
+    fail(engine, holder, 1, retry=c.Retry(after=3000))
+    engine.run(c.Release("q", holder, RowSet.of_sequences(np.array([0, 2]))))
+    assert got(engine, holder) == [0], "the second one waits for the first"
+    wait(engine, 1000)
+    assert got(engine, holder) == []
+    fail(engine, holder, 0, retry=c.Retry(after=5000))
+    wait(engine, 2000)
+    assert got(engine, holder) == []
+    wait(engine, 3000)
+    assert got(engine, holder) == [0, 1, 2, 3, 4, 5][: 5 if "groups" in options else 6]
 
 
 def test_a_moved_message_keeps_its_delay_and_is_no_retry_there() -> None:
