@@ -6,6 +6,7 @@ import {badge, h, replace, table, text} from "./dom.js";
 import {count, plural, span} from "./format.js";
 
 const POLL_S = 3;
+const MOST_ROWS = 300; // drawn: more than anybody reads, and the filter finds the others
 
 export function show(root, poll, chosen = null) {
   const list = h("div", {});
@@ -26,9 +27,10 @@ export function show(root, poll, chosen = null) {
     const focused = document.activeElement?.dataset.key;
     replace(list, table(
       [["Peer"], ["User"], ["Protocol", "narrow-2"], ["Container", "narrow-1"], ["Since", "number narrow-2"], ["Links", "number"], ["Credit", "number narrow-1"], ["Unsettled", "number"], ["State"], ["", "number"]],
-      shown.flatMap(row),
+      shown.slice(0, MOST_ROWS).flatMap(row),
       connections.length ? "No connection has that." : "Nobody is connected.",
     ));
+    if (shown.length > MOST_ROWS) list.append(h("p", {class: "empty"}, `${count(shown.length - MOST_ROWS)} more: filter to see them.`));
     if (focused) list.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   }
 

@@ -11,7 +11,7 @@ const PLOTS_S = 10;
 const ROW_PX = 32;
 const SPARE_ROWS = 6; // above and below what is seen
 
-// key, heading, class, what a row shows, what it is sorted by
+// key, heading, class
 const COLUMNS = [
   ["name", "Queue", "name w-name"],
   ["available", "Ready", "number w-n"],
