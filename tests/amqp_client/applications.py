@@ -19,8 +19,10 @@ from penstock.broker_core.amqp.performatives import (
     TransactionalState,
 )
 from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messaging import Connection, Session
 from penstock.broker_core.messaging.opening import Environment
+from penstock.broker_core.server.process import Broker
 
 from .peer import Peer
 
@@ -32,6 +34,12 @@ def connect(urls: str | Sequence[str], **options: Any) -> Connection:
     """`messaging.connect`, with the clocks, the randomness and the pauses that `options` name besides its own parameters."""
     environment = {name: options.pop(name) for name in Environment._fields if name in options}
     return Environment(**environment).connect(urls, **options)
+
+
+def stat(broker: Broker, queue: str) -> dict[str, Any]:
+    """Return what the broker says of a queue."""
+    with Client(broker.url) as client:
+        return client.call("queue.stat", queue=queue)
 
 
 def bodies(*names: str, **header: Any) -> list[bytes]:

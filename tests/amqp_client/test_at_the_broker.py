@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,6 @@ from penstock.broker_core.messaging import AcknowledgeMode, Backoff, Consumer
 from penstock.broker_core.server.process import Broker
 
 from .applications import LIMIT_S, connect
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker"), fsync="never") as running:
-        yield running
 
 
 def taken(consumer: Consumer, count: int) -> list[tuple[bytes, int]]:

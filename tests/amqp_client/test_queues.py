@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,24 +15,7 @@ from penstock.broker_core.messaging import Connection, outbox
 from penstock.broker_core.messaging.composing import Fields, composed
 from penstock.broker_core.server.process import Broker
 
-from .applications import LIMIT_S, connect
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker"), fsync="never") as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[Connection]:
-    with connect(broker.amqp_url) as opened:
-        yield opened
-
-
-def stat(broker: Broker, queue: str) -> dict[str, Any]:
-    with Client(broker.url) as client:
-        return client.call("queue.stat", queue=queue)
+from .applications import LIMIT_S, stat
 
 
 def test_json_and_fields_arrive_as_they_were_sent(broker: Broker, connection: Connection) -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +16,11 @@ import pytest
 
 import penstock
 from penstock.broker_core import errors
-from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messaging import Connection, ReceivedMessage
 from penstock.broker_core.messaging.workers import Worker, run_all
 from penstock.broker_core.server.process import Broker
 
-from .applications import LIMIT_S, connect
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker"), fsync="never") as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[Connection]:
-    with connect(broker.amqp_url) as opened:
-        yield opened
-
-
-def stat(broker: Broker, queue: str) -> dict[str, Any]:
-    with Client(broker.url) as client:
-        return client.call("queue.stat", queue=queue)
+from .applications import LIMIT_S, connect, stat
 
 
 def fill(broker: Broker, connection: Connection, queue: str, count: int, **options: Any) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pytest
@@ -68,3 +69,32 @@ def hold(client: Client, queue: str, lease: str, messages: int) -> None:
     for batch, first, last, _ in plan["parts"]:
         part = {"lease": lease, "run": "r", "epoch": plan["epoch"], "batch": batch, "first": first, "last": last}
         assert list(client.get(op="batch", columns=["body"], **part))
+
+
+def serve(
+    data: Path, *arguments: str, stderr: int | IO[bytes] | IO[str] = subprocess.PIPE, **environment: str
+) -> subprocess.Popen[str]:
+    """Run `penstock serve` on free ports, in the folder of its data directory."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "penstock",
+            "serve",
+            "--data",
+            str(data),
+            "--flight-port",
+            "0",
+            "--amqp-port",
+            "0",
+            "--http-port",
+            "0",
+            *arguments,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        cwd=data.parent,
+        env={**os.environ, **environment},
+    )

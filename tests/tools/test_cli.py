@@ -6,8 +6,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,7 +17,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import STRING_MAP
 from penstock.broker_core.server.process import Broker
 
-from .conftest import Run, enqueue, hold
+from .conftest import Run, enqueue, hold, serve
 
 
 def test_a_queue_from_declare_to_delete(penstock: Run, broker: Broker, client: Client) -> None:
@@ -205,31 +203,6 @@ def test_without_a_broker_it_says_how_to_start_one(penstock: Run) -> None:
 def test_help_names_the_exit_codes(penstock: Run) -> None:
     for command in (["--help"], ["serve", "--help"], ["queue", "peek", "--help"]):
         assert "exit codes: 0 done" in penstock(*command).stdout
-
-
-def serve(data: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "penstock",
-            "serve",
-            "--data",
-            str(data),
-            "--flight-port",
-            "0",
-            "--amqp-port",
-            "0",
-            "--http-port",
-            "0",
-            *arguments,
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        cwd=data.parent,
-    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

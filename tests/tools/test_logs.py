@@ -18,6 +18,8 @@ from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
+from .conftest import serve
+
 
 def test_lines_of_json_have_fields(tmp_path: Path) -> None:
     """U9: user, peer and queue of a line are fields; every line is an object with time, level, logger and message."""
@@ -81,24 +83,8 @@ def test_who_logs_does_not_wait_for_who_reads() -> None:
 
 def test_a_full_disk_of_the_log_stops_nothing(tmp_path: Path) -> None:
     """U9: stderr is a device without room."""
-    command = [
-        sys.executable,
-        "-m",
-        "penstock",
-        "serve",
-        "--data",
-        "data",
-        "--flight-port",
-        "0",
-        "--amqp-port",
-        "0",
-        "--http-port",
-        "0",
-    ]
     with open("/dev/full", "w") as full:
-        process = subprocess.Popen(
-            [*command, "--http-port", "off"], stdout=subprocess.PIPE, stderr=full, stdin=subprocess.DEVNULL, cwd=tmp_path
-        )
+        process = serve(tmp_path / "data", "--http-port", "off", stderr=full)
     assert process.stdout is not None
     ready = json.loads(process.stdout.readline())
     with Client(ready["flight"]) as client:
@@ -113,27 +99,7 @@ def test_systemd_hears_of_ready_reload_and_stop(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
         listening.settimeout(60)
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "penstock",
-                "serve",
-                "--data",
-                "data",
-                "--flight-port",
-                "0",
-                "--amqp-port",
-                "0",
-                "--http-port",
-                "0",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            cwd=tmp_path,
-            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
-        )
+        process = serve(tmp_path / "data", NOTIFY_SOCKET=str(tmp_path / "notify"))
         first = listening.recv(4096).decode().splitlines()
         assert first[0] == "READY=1"
         assert first[1].startswith("STATUS=ready at amqp://127.0.0.1:")
