@@ -100,10 +100,10 @@ class HttpPlane:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _serve(self) -> str:
-        """Run a process until it ends; what became of it."""
+        """Run a process until it ends; return what became of it."""
         try:
             child = Child(self._socket, self._hello(), str(self._settings.data))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: the socket was closed just now
             return f"the process for HTTP cannot be started: {error}"
         with self._lock:
             self._child = child

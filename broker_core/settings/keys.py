@@ -107,7 +107,9 @@ class Settings:
     http_sessions: int = key(
         1000, count(1, 100_000), "Logins of the page at once, 1 KiB each. With one more, the one idle for the longest ends."
     )
-    http_session_idle_s: float = key(1800.0, seconds(1), "How long a login of the page holds without a request.")
+    http_session_idle_s: float = key(
+        1800.0, seconds(1), "How long a login of the page holds without a request; an hour at most, as its token."
+    )
     http_session_s: float = key(43_200.0, seconds(1), "How long a login of the page holds at most: a working day.")
     http_metrics_queues: int = key(
         1000,

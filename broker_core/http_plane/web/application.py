@@ -220,11 +220,8 @@ class _Application:
         if session is None:
             return None
         if request.method not in SAFE and not session.proves(request.headers.get(CSRF_HEADER)):
-            raise _Refused(
-                replies.error(
-                    403, "CSRF_TOKEN", f"what changes something needs the header {CSRF_HEADER}, : /api/v1/session has it"
-                )
-            )
+            said = f"what changes something needs the header {CSRF_HEADER}: GET /api/v1/session has its value"
+            raise _Refused(replies.error(403, "CSRF_TOKEN", said))
         await self._renew(session, request)
         return f"Bearer {session.token}"
 
@@ -280,6 +277,6 @@ async def _body(request: Request) -> bytes:
 def _object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -37,7 +37,7 @@ class Files:
                 tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
                 self._files[path.relative_to(folder).as_posix()] = _File(content, TYPES[path.suffix], tag)
 
-    def reply(self, request: Request) -> Response:
+    async def reply(self, request: Request) -> Response:
         """Answer with the file that the path names; the page itself without one."""
         file = self._files.get(request.path_params.get("name") or "index.html")
         if file is None:
