@@ -38,7 +38,7 @@ log = logging.getLogger("penstock")
 PIECE_BYTES = 4 << 20  # copied at once, or one message: some 10 ms of a disk
 TOGETHER_BYTES = 64 << 20  # needed bytes of segments whose messages are looked for at once: two million of these at most
 RESERVE_TIMEOUT_S = 60.0  # how long it waits for the journal's buffer
-ELSEWHERE = -1  # log position of the copy of what was not copied
+NOT_COPIED = -1  # log position of a payload that has no copy
 
 
 class Owner(NamedTuple):
@@ -136,12 +136,12 @@ class Relocation:
         if not parts:
             return True
         payloads = _Payloads(parts)
-        copied = np.full(len(payloads.first), ELSEWHERE), np.zeros(len(payloads.first), np.int64)
+        copied = np.full(len(payloads.first), NOT_COPIED), np.zeros(len(payloads.first), np.int64)
         for start, stop in _slices(payloads.sizes + ROW_BYTES):
             if not self._rest(partial(self._copy_piece, payloads, start, stop, copied)):
                 return False
         del hold
-        there = copied[0] != ELSEWHERE
+        there = copied[0] != NOT_COPIED
         new = {id(part): (found, numbers) for part, found, numbers in payloads.messages(there) if part.packed is not None}
         for part in parts:
             if part.packed is not None:
