@@ -87,7 +87,7 @@ class _Payloads:
         payload_rows = np.concatenate([part.payload_rows for part in parts])
         order = np.lexsort((payload_rows, positions))  # stable: of those who have the same one the first comes first
         apart = (np.diff(positions[order]) != 0) | (np.diff(payload_rows[order]) != 0)
-        starts = np.flatnonzero(np.concatenate([[True], apart]))
+        starts = np.flatnonzero(np.concatenate([[True], apart]))[: len(positions)]  # there may be none
         number = np.empty(len(starts), np.int64)
         number[np.argsort(order[starts])] = np.arange(len(starts))
         self.first = np.sort(order[starts])  # by payload: the index of the first message that has it

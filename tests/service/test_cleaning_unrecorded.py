@@ -81,6 +81,27 @@ def test_what_is_not_recorded_of_blocks_out_of_memory_is_copied_too() -> None:
         assert not service.state.queues["slow"].packed, "it is in the table, and what it took of the journal is gone"
 
 
+def test_columns_that_lie_alone_in_a_segment_are_copied() -> None:
+    """D2: the payloads of the block stay where they are, since much is needed there."""
+    with running(LyingDisk(), segment_bytes=2 * MIB, retention_bytes=MIB, clean_bandwidth=1 << 40) as service:
+        service.state.records = True
+        service.submit(c.DeclareQueue("slow"), c.DeclareQueue("q", "fifo", {"archive": False}))
+        link = service.submit(c.Subscribe("slow"))
+        for _ in range(32):
+            service.submit(enqueue("slow", *numbered(SLOW, 110)))
+        service.submit(c.Settle("slow", link, service.submit(c.Acquire("slow", link, BLOCK_ROWS)).rows))
+        pass_through(service, count=2)
+        assert service.pack_blocks() == 1
+        pass_through(service, count=3)
+        entry, content = service.state.queues["slow"].packed[0], slow(service)
+        before = entry.position, entry.lowest_payload
+        in_vain(service)
+        assert entry.position > before[0]
+        assert entry.lowest_payload == before[1]
+        assert slow(service).equals(content)
+        assert size(service) <= SLACK * service.cleaner.needs().total + SPARE_SEGMENTS * 2 * MIB
+
+
 def test_a_payload_that_several_queues_hold_counts_once_and_is_copied_once() -> None:
     """D2: through an exchange to eight queues, of which some have settled it."""
     names = [f"to {number}" for number in range(8)]
