@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 BUCKET = "penstock"
-#: Answers of a store: one that fails, one that is busy, and one whose clock, or the client's, is off.
-CODES = {"500": "InternalError", "503": "SlowDown", "403": "RequestTimeTooSkewed"}
+#: Answers of a store: one that fails, is busy, whose clock, or the client's, is off; credentials that have expired.
+CODES = {"500": "InternalError", "503": "SlowDown", "403": "RequestTimeTooSkewed", "400": "ExpiredToken"}
 ACCESS, SECRET = "penstock-test", "penstock-secret"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -116,5 +117,9 @@ class _Taken(Exception):
 
 
 def _short(error: Exception) -> str:
+    """Return the error in one line: what S3 itself says first, which stands at the end of a long text."""
     text = " ".join(str(error).split())
+    said = re.search(r"<Code>(.*?)</Code>(?:.*?<Message>(.*?)</Message>)?", text)
+    if said is not None:
+        text = f"{said[1]}: {said[2] or ''} ({text.partition('<')[0].strip()})"
     return text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + " …"

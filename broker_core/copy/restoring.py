@@ -6,6 +6,7 @@ The directory gets its `id` last, when all other files are on the disk: a broker
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from ..errors import DamagedJournal, InvalidRequest, ResourceLimit
+from ..errors import DamagedJournal, InvalidRequest, ResourceLimit, StorageError
 from ..journal import lineage, manifest, segments
 from ..journal.disk import LocalDisk, write_file
 from ..journal.holes import merged
@@ -31,6 +32,7 @@ from .stores import NoSuchObject, Store
 RESTORING = "restoring"
 AT_ONCE = 8  # requests
 PIECE_BYTES = 8 << 20  # of one request
+FULL = (errno.ENOSPC, errno.EDQUOT)
 CHANGES = 10  # how often a running broker may remove what is being read, before it is an error
 
 
@@ -60,7 +62,7 @@ def restore(
     that it has ever put. `progress` is called with bytes read and bytes in all.
 
     Raises InvalidRequest where there is no copy, or where the directory is not empty; StoreError; DamagedJournal when something
-    does not match its checksum; ResourceLimit when the disk is too small.
+    does not match its checksum; ResourceLimit when the disk is too small, or becomes full.
     """
     state = _load(store)
     written = state.last
@@ -79,6 +81,12 @@ def restore(
                 state = _load(store)
                 written = state.last
         _finish(disk, directory, state, writer)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise StorageError(f"{directory} cannot be written: {error}") from error
+        raise ResourceLimit(
+            f"the disk of {directory} is full. Free some space and start the restore again there, or name another directory"
+        ) from error
     finally:
         disk.close()
     nbytes = sum(state.contents.size(name) for name in state.contents.files)
@@ -175,7 +183,7 @@ def _fetch(store: Store, descriptor: int, job: _Job) -> int:
         if not data:
             raise DamagedJournal(f"{store.url}/{piece.object}, offset {piece.at + at}: the object ends here")
         crc = crc32(data, crc)
-        os.pwrite(descriptor, data, piece.offset + at)
+        _write(descriptor, data, piece.offset + at)
         at += len(data)
     if crc != piece.crc:
         raise DamagedJournal(
@@ -183,6 +191,14 @@ def _fetch(store: Store, descriptor: int, job: _Job) -> int:
             "an older backup"
         )
     return piece.length
+
+
+def _write(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all of it: a call may write less, on a disk that is nearly full."""
+    rest = memoryview(data)
+    while rest:
+        done = os.pwrite(descriptor, rest, offset)
+        rest, offset = rest[done:], offset + done
 
 
 def _finish(disk: LocalDisk, directory: Path, state: State, writer: str | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import time
 from pathlib import Path
@@ -12,7 +14,7 @@ from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.copy import chunks, restoring
 from penstock.broker_core.copy.stores import StoreError
-from penstock.broker_core.errors import DamagedJournal, InvalidRequest, PenstockError, StorageError
+from penstock.broker_core.errors import DamagedJournal, InvalidRequest, PenstockError, ResourceLimit, StorageError
 from penstock.broker_core.journal import Journal, LocalDisk
 
 from ..flight.helpers import browse
@@ -54,6 +56,29 @@ def test_a_restore_that_is_broken_off_anywhere_is_refused_and_can_begin_again(st
             disk.close()
         assert restored(store, tmp_path / f"data-{step}")[0] == CONTENTS
     assert step > 10
+
+
+def test_a_disk_that_becomes_full(store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D7: whoever else fills it; said, no broker starts there, and the same command goes on once there is space."""
+    room = [20_000]
+
+    def pwrite(descriptor: int, data: bytes, offset: int) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done = real(descriptor, data[: min(1500, room[0])], offset)  # and no more in one call
+        room[0] -= done
+        return done
+
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with pytest.raises(ResourceLimit, match="is full"):
+        restoring.restore(store, tmp_path / "data")
+    room[0] = 1 << 30
+    disk = LocalDisk(tmp_path / "data")
+    with pytest.raises(StorageError):
+        Journal.open(disk)
+    disk.close()
+    assert restored(store, tmp_path / "data")[0] == CONTENTS
 
 
 def test_a_damaged_copy_is_named(store: FaultyStore, tmp_path: Path) -> None:
