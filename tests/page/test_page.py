@@ -233,7 +233,10 @@ def test_dead_letters_are_shown_by_reason_and_redriven_one_and_all(page: Page, c
     page.click("Redrive", "dialog")
     page.shows("1 message redriven", "#notes")
     assert client.call("queue.stat", queue=dead)["available"] == 4
-    page.click("Redrive…", "main")
+    page.click("Redrive these 4…", ".messages")  # those that are shown, as a selector has found them
+    page.shows("Redrive 4 messages of bills.dead?", "dialog")
+    page.click("Cancel", "dialog")
+    page.click("Redrive…", "main .buttons")
     page.shows("There are 4 dead letters here", "dialog")
     page.type("dialog input", "3")
     page.click("Redrive them", "dialog")

@@ -1,7 +1,7 @@
 // Messages of a queue, looked at: nothing is taken.
 
 import {call, may} from "./api.js";
-import {badge, facts, h, replace, table} from "./dom.js";
+import {badge, facts, h, replace, table, text} from "./dom.js";
 import {bytes, count} from "./format.js";
 
 const PAGE = 50;
@@ -16,6 +16,7 @@ export function messages(queue, poll, {redrive}) {
   const list = h("div", {});
   const error = h("p", {class: "bad", role: "alert"});
   const more = h("button", {class: "small", hidden: true}, "More");
+  const some = h("button", {class: "small", hidden: true, onclick: () => redrive(dead())});
   const allowed = may("browse", queue) || may("replay", queue);
   let rows = [];
   let following = 0;
@@ -35,8 +36,13 @@ export function messages(queue, poll, {redrive}) {
     }
   }
 
+  const reasonOf = (message) => message.annotations?.["x-opt-death-reason"];
+  const dead = () => rows.filter(reasonOf).map((message) => message.sequenceNumber);
+
   function draw() {
     more.hidden = following === null;
+    some.hidden = !dead().length || !may("admin", queue);
+    text(some, `Redrive these ${count(dead().length)}…`);
     replace(list, table(
       [["Sequence", "number"], ["Arrived", "time narrow-2"], ["Attempts", "number narrow-2"], ["Subject", "narrow-2"], ["Body", "preview"], ["", "number"]],
       rows.flatMap(row),
@@ -46,7 +52,7 @@ export function messages(queue, poll, {redrive}) {
 
   function row(message) {
     const open = h("button", {class: "small", "aria-expanded": "false"}, "Show");
-    const reason = message.annotations?.["x-opt-death-reason"];
+    const reason = reasonOf(message);
     const body = shown(message.body);
     const cells = h("tr", {},
       h("td", {class: "number"}, count(message.sequenceNumber)),
@@ -82,7 +88,7 @@ export function messages(queue, poll, {redrive}) {
   const form = h("form", {class: "head", onsubmit: (event) => { event.preventDefault(); read(0); }}, states, selector, h("button", {}, "Look"));
   form.style.margin = "0";
   const title = h("div", {class: "title"}, h("h2", {}, "Messages"), h("span", {class: "spring"}), allowed && form);
-  const element = h("section", {class: "panel messages"}, title, allowed ? [error, list, h("div", {class: "body"}, more)] : h("p", {class: "empty"}, "To look at messages you need the right browse on this queue."));
+  const element = h("section", {class: "panel messages"}, title, allowed ? [error, list, h("div", {class: "head body"}, more, some)] : h("p", {class: "empty"}, "To look at messages you need the right browse on this queue."));
   if (allowed) {
     error.style.margin = "0 12px";
     read(0);
