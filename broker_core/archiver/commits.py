@@ -161,7 +161,7 @@ class QueueTable:
             raise Unreachable(f"nothing could be committed to the table {self.url}: {short(error)}") from error
         return self._table.version()
 
-    def _settle(self, before: int) -> None:
+    def _after_commit(self, before: int) -> None:
         """Have the log on the disk after commits; with a checkpoint now and then, and without commits that no reader needs."""
         self._table.update_incremental()
         version = self._table.version()
@@ -192,8 +192,9 @@ class QueueTable:
         for group in compaction.small(self._members(), file_bytes):
             try:
                 replaced = compaction.put_together(self._store, group, file_bytes)
-                if replaced is not None:
-                    # Not again after a commit of somebody else's: if that rewrote the same files, delta-rs might not see it.
+                # Where somebody else has rewritten the same files delta-rs might not see it: so these files have to be in the
+                # version that the commit follows, and it is not tried again behind another one.
+                if replaced is not None and set(group) <= set(self._members()):
                     properties = CommitProperties(custom_metadata={"penstock": "compaction"}, max_commit_retries=0)
                     self._commit(replaced.new, replaced.old, properties)
                     gone += len(replaced.old) - len(replaced.new)
@@ -222,7 +223,7 @@ class QueueTable:
             commit_properties=properties,
             post_commithook_properties=_NOTHING_BESIDE,
         )
-        self._settle(before)
+        self._after_commit(before)
 
     def expire(self, age_s: float, now: datetime) -> int:
         """Take the days out of the table whose messages all came longer ago than `age_s` seconds; return how many files are gone
@@ -235,7 +236,7 @@ class QueueTable:
         before = self._table.version()
         try:
             self._table.delete(f"{table.DAY} < '{keep_from.isoformat()}'", post_commithook_properties=_NOTHING_BESIDE)
-            self._settle(before)
+            self._after_commit(before)
         except (DeltaError, OSError, ValueError) as error:
             raise Unreachable(f"old days of the table {self.url} could not be removed: {short(error)}") from error
         return len(old)
@@ -253,7 +254,7 @@ class QueueTable:
                 full=True,
                 post_commithook_properties=_NOTHING_BESIDE,
             )
-            self._settle(before)
+            self._after_commit(before)
         except (DeltaError, OSError, ValueError) as error:
             raise Unreachable(f"the table {self.url} could not be cleaned up: {short(error)}") from error
         return len(gone)

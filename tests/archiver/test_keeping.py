@@ -121,6 +121,26 @@ def test_somebody_else_rewrites_the_files_that_we_put_together(several: Rig, mon
     assert sequences(several.table()) == left
 
 
+def test_somebody_else_rewrites_files_between_two_groups(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D4: after our first commit: the files of the second group are others now."""
+    for _ in range(8):
+        settle(rig, 10)
+        rig.record()
+    most = max(path.stat().st_size for path in (rig.data / "archive" / "q").rglob("*.parquet"))
+    rewrites = iter([lambda: foreign(rig).optimize.compact()])
+    after_commit = QueueTable._after_commit
+
+    def then(table: QueueTable, before: int) -> None:
+        next(rewrites, lambda: None)()
+        after_commit(table, before)
+
+    mine = opened(rig)
+    assert len(compaction.small(mine._members(), 4 * most + 4)) == 2
+    monkeypatch.setattr(QueueTable, "_after_commit", then)
+    mine.compact(4 * most + 4)
+    assert sequences(rig.table()) == numbers(range(80))
+
+
 def test_a_vacuum_takes_files_that_are_not_part_of_the_table_yet(rig: Rig) -> None:
     """D4: another program's, that keeps nothing: the pass is written again."""
     settle(rig, 5)

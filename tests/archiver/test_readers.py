@@ -5,6 +5,7 @@ from __future__ import annotations
 import deltalake
 import pytest
 
+from penstock.broker_core.archiver import commits
 from penstock.broker_core.engine.columns.states import Outcome
 
 from ..flight.helpers import numbered
@@ -15,8 +16,9 @@ polars = pytest.importorskip("polars")
 
 
 @pytest.fixture
-def folder(rig: Rig) -> str:
-    """A table of two passes, some messages accepted and some rejected."""
+def folder(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A table of two passes, some messages accepted and some rejected, whose log has a checkpoint."""
+    monkeypatch.setattr(commits, "CHECKPOINT_COMMITS", 2)
     for outcome, error in ((Outcome.ACCEPTED, None), (Outcome.REJECTED, "not wanted")):
         rig.send("q", numbered(10))
         rig.settle("q", 10, outcome, error)
