@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from penstock.broker_core.errors import PenstockError
     from penstock.broker_core.messaging import (
         AcknowledgeMode,
+        AsyncConnection,
+        AsyncQueue,
         Backoff,
         Confirmation,
         Connection,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
         Session,
         Worker,
         connect,
+        connect_async,
         worker,
     )
     from penstock.broker_core.server.process import Broker
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AcknowledgeMode",
+    "AsyncConnection",
+    "AsyncQueue",
     "Backoff",
     "Broker",
     "Confirmation",
@@ -69,6 +74,7 @@ __all__ = [
     "Worker",
     "__version__",
     "connect",
+    "connect_async",
     "explain",
     "register",
     "worker",

@@ -17,6 +17,7 @@ thread and is the faster one.
 
 opening                                           `connect`
 queues, outbox, composing                         a queue for scripts: send by address, go through what waits
+aio                                               the same for asyncio
 workers                                           functions that handle messages, several at once
 connection, servers, backoff                      several servers, reconnect
 wire                                              one connection to one server, and the thread that reads from it
@@ -28,6 +29,7 @@ consumer, arrivals, received, pull, source_link   receiving
 transactions                                      local transactions
 """
 
+from .aio import AsyncConnection, AsyncQueue, connect_async
 from .backoff import Backoff
 from .consumer import Consumer
 from .modes import AcknowledgeMode
@@ -42,6 +44,8 @@ from .workers import Worker, worker
 
 __all__ = [
     "AcknowledgeMode",
+    "AsyncConnection",
+    "AsyncQueue",
     "Backoff",
     "Confirmation",
     "Connection",
@@ -54,5 +58,6 @@ __all__ = [
     "Session",
     "Worker",
     "connect",
+    "connect_async",
     "worker",
 ]

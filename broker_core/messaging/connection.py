@@ -220,5 +220,7 @@ class Connection:
             self._failure = self._failure or error
             for producer in [each for session in self._sessions for each in session.producers]:
                 producer.fail(error)
+            for consumer in [each for session in self._sessions for each in session.consumers]:
+                consumer.wake()
             self.changed.notify_all()
         self.report(error)

@@ -44,6 +44,8 @@ class Consumer:
         self.links: list[SourceLink] = []
         self.closed = False
         self.callback: Callback | None = None
+        #: Called under the lock, by the thread that reads, when messages have come or the consumer has ended; must not wait.
+        self.on_arrival: Callable[[], None] | None = None
         self._options = options
         self._failure: errors.PenstockError | None = None
 
@@ -183,9 +185,16 @@ class Consumer:
         self._failure = self._failure or error
         if self.callback is not None:
             self.session.connection.report(error)
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell whoever waits elsewhere than here that there is news."""
+        if self.on_arrival is not None:
+            self.on_arrival()
 
     def _arrived(self, link: SourceLink, deliveries: list[Delivery]) -> None:
         now = self.session.connection.wall_ms()
         self.arrivals.add(link, [(delivery, now) for delivery in deliveries])
         if self.callback is not None:
             self.session.callbacks.wake()
+        self.wake()

@@ -1,0 +1,157 @@
+"""The short way for asyncio: what may wait is awaited, and nothing blocks the event loop.
+
+    async with penstock.connect_async("amqp://127.0.0.1:5672") as connection:
+        await connection.send("orders", json={"id": 7})
+        async for message in connection.queue("orders").receive(timeout=5):
+            print(message.json())                       # accept(), reject(), release() and retry() do not wait
+
+It is the client for threads below: its own thread reads from the broker, and wakes the loop when messages have come. What has to
+wait for the broker's answer does so on a bounded pool of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .composing import Fields, composed
+from .consumer import PREFETCH, Consumer
+from .modes import AcknowledgeMode
+from .opening import connect
+from .queues import Connection
+from .received import ReceivedMessage
+from .sending import Sendable
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in typing from 3.11 on
+
+#: Sends and other calls of one connection that wait for the broker at once; more wait for a thread.
+WAITING_CALLS = 32
+
+_T = TypeVar("_T")
+
+
+class AsyncConnection:
+    """A connection for one event loop, made by `connect_async`; open inside `async with`, or after `open`."""
+
+    def __init__(self, make: Callable[[], Connection]) -> None:
+        self._make = make
+        self._pool = ThreadPoolExecutor(WAITING_CALLS, thread_name_prefix="penstock-async")
+        self._connection: Connection | None = None
+
+    @property
+    def connection(self) -> Connection:
+        """The connection for threads below. Raises RuntimeError before `open`."""
+        if self._connection is None:
+            raise RuntimeError("this connection is not open: use `async with`, or await open()")
+        return self._connection
+
+    async def open(self) -> AsyncConnection:
+        """Connect. Raises as `penstock.connect`."""
+        self._connection = await self.wait(self._make)
+        return self
+
+    def queue(self, address: str) -> AsyncQueue:
+        """Return a queue, or an exchange, to send to and to go through."""
+        return AsyncQueue(self, address)
+
+    async def send(self, address: str, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
+        """Send one message, and return when the broker has confirmed it; arguments and errors as of `Connection.send`."""
+        message = composed(body, **fields)
+        await self.wait(lambda: self.connection.send(address, message))
+
+    async def close(self) -> None:
+        """Close the connection; what was received and not settled goes back."""
+        try:
+            if self._connection is not None:
+                await self.wait(self._connection.close)
+        finally:
+            self._pool.shutdown(wait=False)
+
+    async def wait(self, call: Callable[[], _T]) -> _T:
+        """Run a call that may wait on a thread, and return what it returns."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def __aenter__(self) -> AsyncConnection:
+        return await self.open()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+class AsyncQueue:
+    """A queue or an exchange of a broker, made by `AsyncConnection.queue`. It holds nothing."""
+
+    def __init__(self, connection: AsyncConnection, address: str) -> None:
+        self.connection = connection
+        self.address = address
+
+    async def send(self, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
+        """Send a message, as `AsyncConnection.send`."""
+        await self.connection.send(self.address, body, **fields)
+
+    async def receive(
+        self,
+        *,
+        timeout: float | None = None,
+        limit: int | None = None,
+        selector: str | None = None,
+        prefetch: int = PREFETCH,
+    ) -> AsyncIterator[ReceivedMessage]:
+        """Go through the messages, one at a time, in their order; arguments, errors and what is accepted when as of
+        `Queue.receive`.
+
+        A loop that ends early by `break` gives its last message back when the iterator is closed: `contextlib.aclosing` does so
+        at once, the event loop a moment later.
+        """
+        wait = self.connection.wait
+        session = await wait(partial(self.connection.connection.session, AcknowledgeMode.INDIVIDUAL))
+        try:
+            window = prefetch if limit is None else min(prefetch, limit)
+            consumer = await wait(partial(session.consumer, self.address, prefetch=window, selector=selector))
+            arrived = _wakes(consumer)
+            seen = 0
+            while limit is None or seen < limit:
+                arrived.clear()
+                message = consumer.receive(0)
+                if message is None:
+                    if not await _set_within(arrived, timeout):
+                        return
+                    continue
+                yield message
+                seen += 1
+                if message.outcome is None:
+                    session.accept_if_held(message)
+        finally:
+            await wait(session.close)
+
+
+def _wakes(consumer: Consumer) -> asyncio.Event:
+    """Return an event of this loop that is set whenever something has come for the consumer, its end included."""
+    loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(arrived.set)
+
+    consumer.on_arrival = wake
+    return arrived
+
+
+async def _set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except asyncio.TimeoutError:
+        return False
+    return True
+
+
+def connect_async(
+    urls: str | Sequence[str], user: str | None = None, password: str | None = None, **named: Any
+) -> AsyncConnection:
+    """Make a connection for asyncio, to be opened by `async with`; arguments as of `penstock.connect`."""
+    return AsyncConnection(lambda: connect(urls, user, password, **named))
