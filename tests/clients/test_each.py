@@ -111,6 +111,19 @@ def test_modified_annotations_are_merged(client: Program, queue: str) -> None:
     }
 
 
+@named(*OTHERS)
+def test_Q23_modified_says_when_the_message_comes_again(client: Program, queue: str, flight: Client) -> None:
+    """Asked for in an hour it is delayed; without that it is there at once."""
+    client.send(queue, *texts("a", "b"))
+    later = {"x-opt-delivery-delay": {"int": 3_600_000}}
+    client.receive(queue, 1, outcome={"modify": {"failed": True, "annotations": later}})
+    assert said(client.receive(queue, 1, outcome={"modify": {"failed": True}})) == ["b"]
+    (again,) = client.receive(queue, 1)
+    assert (said([again]), again["deliveryCount"]) == (["b"], 1)
+    stat = flight.call("queue.stat", queue=queue)
+    assert (stat["delayed"], stat["available"]) == (1, 0)
+
+
 def test_undeliverable_here_goes_to_somebody_else(client: Program, queue: str, start: Start, broker: Broker) -> None:
     client.send(queue, *texts("a", "b"))
     client.receive(queue, 1, outcome={"modify": {"failed": True, "undeliverable": True}})
