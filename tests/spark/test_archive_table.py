@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import deltalake
 from pyspark.sql import SparkSession
 
 from penstock import Broker
@@ -14,7 +15,7 @@ from ..flight.helpers import numbered, send
 
 
 def test_spark_reads_the_table_of_settled_messages(spark: SparkSession, tmp_path: Path) -> None:
-    """D4: each once, with its outcome; a query prunes by day."""
+    """D4: each once, with its outcome; a query prunes by day. The log has a checkpoint, as the archiver makes it."""
     with Broker(tmp_path / "data", archive_after_s=0.1) as broker, Client(broker.url) as client:
         client.call("queue.declare", queue="orders")
         for _ in range(2):
@@ -24,7 +25,9 @@ def test_spark_reads_the_table_of_settled_messages(spark: SparkSession, tmp_path
             while client.call("archive.status")["unrecorded"]:
                 assert time.monotonic() < end
                 time.sleep(0.05)
-    frame = spark.read.format("delta").load(str(tmp_path / "data" / "archive" / "orders"))
+    table = str(tmp_path / "data" / "archive" / "orders")
+    deltalake.DeltaTable(table).create_checkpoint()
+    frame = spark.read.format("delta").load(table)
     assert frame.count() == frame.select("sequenceNumber").distinct().count() == 1000
     assert frame.where("day >= '2020-01-01' AND outcome = 'purged'").count() == 1000
     first = frame.where("sequenceNumber = 500").select("body", "queue", "deliveryCount").first()
