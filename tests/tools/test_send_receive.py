@@ -205,7 +205,7 @@ def test_a_line_is_sent_while_stdin_stays_open(orders: Broker, client: Client) -
     until(lambda: counts(client)[0] == 1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, b"interrupted: 1 messages sent to orders\n"), err
+    assert (process.returncode, out) == (130, b"interrupted: 1 message sent to orders\n"), err
     assert [row["body"] for row in rows(client, "orders")] == [b"now"]
 
 
