@@ -13,7 +13,7 @@ from .browses import Browses
 MAX_SHOWN = 200  # messages in one answer
 TEXT_BYTES = 4096  # of each text, and of a body, that are shown
 MAX_ENTRIES = 100  # of properties and annotations
-SEARCH_S = 5.0  # for which a selector may look for matches; then the answer says where to go on
+SEARCH_S = 5.0  # for which a selector may look for matches; then the answer has what was found, and says where to go on
 COLUMNS = [
     *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "deliveryCount", "body"),
     *("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "contentEncoding", "groupId", "userId"),
@@ -34,7 +34,12 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
         if len(rows) > wanted:
             following = rows[wanted]["sequenceNumber"]
             break
-        if time.monotonic() > until and rows:
+        if time.monotonic() > until:
+            if not rows:
+                raise errors.ResourceLimit(
+                    f"queue.messages: nothing matches among what was looked at in {SEARCH_S:g} s. Begin further on (`first`), or "
+                    "look with `penstock queue peek`, which waits as long as it takes"
+                )
             following = rows[-1]["sequenceNumber"] + 1
             break
     return {"queue": f["queue"], "messages": rows[:wanted], "next": following}

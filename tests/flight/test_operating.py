@@ -14,6 +14,8 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp_client import connect
 from penstock.broker_core.amqp_plane import AmqpPlane
 from penstock.broker_core.amqp_plane.connections import listing
+from penstock.broker_core.client import timeouts
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.security import Right
 
 from .helpers import numbered
@@ -179,6 +181,16 @@ def test_messages_are_shown_page_by_page_and_by_selector(site: Site, amqp_url: s
     for wrong in ({"count": 0}, {"count": shown.MAX_SHOWN + 1}, {"selector": "n >"}, {"states": ["dead"]}):
         with pytest.raises(errors.InvalidRequest):
             root.call("queue.messages", queue="orders", **wrong)
+
+
+def test_a_selector_that_matches_nothing_does_not_search_for_ever(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "SEARCH_S", -1.0)
+    monkeypatch.setattr(timeouts, "ALIVE_S", 0.0)
+    root = site.user("root", *Right)
+    root.call("queue.declare", queue="orders")
+    root.put(*numbered(BLOCK_ROWS + 10), op="enqueue", queue="orders")
+    with pytest.raises(errors.ResourceLimit, match="nothing matches"):
+        root.call("queue.messages", queue="orders", selector="subject = 'none'")
 
 
 def test_what_is_too_long_to_look_at_is_cut_and_said(site: Site) -> None:
