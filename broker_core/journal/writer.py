@@ -176,6 +176,8 @@ class Writer:
             return group
 
     def _is_quick(self, group: Group) -> bool:
+        if self._copied is not None:
+            return False  # it is durable when the copy has it
         if self._segment is None or group.start - self._segment.base > self._segment_bytes:
             return False  # a new segment takes several syncs
         return group.end - group.start <= QUICK_BYTES and self._sync_takes <= QUICK_S

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Broker
+from penstock import Broker, connect
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 
@@ -97,6 +97,20 @@ def test_a_lost_machine(mode: str, url: str, tmp_path: Path) -> None:
             client.call("queue.purge", queue="q")
             until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0)
     assert penstock("check", tmp_path / "new")["damage"] == []
+
+
+def test_one_message_at_a_time_over_amqp(tmp_path: Path) -> None:
+    """D7: what the loop of AMQP writes itself is not confirmed either before the copy has it; connections stay."""
+    lost: list[Exception] = []
+    with Broker(tmp_path / "data", copy_url=str(tmp_path / "store"), copy="sync") as broker:
+        broker.declare("q")
+        with connect(broker.amqp_url, on_error=lost.append) as connection:
+            producer = connection.session().producer("q")
+            for number in range(300):
+                producer.send(f"{number}")
+            assert (connection.losses, lost) == (0, [])
+        with Client(broker.url) as client:
+            assert client.call("queue.stat", queue="q")["available"] == 300
 
 
 def test_the_old_broker_is_refused_at_its_next_write_and_stops(url: str, tmp_path: Path) -> None:

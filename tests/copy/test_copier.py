@@ -54,6 +54,23 @@ def test_sync_confirms_nothing_that_the_copy_does_not_have(tmp_path: Path) -> No
         assert restored(store, tmp_path / "second")[0] == contents(0, 4)
 
 
+@pytest.mark.parametrize(("mode", "here"), [("async", True), ("sync", False)])
+def test_nobody_takes_what_he_has_written_himself_for_durable(mode: str, here: bool) -> None:
+    """With sync the loop of AMQP, which writes a small group itself, would take it for a failure that it is not durable then."""
+    with copied(LyingDisk(), FaultyStore(), mode) as running:
+        running.append(*contents(0, 1))
+        running.until_copied()
+        for number in range(50):
+            end = running.journal.append(b"meta %d" % number, hurry=False).end
+            if running.journal.write_here(lambda: None):
+                assert here
+                assert running.journal.durable >= end
+                break
+            running.journal.wait(end)
+        else:
+            assert not here
+
+
 def test_sync_says_why_producers_wait() -> None:
     store = FaultyStore()
     with copied(LyingDisk(), store, "sync", buffer_bytes=10_000) as running:
