@@ -191,12 +191,14 @@ def test_a_queue_of_an_older_data_directory_keeps_the_limit_that_it_was_declared
     engine = Engine(state)
     name, declared = next(iter(state.queues)), next(iter(state.queues.values()))
     assert declared.rules.max_attempts == attempts
+    assert engine.run(c.Stat(name))[0]["options"]["maxAttempts"] == attempts, "an export of it has what holds"
     assert engine.run(c.DeclareQueue(name, options=declared.options)) is False
     assert engine.from_snapshot().state.queues[name].rules.max_attempts == attempts
     before, _ = state.snapshot()
     del before["queues"][0]["defaults"]
     assert BrokerState.restore(json.dumps({**before, "v": 4}).encode(), []).queues[name].rules.max_attempts == attempts
     engine.run(c.DeclareQueue("new"), c.AlterQueue(name, {"maxAttempts": 20}))
+    assert [stat["options"].get("maxAttempts") for stat in engine.run(c.Stat())] == [20, None]
     assert {each.rules.max_attempts for each in engine.from_snapshot().state.queues.values()} == {20}
 
 

@@ -17,7 +17,7 @@ from ..columns.states import Outcome, State
 from ..model.admission import admit
 from ..model.exclusions import refused_by_all
 from ..model.names import check_node_name
-from ..model.options import DEFAULTS, OPTIONS, check_names, checked
+from ..model.options import DEFAULTS, OPTIONS, check_names, checked, former_defaults
 from ..model.queue import Queue
 from ..model.state import BrokerState
 from .decision import Decision, need_queue
@@ -174,7 +174,7 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
     return {
         "queue": queue.name,
         "type": queue.kind,
-        "options": {"durability": queue.rules.durability, **queue.options},
+        "options": {"durability": queue.rules.durability, **former_defaults(queue.rules, queue.defaults), **queue.options},
         "paused": queue.paused,
         "nextSequence": queue.next_sequence,
         "enqueued": queue.next_sequence,

@@ -352,6 +352,11 @@ def rules(type_: str, options: Mapping[str, Any], defaults: int = DEFAULTS) -> R
     return Rules(**values)
 
 
+def former_defaults(rules: Rules, defaults: int) -> dict[str, Any]:
+    """Return the options of which a queue has the default of an earlier version: who reads its options cannot know it."""
+    return {} if defaults == DEFAULTS else {"maxAttempts": rules.max_attempts}
+
+
 def level_of_priority(levels: int) -> npt.NDArray[np.uint8]:
     """By stored priority (0: not said, else the priority plus one) the level, 0 the lowest: the mapping of AMQP 0-10.
 
