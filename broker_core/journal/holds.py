@@ -20,7 +20,8 @@ class Hold:
 
 
 class Holds:
-    """Dropped segments, each with the holds older than its drop. `hold` is for any thread, the rest for one at a time."""
+    """Dropped segments, each with the holds older than its drop. `hold` and `segments` are for any thread, the rest for one at a
+    time."""
 
     def __init__(self) -> None:
         self._current = Hold()
@@ -38,7 +39,7 @@ class Holds:
     @property
     def segments(self) -> list[Segment]:
         """The dropped segments that wait, oldest drop first."""
-        return [segment for _, segments in self._waiting for segment in segments]
+        return [segment for _, segments in list(self._waiting) for segment in segments]
 
     def released(self) -> list[Segment]:
         """Remove and return the segments that no reader holds any more."""

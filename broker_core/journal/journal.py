@@ -23,7 +23,7 @@ from .payloads import Located, Payloads
 from .records import SECRET_BYTES, Format, Record
 from .recovery import Repair, recover
 from .replay import replay_segment
-from .segments import ID_BYTES, SUFFIX, VERSION, SegmentChain, SegmentInfo, out_of_files
+from .segments import ID_BYTES, SUFFIX, VERSION, Segment, SegmentChain, SegmentInfo, out_of_files
 from .snapshots import Snapshot
 from .writer import Fsync, Writer
 
@@ -331,7 +331,18 @@ class Journal:
 
     def segments(self) -> list[SegmentInfo]:
         """Return the segments of the log, oldest first, without those that were dropped."""
-        return [self._chain.info(segment) for segment in self._chain.all]
+        return self._infos(lambda: self._chain.all)
+
+    def _infos(self, listed: Callable[[], Sequence[Segment]]) -> list[SegmentInfo]:
+        """Return reports of the segments that are listed, without those that go meanwhile: another thread drops and unlinks."""
+        found = []
+        for segment in listed():
+            try:
+                found.append(self._chain.info(segment))
+            except FileNotFoundError:
+                if segment in listed():
+                    raise
+        return found
 
     @property
     def snapshot_position(self) -> int:
@@ -362,7 +373,7 @@ class Journal:
 
     def dropped(self) -> list[SegmentInfo]:
         """Return the segments that were dropped, and that readers still hold."""
-        return [self._chain.info(segment) for segment in self._holds.segments]
+        return self._infos(lambda: self._holds.segments)
 
     def unlink_dropped(self) -> int:
         """Unlink the segments that were dropped and that nobody holds any more; return how many. By the thread that drops.

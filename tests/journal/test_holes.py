@@ -322,6 +322,35 @@ def test_what_readers_held_when_the_process_ended_is_removed_at_the_next_start()
     del hold
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_segments_that_go_while_they_are_listed_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: bool) -> None:
+    """D2: `penstock journal` asks while the cleaner's thread drops, or unlinks what was dropped."""
+    disk = LocalDisk(tmp_path)
+    with running(disk, segment_bytes=10) as journal:
+        for record in records(8):
+            append(journal, record)
+        journal.write_snapshot(journal.end, b"", [])
+        size, every, asked = disk.size, journal.segments(), 0
+        hold = [journal.hold()] if held else []
+        if held:
+            journal.drop(every[2:4])
+
+        def meanwhile(name: str) -> int:
+            nonlocal asked
+            asked += 1
+            if asked == 1:
+                hold.clear()
+                if held:
+                    assert journal.unlink_dropped() == 2
+                else:
+                    assert len(journal.drop(every[2:4])) == 2
+            return size(name)
+
+        monkeypatch.setattr(disk, "size", meanwhile)
+        assert len(journal.dropped() if held else journal.segments()) == (0 if held else 6)
+        assert asked > 1
+
+
 KILLED = """
     import sys
     from penstock.broker_core.journal import Journal, LocalDisk
