@@ -1,7 +1,7 @@
 """Discovery of `format("amqp")` by Spark: the wheel installs this file as the top-level module `pyspark_penstock`.
 
 Spark imports every module whose name begins with `pyspark_`, also for users who never read a queue. So this module imports only
-what Spark has loaded already: no pyarrow, and nothing of ours.
+what Spark has loaded already: no pyarrow, and of ours one module that needs nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
+
+from penstock.connector.quiet import hush
+
+hush()
 
 
 class DefaultSource(DataSource):
