@@ -98,7 +98,8 @@ class Answers:
 
     def _ready(self, frame: Frame) -> Answer:
         reasons = self._health.reasons()
-        return {"status": 503 if reasons else 200}, [json.dumps({"ready": not reasons, "reasons": reasons}).encode()]
+        body = {"ready": not reasons, "reasons": reasons, "warnings": self._health.warnings()}
+        return {"status": 503 if reasons else 200}, [json.dumps(body).encode()]
 
     # --- actions
 

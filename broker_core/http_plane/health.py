@@ -43,13 +43,21 @@ class Health:
 
     def reasons(self) -> list[dict[str, Any]]:
         """Return why the broker is not ready, nothing where it is."""
-        service = self._service
-        if service is None:
+        if self._service is None:
             return [{"name": "recovering", "since": None, "text": "the broker reads its journal"}]
+        return self._alarms(lambda name: name in NOT_READY)
+
+    def warnings(self) -> list[dict[str, Any]]:
+        """Return what is wrong with the broker, and keeps it from nothing yet, such as a disk that will be too small."""
+        return [] if self._service is None else self._alarms(lambda name: name not in NOT_READY)
+
+    def _alarms(self, wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
+        """Alarms of the broker; those about a queue name it, which is not for everybody."""
+        assert self._service is not None
         return [
             {"name": alarm.name, "since": alarm.since_ms, "text": alarm.text}
-            for alarm in service.alarms.current()
-            if alarm.name in NOT_READY and alarm.queue is None
+            for alarm in self._service.alarms.current()
+            if wanted(alarm.name) and alarm.queue is None
         ]
 
 

@@ -163,7 +163,7 @@ def test_while_the_broker_recovers_it_lives_and_is_not_ready(site: Site, tmp_pat
         assert http.get("/health/ready").json["reasons"][0]["name"] == "recovering"
         assert (http.call("queue.list").status, http.call("queue.list").code) == (503, "RECOVERING")
         plane.open(site.service, site.plane.actions, Planes(None, {}))
-        assert http.get("/health/ready").json == {"ready": True, "reasons": []}
+        assert http.get("/health/ready").json == {"ready": True, "reasons": [], "warnings": []}
     finally:
         plane.close()
 
@@ -179,6 +179,7 @@ def test_a_broker_that_cannot_take_messages_is_not_ready_and_says_why(site: Site
     assert [(reason["name"], reason["text"]) for reason in answer.json["reasons"]] == [
         (alarms.ARCHIVE_BEHIND, "the archive is an hour behind")
     ]
+    assert [warning["name"] for warning in answer.json["warnings"]] == [alarms.CERTIFICATE_ENDS]
     site.service.alarms.set(alarms.ARCHIVE_BEHIND, None)
     assert guarded.get("/health/ready").status == 200
     assert "secret" not in guarded.get("/health/ready").body.decode()

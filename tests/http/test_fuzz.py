@@ -66,6 +66,6 @@ def test_no_request_of_the_description_or_beside_it_finds_a_mistake_of_ours(http
     octets = rolled.randbytes(200)
     for body in (b"", b"null", b"[]", b'{"a":' * 5000, b'{"queue": "\\ud800"}', b'{"queue": 1e999}', octets):
         looks_right(http.ask("POST", "/api/v1/queue.stat", body, content_type="application/json"))
-    assert http.get("/health/ready").json == {"ready": True, "reasons": []}
+    assert http.get("/health/ready").json == {"ready": True, "reasons": [], "warnings": []}
     assert http.get("/api/v1/queue.stat?queue=q").status == 200
     assert "Traceback" not in broker.log(), broker.log()[-3000:]
