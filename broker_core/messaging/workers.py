@@ -29,7 +29,7 @@ from .connection import Connection
 from .modes import AcknowledgeMode
 from .received import ReceivedMessage
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("penstock.worker")
 
 Handler = Callable[[ReceivedMessage], Any]
 
