@@ -28,8 +28,6 @@ FIELDS = ("queue", "peer", "user", "alarm")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _FORMAT = "PENSTOCK_LOG_FORMAT"  # of the environment: how a process of a broker learns its format
 
-log = logging.getLogger("penstock")
-
 
 def begin(level: int = logging.INFO) -> None:
     """Send what this process logs to stderr: in a process of a broker in the broker's format, else as text."""
@@ -102,7 +100,8 @@ class StreamWriter(logging.Handler):
                 self._writing = True
                 left_out, self._told = self.left_out - self._told, self.left_out
             if left_out:
-                log.warning("%d lines of the log were left out: nobody took them", left_out)
+                said = f"{left_out} lines of the log were left out: nobody took them"
+                text += self.format(logging.LogRecord("penstock", logging.WARNING, __file__, 0, said, (), None)) + "\n"
             try:
                 self._stream.write(text)
                 self._stream.flush()

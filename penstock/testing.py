@@ -57,8 +57,12 @@ class InProcessBroker:
         from penstock.broker_core.settings.keys import Settings
 
         self._folder = tempfile.mkdtemp(prefix="penstock-testing-")
-        quiet = {"fsync": "never", "archive": "off", "flight_port": 0, "amqp_port": 0}
-        settings = Settings(**{**quiet, **options, "data": Path(self._folder)})
+        quiet = {"fsync": "never", "archive": "off", "flight_port": 0, "amqp_port": 0, "http_port": None}
+        try:
+            settings = Settings(**{**quiet, **options, "data": Path(self._folder)})
+        except BaseException:
+            shutil.rmtree(self._folder)
+            raise
         self._stop = threading.Event()
         self._begun = threading.Event()
         self._addresses: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from datetime import datetime, timezone
 from typing import Any
@@ -13,6 +14,8 @@ from .browses import Browses
 MAX_SHOWN = 200  # messages in one answer
 TEXT_BYTES = 4096  # of each text, and of a body, that are shown
 MAX_ENTRIES = 100  # of properties and annotations
+ENTRY_BYTES = 512  # of the name and of the value of each
+MAX_ANSWER_BYTES = 4 << 20  # after which an answer ends, and says where to go on
 SEARCH_S = 5.0  # for which a selector may look for matches; then the answer has what was found, and says where to go on
 COLUMNS = [
     *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "deliveryCount", "body"),
@@ -28,11 +31,16 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
         raise errors.InvalidRequest(f"queue.messages: field 'count' must be 1 to {MAX_SHOWN}, not {wanted}")
     look = {**f, "last": None, "since": None, "until": None, "outcome": None, "stored": False, "recordedAfter": None}
     rows: list[dict[str, Any]] = []
-    until, following = time.monotonic() + SEARCH_S, None
+    until, following, octets = time.monotonic() + SEARCH_S, None, 0
     for batch in browses.browse(look, COLUMNS):
-        rows += [_row(each) for each in batch.slice(0, wanted + 1 - len(rows)).to_pylist()]
-        if len(rows) > wanted:
-            following = rows[wanted]["sequenceNumber"]
+        for at in range(batch.num_rows):
+            (row,) = batch.slice(at, 1).to_pylist()
+            if len(rows) == wanted or octets > MAX_ANSWER_BYTES:
+                following = row["sequenceNumber"]
+                break
+            rows.append(_row(row))
+            octets += len(json.dumps(rows[-1]))
+        if following is not None:
             break
         if time.monotonic() > until:
             if not rows:
@@ -42,7 +50,7 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
                 )
             following = rows[-1]["sequenceNumber"] + 1
             break
-    return {"queue": f["queue"], "messages": rows[:wanted], "next": following}
+    return {"queue": f["queue"], "messages": rows, "next": following}
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
@@ -51,34 +59,32 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     return {**found, "bodyBytes": len(row["body"] or b""), "cut": cut}
 
 
-def _shown(name: str, value: Any, cut: list[str]) -> Any:
+def _shown(name: str, value: Any, cut: list[str], most: int = TEXT_BYTES) -> Any:
+    if isinstance(value, (bytes, str)) and len(value) > most:
+        cut.append(name)
     if isinstance(value, bytes):
-        if len(value) > TEXT_BYTES:
-            cut.append(name)
-        return _octets(value)
+        return _octets(value, most)
     if isinstance(value, str):
-        if len(value) > TEXT_BYTES:
-            cut.append(name)
-        return value[:TEXT_BYTES]
+        return value[:most]
     if isinstance(value, datetime):
         return value.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, list):  # a map
         if len(value) > MAX_ENTRIES:
             cut.append(name)
-        return {key[:TEXT_BYTES]: _shown(name, each, cut) for key, each in value[:MAX_ENTRIES]}
+        return {key[:ENTRY_BYTES]: _shown(name, each, cut, ENTRY_BYTES) for key, each in value[:MAX_ENTRIES]}
     return value
 
 
-def _octets(value: bytes) -> dict[str, str]:
+def _octets(value: bytes, most: int) -> dict[str, str]:
     """Text where the octets are that, else base64."""
     if not value:
         return {"text": ""}
-    some = value[:TEXT_BYTES]
+    some = value[:most]
     for end in range(len(some), max(0, len(some) - 4), -1):  # a character may be cut
         try:
             text = some[:end].decode()
         except UnicodeDecodeError:
-            if len(value) <= TEXT_BYTES:
+            if len(value) <= most:
                 break
             continue
         if all(each.isprintable() or each in "\n\r\t" for each in text):

@@ -162,9 +162,14 @@ def _ports(settings: Settings) -> Iterator[Finding]:
     for setting, host, port in ports.wanted(settings):
         if port == 0:
             continue
-        by = ports.holder(port)
-        level = WARNING if by else OK
-        yield Finding(level, setting, f"port {port} of {host} is " + (f"in use by {by}" if by else "free"))
+        try:
+            ports.listen(host, port)
+        except OSError as error:
+            by = ports.holder(port)
+            reason = f"is in use by {by}" if by else f"cannot be listened at: {error.strerror or error}"
+            yield Finding(WARNING, setting, f"port {port} of {host} {reason}")
+        else:
+            yield Finding(OK, setting, f"port {port} of {host} is free")
 
 
 def _broker(given: argparse.Namespace) -> Iterator[Finding]:

@@ -71,7 +71,8 @@ def _worker(name: str) -> Worker:
     module, colon, attribute = name.partition(":")
     if not colon or not attribute:
         raise UsageError(f"{name!r} names no worker: give MODULE:FUNCTION, such as shop.orders:handle")
-    sys.path.insert(0, os.getcwd())  # as `python -m` does
+    if os.getcwd() not in sys.path:  # as `python -m` does, also for what a function imports later
+        sys.path.insert(0, os.getcwd())
     try:
         found = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
@@ -80,8 +81,6 @@ def _worker(name: str) -> Worker:
         raise
     except AttributeError as error:
         raise UsageError(f"{module} has no {attribute!r}") from error
-    finally:
-        sys.path.pop(0)
     if not isinstance(found, Worker):
         raise UsageError(f'{name} is no worker: decorate it with @penstock.worker("queue")')
     return found

@@ -47,7 +47,7 @@ class HttpPlane:
         self._child: Child | None = None
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, "penstock-http-answer")
-        self._pulse = ThreadPoolExecutor(1, "penstock-http-pulse")  # whether the broker lives is answered while the others hang
+        self._pulse = ThreadPoolExecutor(2, "penstock-http-pulse")  # probes are answered while all others hang, each by its own
         self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
         self._thread.start()
 
@@ -117,7 +117,7 @@ class HttpPlane:
         return f"the process for HTTP ended, {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
 
     def _hear(self, child: Child, frame: Frame) -> None:
-        threads = self._pulse if frame.header["op"] == "live" else self._threads
+        threads = self._pulse if frame.header["op"] in ("live", "ready") else self._threads
         if not self._closing.is_set():
             threads.submit(self._answer, child, frame)
 

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .producer import Producer
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 MAX_IDLE_PRODUCERS = 64
 
 
+@dataclass(eq=False)
+class _Used:
+    producer: Producer
+    calls: int = 0
+
+
 class Outbox:
     """A session of a connection for `Connection.send`, opened with the first one. For any number of threads."""
 
@@ -27,7 +34,7 @@ class Outbox:
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._idle: OrderedDict[str, Producer] = OrderedDict()  # the one that was used last at the end
-        self._used: dict[str, tuple[Producer, int]] = {}  # and by how many calls
+        self._used: dict[str, _Used] = {}
 
     def send(self, address: str, message: Sendable) -> None:
         """Send a message, and wait for its confirmation. Raises the error of a refusal."""
@@ -37,26 +44,35 @@ class Outbox:
     @contextmanager
     def _producer(self, address: str) -> Iterator[Producer]:
         with self._lock:
-            producer, users = self._used.get(address) or (self._idle_or_new(address), 0)
-            self._used[address] = producer, users + 1
+            used = self._used.get(address)
+            if used is None or used.producer.failed:
+                used = self._used[address] = _Used(self._idle_or_new(address))
+            used.calls += 1
         try:
-            yield producer
+            yield used.producer
         finally:
             with self._lock:
-                producer, users = self._used.pop(address)
-                if users > 1:
-                    self._used[address] = producer, users - 1
-                elif not producer.failed:
-                    self._keep(address, producer)
+                used.calls -= 1
+                if used.calls == 0:
+                    self._give_back(address, used)
 
     def _idle_or_new(self, address: str) -> Producer:
-        if address in self._idle:
-            return self._idle.pop(address)
-        if self._session is None:
-            self._session = self._connection.session()
-        return self._session.producer(address)
+        producer = self._idle.pop(address, None)
+        if producer is not None and producer.failed:  # while nobody used it: its queue was deleted, say
+            producer.detach()
+            producer = None
+        if producer is None:
+            if self._session is None:
+                self._session = self._connection.session()
+            producer = self._session.producer(address)
+        return producer
 
-    def _keep(self, address: str, producer: Producer) -> None:
-        self._idle[address] = producer
+    def _give_back(self, address: str, used: _Used) -> None:
+        if self._used.get(address) is used:
+            del self._used[address]
+        if used.producer.failed:
+            used.producer.detach()
+            return
+        self._idle[address] = used.producer
         if len(self._idle) > MAX_IDLE_PRODUCERS:
             self._idle.popitem(last=False)[1].detach()  # all that it sent is confirmed

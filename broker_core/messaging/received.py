@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Outcome = Accepted | Rejected | Released | Modified
 
 ACCEPTED, RELEASED = Accepted(), Released()
+#: Of the reason of a rejection: it has to fit a frame.
+REASON_CHARACTERS = 1000
 #: Returned to the queue after a failure; the delivery counts.
 FAILED = Modified(delivery_failed=True)
 #: Returned to the queue, counted, and not delivered to this link again. A message that expired in the prefetch is settled so:
@@ -108,9 +110,10 @@ class ReceivedMessage:
     def reject(self, reason: str = "") -> None:
         """Settle the message as one that nobody can use: it becomes a dead letter, or is archived, with the reason.
 
-        Raises as `acknowledge`.
+        Raises as `acknowledge`. Of a long reason `REASON_CHARACTERS` are kept.
         """
-        self.acknowledge(Rejected(error=Error(condition=Condition.PRECONDITION_FAILED, description=reason or None)))
+        kept = reason[:REASON_CHARACTERS].encode(errors="backslashreplace").decode()  # half a surrogate pair is no character
+        self.acknowledge(Rejected(error=Error(condition=Condition.PRECONDITION_FAILED, description=kept or None)))
 
     def release(self) -> None:
         """Give the message back to its place in the queue; the delivery is no failed one. Raises as `acknowledge`."""

@@ -9,8 +9,8 @@ returns. When it raises, the message goes back and comes again after a time that
 them it is rejected with the error as the reason, and becomes a dead letter where its queue has one. A function that settles the
 message itself (`message.reject("why")`) has the last word.
 
-Each of `concurrency` threads has a session and takes one message after another, with little prefetch, so that a slow message
-holds up no other. An `async` function runs on an event loop of its thread.
+Each of `concurrency` threads has a session and takes one message after another, with little prefetch: a slow message holds up
+two others at most. An `async` function runs on an event loop of its thread.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Worker:
         return not any(thread.is_alive() for thread in threads)
 
     def _work(self, connection: Connection, stop: threading.Event, failures: list[BaseException]) -> None:
-        loop = asyncio.new_event_loop() if inspect.iscoroutinefunction(self.handle) else None
+        loop = asyncio.new_event_loop()
         try:
             with connection.session(AcknowledgeMode.INDIVIDUAL) as session:
                 consumer = session.consumer(self.queue, prefetch=PREFETCH, selector=self.selector)
@@ -119,15 +119,14 @@ class Worker:
             failures.append(error)
             stop.set()  # one thread's trouble is every thread's: the process that runs us is to start anew
         finally:
-            if loop is not None:
-                loop.close()
+            loop.close()
 
-    def _handle_one(self, message: ReceivedMessage, loop: asyncio.AbstractEventLoop | None) -> None:
+    def _handle_one(self, message: ReceivedMessage, loop: asyncio.AbstractEventLoop) -> None:
         began = time.monotonic()
         self._count(running=1)
         try:
             result = self.handle(message)
-            if loop is not None:
+            if inspect.isawaitable(result):
                 loop.run_until_complete(_awaited(result))
         except Exception as error:
             what = self._failed(message, error)

@@ -43,7 +43,7 @@ def _try(setting: str, host: str, port: int) -> None:
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
-            _listen(host, port)
+            listen(host, port)
             return
         except OSError as error:
             if error.errno == errno.EADDRINUSE and setting == "http_port" and time.monotonic() < until:
@@ -55,7 +55,8 @@ def _try(setting: str, host: str, port: int) -> None:
             raise PortUnusable(f"{said}; choose another with --{setting.replace('_', '-')}, or 0 for any free one") from error
 
 
-def _listen(host: str, port: int) -> None:
+def listen(host: str, port: int) -> None:
+    """Listen at a port, and stop at once. Raises OSError where that cannot be."""
     family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

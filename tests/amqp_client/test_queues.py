@@ -95,6 +95,26 @@ def test_a_send_to_no_queue_raises_and_the_connection_goes_on(broker: Broker, co
     assert stat(broker, "nowhere")["available"] == 1
 
 
+def test_a_queue_that_was_made_anew_takes_what_is_sent_next(broker: Broker, connection: Connection) -> None:
+    """The link to the former one ended while nobody sent."""
+    broker.declare("anew")
+    connection.send("anew", "one")
+    with Client(broker.url) as client:
+        client.call("queue.delete", queue="anew")
+    broker.declare("anew")
+    connection.send("anew", "two")
+    assert stat(broker, "anew")["available"] == 1
+
+
+def test_a_long_reason_is_cut_and_reaches_the_broker(broker: Broker, connection: Connection) -> None:
+    """One that fits no frame, with half a surrogate pair in it."""
+    broker.declare("long-reason")
+    connection.send("long-reason", "x")
+    for message in connection.queue("long-reason").receive(limit=1):
+        message.reject("\ud800" + "because " * 50_000)
+    assert stat(broker, "long-reason")["archived"] == 1
+
+
 def test_a_refused_message_is_told_to_its_sender_alone(broker: Broker, connection: Connection) -> None:
     broker.declare("small", maxMessages=1, overflow="reject")
     connection.send("small", "first")

@@ -113,6 +113,18 @@ def test_an_async_handler_and_one_that_settles_by_itself(broker: Broker, connect
     assert stat(broker, "async")["archived"] == 2
 
 
+def test_what_a_wrapped_async_handler_returns_is_awaited(broker: Broker, connection: Connection) -> None:
+    """An ordinary function that returns a coroutine."""
+    fill(broker, connection, "wrapped", 1)
+    done = threading.Event()
+
+    async def inner(message: ReceivedMessage) -> None:
+        done.set()
+
+    worked(penstock.worker("wrapped")(lambda message: inner(message)), connection, done)
+    assert stat(broker, "wrapped")["archived"] == 1
+
+
 def test_a_handler_that_outlives_the_grace_gives_its_message_back(broker: Broker, connection: Connection) -> None:
     fill(broker, connection, "hanging", 1)
     begun, release, stop = threading.Event(), threading.Event(), threading.Event()

@@ -48,7 +48,15 @@ function post(path, fields, method = "POST", signal = null) {
   return ask(path, {method, headers, body: method === "POST" ? JSON.stringify(fields) : null, signal});
 }
 
-export const call = (action, fields = {}, signal = null) => post(`/api/v1/${action}`, fields, "POST", signal);
+// A login in another tab has brought another session: its value is asked for once.
+async function again(refusal, path, fields, signal) {
+  if (refusal.code !== "CSRF_TOKEN") throw refusal;
+  await whoAmI();
+  return post(path, fields, "POST", signal);
+}
+
+export const call = (action, fields = {}, signal = null) =>
+  post(`/api/v1/${action}`, fields, "POST", signal).catch((error) => again(error, `/api/v1/${action}`, fields, signal));
 
 export const counts = (signal) => ask("/api/v1/counts", {signal});
 

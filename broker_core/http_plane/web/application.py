@@ -99,19 +99,32 @@ class _Application:
         self._most_queues: int = hello["http_metrics_queues"]
         self._process = metrics.process_of(hello["broker"])
         self._rendering = asyncio.Semaphore(1)
+        self._probes: dict[str, asyncio.Future[Answer]] = {}  # under way
 
     # --- without a login
 
     async def live(self, request: Request) -> Response:
         try:
-            answer = await self._channel.ask("live", limit_s=LIVE_S)
-        except (Busy, Silent):
+            answer = await self._probe("live", LIVE_S)
+        except Silent:
             return replies.json(b'{"live": false}', 503)
         return replies.json(answer.body, answer.status)
 
     async def ready(self, request: Request) -> Response:
-        answer = await self._ask("ready")
+        try:
+            answer = await self._probe("ready", LIVE_S)
+        except Silent:
+            raise _Refused(replies.error(504, "SILENT", "the broker has not answered in time")) from None
         return replies.json(answer.body, answer.status)
+
+    async def _probe(self, op: str, limit_s: float) -> Answer:
+        """Ask the broker once for all who ask meanwhile: anybody may, and must not keep others' probes waiting."""
+        asking = self._probes.get(op)
+        if asking is None:
+            asking = asyncio.ensure_future(self._channel.ask(op, limit_s=limit_s, probe=True))
+            self._probes[op] = asking
+            asking.add_done_callback(lambda done: (self._probes.pop(op), done.cancelled() or done.exception()))
+        return await asyncio.shield(asking)
 
     async def openapi(self, request: Request) -> Response:
         if self._openapi is None:

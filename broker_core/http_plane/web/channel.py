@@ -62,9 +62,9 @@ class Channel:
         threading.Thread(target=self._read, args=(loop, stop), name="answers", daemon=True).start()
         threading.Thread(target=self._write, name="questions", daemon=True).start()
 
-    async def ask(self, op: str, body: bytes = b"", limit_s: float = ANSWER_S, **header: Any) -> Answer:
-        """Ask the broker. Raises Busy and Silent."""
-        if len(self._waiting) >= MAX_WAITING:
+    async def ask(self, op: str, body: bytes = b"", limit_s: float = ANSWER_S, probe: bool = False, **header: Any) -> Answer:
+        """Ask the broker; a probe is asked however many others wait. Raises Busy and Silent."""
+        if len(self._waiting) >= MAX_WAITING and not probe:
             raise Busy
         number = next(self._numbers)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
