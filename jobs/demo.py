@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _noise_into(work / "spark.log"):
         try:
             ok = run(work, given.day, given.flights, told) and lost_machine.run(work / "lost-machine", given.s3_server, told)
-        except (PySparkException, PenstockError, subprocess.SubprocessError, TimeoutError) as error:
+        except (PySparkException, PenstockError, subprocess.SubprocessError, OSError, RuntimeError) as error:
             traceback.print_exc()  # into the log
             told.bad(penstock.explain(error))
             ok = False

@@ -165,7 +165,7 @@ def _served(program: Path, work: Path, told: Told) -> Iterator[None]:
     os.environ.update(AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}", AWS_REGION="us-east-1")
     os.environ.update(AWS_ACCESS_KEY_ID=access, AWS_SECRET_ACCESS_KEY=secret)
     try:
-        _await_port(port)
+        _await_port(port, server)
         told.fact(f"an S3 server: process {server.pid}, {program.name}, http://127.0.0.1:{port}")
         yield
     finally:
@@ -175,14 +175,17 @@ def _served(program: Path, work: Path, told: Told) -> Iterator[None]:
         server.wait()
 
 
-def _await_port(port: int) -> None:
+def _await_port(port: int, server: subprocess.Popen[bytes]) -> None:
+    """Wait until the server takes connections. Raises TimeoutError; RuntimeError where it has ended."""
     end = time.monotonic() + LIMIT_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
         except OSError:
+            if server.poll() is not None:
+                raise RuntimeError(f"the S3 server ended with exit code {server.returncode}; its log says why") from None
             if time.monotonic() > end:
-                raise
+                raise TimeoutError(f"the S3 server takes no connections after {LIMIT_S:g} s") from None
             time.sleep(0.02)
         else:
             return

@@ -22,9 +22,9 @@ GROUP_BYTES = 64 << 20  # of a row group, before it is compressed, if those are 
 COMPRESSION = "zstd"
 LEVEL = 1  # half the time of Parquet's usual level, and files a few hundredths larger
 #: Columns without a dictionary: where all values differ it makes the file larger, and this one took a quarter of all the time.
-_NO_DICTIONARY = frozenset({"sequenceNumber"})
+NO_DICTIONARY = frozenset({"sequenceNumber"})
 #: Columns whose least and greatest values say nothing to anybody: row groups get none of them.
-_NO_STATISTICS = frozenset({"body", "message", "properties", "annotations", "encodedAnnotations", "footer"})
+NO_STATISTICS = frozenset({"body", "message", "properties", "annotations", "encodedAnnotations", "footer"})
 _LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
 #: Columns whose least and greatest values the table's log gets, by file.
 STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass", "lineage")
@@ -125,8 +125,8 @@ class _Writer:
                 table.FILE_SCHEMA,
                 compression=COMPRESSION,
                 compression_level=LEVEL,
-                use_dictionary=_leaves(_NO_DICTIONARY),
-                write_statistics=_leaves(_NO_STATISTICS),
+                use_dictionary=leaves(NO_DICTIONARY),
+                write_statistics=leaves(NO_STATISTICS),
                 metadata_collector=self._metadata,
             )
         except BaseException:
@@ -160,8 +160,8 @@ class _Writer:
             self._file.close()
 
 
-def _leaves(without: frozenset[str]) -> list[str]:
-    """The columns of a file but for some, as Parquet calls them: a map has a column for its keys and one for its values."""
+def leaves(without: frozenset[str]) -> list[str]:
+    """Return the columns of a file but for some, as Parquet calls them: a map has a column for its keys and one for its values."""
     names = [name for name in table.FILE_SCHEMA.names if name not in without]
     is_map = {name: pa.types.is_map(table.FILE_SCHEMA.field(name).type) for name in names}
     return [f"{name}{leaf}" for name in names for leaf in (_LEAVES_OF_MAP if is_map[name] else ("",))]

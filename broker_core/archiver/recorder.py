@@ -160,6 +160,7 @@ class Recorder:
             "table": table_url(self.url, queue),
             "lag": max((_lag(each, now) for each in mine), default=0.0),
             "error": troubles[0] if troubles else None,
+            "diskFullIn": self._growth.full_in_s(),
         }
 
     def troubles(self) -> dict[str, str]:
@@ -207,6 +208,8 @@ class Recorder:
     def turn(self) -> bool:
         """Let the next queue that is due have a pass, or look after the tables; False where nothing is to be done."""
         self._backlogs = self._host.submit(ListBacklogs())
+        waiting = {each.queue_id for each in self._backlogs}
+        self._troubles = {queue_id: trouble for queue_id, trouble in self._troubles.items() if queue_id in waiting}
         self._look_whether_behind()
         now, up = self._host.now(), self._monotonic()
         due = [each for each in self._backlogs if self._is_due(each, now, up)]

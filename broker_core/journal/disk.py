@@ -38,6 +38,7 @@ PREALLOCATE_BYTES = 128 << 10  # zeros written at a time: some hundred small gro
 TEMPORARY = ".tmp"  # suffix of unfinished files: recovery removes them
 RESERVED = 16  # descriptors: a segment, a manifest or snapshot, and the directory, each twice; the rest against races
 RESERVED_TO_WRITE = 8  # of these; readers are refused before writers
+LOOKED_AT_S = 0.1  # for which a lock may be taken by somebody who only looks at it
 _IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
 
 
@@ -474,6 +475,19 @@ def _holder(lock: int) -> str:
     return f"process {said[0]} on {said[1]}" if len(said) == 2 else "another process"
 
 
+def _take(lock: int) -> None:
+    """Take the lock, or raise what `flock` does. Who only looks whether it is taken (`holder`) has it for an instant."""
+    until = time.monotonic() + LOOKED_AT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(LOOKED_AT_S / 10)
+
+
 def _lock(path: Path) -> int:
     """Take the lock file and write its holder in it. The file stays: after an unlink two brokers could hold two files."""
     try:
@@ -485,7 +499,7 @@ def _lock(path: Path) -> int:
             f"{path} is a symbolic link, which the broker did not make. Remove it: the broker makes its own file"
         ) from None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take(fd)
     except OSError as error:
         who = _holder(fd)
         os.close(fd)

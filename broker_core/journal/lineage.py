@@ -5,10 +5,11 @@ What a state numbers, and somebody elsewhere knows by that number, belongs to a 
 once more, to something else. What was numbered when the copy was taken is the former lineages': both name the same by it, also
 where it had begun and not ended. In the file `lineage`:
 
-    {"version": 1, "name": lineage, "parent": the former one | null, "history": {what: [[former lineage, its last number] …]}}
+    {"version": 2, "name": lineage, "parent": the former one | null, "history": {what: [[former lineage, its last number] …]}}
 
 `parent` is there from the restore until the first start, which knows how far the numbers had come and adds them to `history`.
-A change of this format takes the next version, and reads this one.
+Version 1 had, instead of `history`, `begun`: {what: [number, lineage]} or null. A change of this format takes the next
+version, and reads these.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..errors import DamagedJournal, StorageError
 from .disk import Disk, write_file
 
 NAME = "lineage"
-VERSION = 1
+VERSION = 2
 BYTES_MAX = 16 << 20
 
 #: Who gave the numbers of something: lineages and their last numbers, ascending. Each begins after the one before it.
@@ -60,6 +61,11 @@ def read(disk: Disk, broker_id: str) -> Lineage:
         return Lineage(broker_id)
     try:
         fields = json.loads(disk.open(NAME).read(0, BYTES_MAX))
+        if fields["version"] == 1:
+            begun = fields["begun"] or {}
+            return Lineage(
+                fields["name"], fields["parent"], {what: _history([(name, last)]) for what, (last, name) in begun.items()}
+            )
         if fields["version"] != VERSION:
             raise StorageError(f"{disk.path(NAME)}: written in format version {fields['version']}, this program reads {VERSION}")
         return Lineage(fields["name"], fields["parent"], {what: _history(each) for what, each in fields["history"].items()})

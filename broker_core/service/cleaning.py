@@ -100,8 +100,7 @@ class Cleaner:
 
     def _measure(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> Needs:
         relocation, owner = self._relocation, self._owner
-        relocation.forget({segment.base for segment in segments})
-        copies, staged = relocation.written, relocation.staged
+        copies, staged = dict(relocation.written), set(relocation.staged)  # others than the cleaner ask, while it copies
         found = measure(owner.state, owner.lock, owner.journal, segments, keeping, copies=copies, copied=staged)
         found.pin(np.array(list(relocation.damaged), np.int64))
         return found
@@ -195,6 +194,7 @@ class Cleaner:
         if self._nothing_to_do(segments, keeping):
             return 0
         end = self._owner.journal.end
+        self._relocation.forget({segment.base for segment in segments})
         needs = self._measure(segments, keeping)
         victims = self._victims(needs, keeping)
         if victims:

@@ -68,6 +68,15 @@ def test_a_pass_has_what_is_settled_and_the_next_what_is_settled_since() -> None
     survives(engine)
 
 
+def test_a_table_that_was_made_anew_has_its_own_versions() -> None:
+    """A lower version is the new table's; a pass without rows, which ends with -1, says nothing of one."""
+    engine = settled(30)
+    for version, known in ((500, 500), (1, 1), (-1, 1)):
+        begin(engine, 10)
+        engine.run(c.EndPass(1, queue(engine).passes.last, version))
+        assert queue(engine).passes.version == known
+
+
 def test_a_pass_is_as_large_as_was_asked_for() -> None:
     """D4: rows in their order; one at least, however large it is."""
     engine = settled(10)

@@ -34,7 +34,7 @@ class LinkEnd:
     incomplete = False  # one of the unsettled maps of both attaches names not all: nothing new is sent
     kept: Any = None  # the detached link whose name it has, until its attach is carried out
     detach_error: Error | None = None  # what our answer to that says
-    _held: tuple[bytes, float] | None = None  # the tag of the oldest unsettled delivery, and since when it is known to be that
+    _held: tuple[Any, float] | None = None  # the oldest unsettled delivery, and since when it is known to be that
 
     @property
     def keeps(self) -> bool:
@@ -43,8 +43,8 @@ class LinkEnd:
 
     def note_held(self, now: float) -> None:
         """Note when the oldest unsettled delivery was first seen to be that. `now`: the plane's clock, seconds."""
-        oldest = next(iter(self.link.unsettled), None)
-        if self._held is None or self._held[0] != oldest:
+        oldest = next(iter(self.link.unsettled.values()), None)  # not its tag: what comes again has the same
+        if self._held is None or self._held[0] is not oldest:
             self._held = None if oldest is None else (oldest, now)
 
     def held_for(self, now: float) -> float:

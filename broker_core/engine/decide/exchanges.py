@@ -15,7 +15,7 @@ from ..model import headers
 from ..model.bindings import Binding
 from ..model.exchange import Exchange
 from ..model.exchange_options import OPTIONS, checked
-from ..model.names import check_node_name
+from ..model.names import check_new_name, check_node_name
 from ..model.state import BrokerState
 from ..model.topics import words_of
 from .decision import Decision, need_queue
@@ -43,6 +43,7 @@ def declare_exchange(state: BrokerState, command: c.DeclareExchange, now: c.Now)
         asked = [name for name in OPTIONS if name in command.options or name not in policy]
         _check_alike(exchange, command.type, options, asked)
         return Decision([], False)
+    check_new_name("exchange", command.exchange)
     if command.exchange in state.queues:
         raise errors.AlreadyExists(f"{command.exchange!r} is a queue: an exchange needs a name that no queue has")
     alternate = options.get("alternate")

@@ -16,7 +16,7 @@ from ..columns.series import Ints
 from ..columns.states import Outcome, State
 from ..model.admission import admit
 from ..model.exclusions import refused_by_all
-from ..model.names import check_node_name
+from ..model.names import check_new_name, check_node_name
 from ..model.options import DEFAULTS, OPTIONS, check_names, checked, former_defaults
 from ..model.queue import Queue
 from ..model.state import BrokerState
@@ -36,12 +36,16 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
     if queue is not None:
         # What a policy says is its own business: it may have changed since.
         asked = {name for name in (*options, *queue.options) if name in command.options or name not in policy}
-        if queue.kind != command.type or any(queue.options.get(name) != options.get(name) for name in asked):
+        there = {**former_defaults(queue.rules, queue.defaults), **queue.options}
+        # A default of a former version is the same whether it is named, as `stat` does, or left out.
+        same = all(options.get(name) in (there.get(name), queue.options.get(name)) for name in asked)
+        if queue.kind != command.type or not same:
             raise errors.AlreadyExists(
                 f"queue {queue.name!r} exists with type {queue.kind!r} and {_said(queue.options)}, not with type "
                 f"{command.type!r} and {_said(options)}: declare it as it is, alter it (`penstock queue alter`), or delete it"
             )
         return Decision([], False)
+    check_new_name("queue", command.queue)
     if len(state.queues) >= MAX_QUEUES:
         raise errors.ResourceLimit(f"the broker has {MAX_QUEUES} queues, which is its limit: delete one first")
     user = user_of(state, command.maker)

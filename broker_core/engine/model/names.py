@@ -30,5 +30,9 @@ def check_node_name(what: str, name: str) -> None:
     check_name(what, name)
     if not is_node_name(name):
         raise InvalidRequest(f"{what} {name!r}: '/' separates an exchange from its routing key and cannot be in a name")
+
+
+def check_new_name(what: str, name: str) -> None:
+    """Raise InvalidRequest for a name that no new queue or exchange can have; those of an older version may."""
     if "*" in name:
         raise InvalidRequest(f"{what} {name!r}: '*' stands for any text in permissions and policies and cannot be in a name")

@@ -118,7 +118,10 @@ class Passes:
             self.since = NEVER
 
     def end(self, queue: Queue, version: int) -> None:
-        """End the current pass: its rows are in the table of that version."""
+        """End the current pass: its rows are in the table of that version; -1: there were none.
+
+        A lower version than before is of a table that was made anew.
+        """
         current = self.current
         assert current is not None
         for number, rows in current.rows.items():
@@ -130,7 +133,7 @@ class Passes:
                 self.rows -= entry.unrecorded.count
                 self.bytes -= entry.unrecorded_bytes
                 entry.unrecorded, entry.unrecorded_bytes, entry.recorded = RowSet(), 0, current.number + 1
-        self.finished, self.version, self.current = current.number, max(version, self.version), None
+        self.finished, self.version, self.current = current.number, self.version if version < 0 else version, None
         if not self.rows:
             self.since = NEVER
 
