@@ -161,7 +161,7 @@ class _Writer:
 
 
 def leaves(without: frozenset[str]) -> list[str]:
-    """Return the columns of a file but for some, as Parquet calls them: a map has a column for its keys and one for its values."""
+    """Return the columns of a file but for some, as Parquet calls them: a map has one for its keys and one for its values."""
     names = [name for name in table.FILE_SCHEMA.names if name not in without]
     is_map = {name: pa.types.is_map(table.FILE_SCHEMA.field(name).type) for name in names}
     return [f"{name}{leaf}" for name in names for leaf in (_LEAVES_OF_MAP if is_map[name] else ("",))]

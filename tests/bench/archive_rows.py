@@ -96,7 +96,7 @@ def archive(bench: Bench) -> Iterator[Line]:
         yield Line(
             "archive",
             f"archiver: settled messages of {size:,} bytes out of the journal into the table, committed and synced",
-            "pyarrow writing the same rows from memory to one Parquet file, with the same codec, dictionaries and statistics, synced",
+            "pyarrow writing the same rows from memory to one file, with the same codec, dictionaries and statistics, synced",
             0.7,
             None,
             True,

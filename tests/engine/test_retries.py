@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.broker_core import errors
 from penstock.broker_core.engine import apply, decide
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
@@ -193,6 +194,10 @@ def test_a_queue_of_an_older_data_directory_keeps_the_limit_that_it_was_declared
     assert declared.rules.max_attempts == attempts
     assert engine.run(c.Stat(name))[0]["options"]["maxAttempts"] == attempts, "an export of it has what holds"
     assert engine.run(c.DeclareQueue(name, options=declared.options)) is False
+    told = {option: value for option, value in engine.run(c.Stat(name))[0]["options"].items() if option != "durability"}
+    assert engine.run(c.DeclareQueue(name, options=told)) is False, "an import of its export changes nothing"
+    with pytest.raises(errors.AlreadyExists):
+        engine.run(c.DeclareQueue(name, options={**declared.options, "maxAttempts": 3}))
     assert engine.from_snapshot().state.queues[name].rules.max_attempts == attempts
     before, _ = state.snapshot()
     del before["queues"][0]["defaults"]
