@@ -42,6 +42,7 @@ class History:
         self._taken = 0  # samples so far
         self._time = 0
         self._due_s = 0.0
+        self._last_s: float | None = None  # when the last sample was taken
 
     def sample(self, uptime_s: float, wall_us: int, counts: Counts) -> None:
         """Take a sample of the counts, which were read at these times of the broker's clocks."""
@@ -49,17 +50,27 @@ class History:
         with self._lock:
             if counts.names[:MAX_HISTORY_QUEUES] != list(self._slots):
                 self._assign(counts.names[:MAX_HISTORY_QUEUES])
-            at, count = self._taken % SAMPLES, len(self._slots)
+            count = len(self._slots)
             slots = np.fromiter(self._slots.values(), np.int64, count)
             known = now[:count]
             since = known - self._before[slots]
             since[:, 0] = known[:, 0]
             since[(since[:, 1:] < 0).any(1), 1:] = 0  # another queue of the same name
             self._before[slots] = known
-            self._ring[slots, :, at] = np.minimum(since, _LARGEST)
-            self._all[:, at] = np.minimum(since.sum(0), _LARGEST)
-            self._taken, self._time = self._taken + 1, wall_us
+            periods = self._periods(uptime_s)
+            since[:, 1:] //= periods
+            for _ in range(periods):
+                at = self._taken % SAMPLES
+                self._ring[slots, :, at] = np.minimum(since, _LARGEST)
+                self._all[:, at] = np.minimum(since.sum(0), _LARGEST)
+                self._taken += 1
+            self._time = wall_us
             self._due_s = max(self._due_s + PERIOD_S, uptime_s + PERIOD_S / 2)
+
+    def _periods(self, uptime_s: float) -> int:
+        """Return how many samples this one stands for: who takes them may have been kept waiting, by a disk or a store."""
+        last_s, self._last_s = self._last_s, uptime_s
+        return 1 if last_s is None else min(SAMPLES, max(1, round((uptime_s - last_s) / PERIOD_S)))
 
     def is_due(self, uptime_s: float) -> bool:
         """Say whether it is time for the next sample."""

@@ -166,6 +166,13 @@ def test_history_keeps_an_hour_and_another_queue_of_the_same_name_begins_anew() 
     assert history.of(["q"]).table[0, 0].tolist() == [0] * (SAMPLES - 1) + [1]
 
 
+def test_a_late_sample_is_spread_over_the_time_that_it_stands_for() -> None:
+    history = History()
+    history.sample(0.0, 1, counts(q=(0, 0, 0, 0)))
+    history.sample(41.0, 1, counts(q=(8, 8, 0, 0)))
+    assert history.of(["q"]).table[0, :2].tolist() == [[0, 8, 8, 8, 8], [0, 2, 2, 2, 2]]
+
+
 def test_history_has_a_limit_on_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rings, "MAX_HISTORY_QUEUES", 20)
     history = History()
