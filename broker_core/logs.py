@@ -1,4 +1,4 @@
-"""The broker's log: lines of text for people or of JSON for programs, written by a thread of its own.
+"""The broker's log: lines of text for people or of JSON for programs.
 
 Whoever logs never waits for who reads: a pipe that nobody empties, or a full disk, would stop the broker. Lines wait in a
 bounded queue. What it cannot hold is counted, and the log says so when it goes on.
@@ -9,9 +9,11 @@ are fields of a line of JSON. The text has the names, too.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import select
 import sys
 import threading
 import time
@@ -56,11 +58,13 @@ class JsonLines(logging.Formatter):
 
 
 class StreamWriter(logging.Handler):
-    """Writes lines to a stream in a thread of its own, so that `emit` never waits."""
+    """Writes lines to a stream: at once where it takes them, else in a thread of its own. `emit` never waits."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
+        self._poll = select.poll()
+        self._poll.register(stream.fileno(), select.POLLOUT)
         self._lines: deque[str] = deque()
         self._changed = threading.Condition(threading.Lock())
         self.left_out = 0  # lines, so far
@@ -75,7 +79,9 @@ class StreamWriter(logging.Handler):
         except Exception:  # a mistake in a call of the log is no reason to fail what it tells of
             line = f"a line of {record.name} cannot be written: {record.msg!r}"
         with self._changed:
-            if len(self._lines) < MAX_WAITING:
+            if not self._lines and not self._writing and self._takes(line):
+                self._put(line + "\n")
+            elif len(self._lines) < MAX_WAITING:
                 self._lines.append(line)
                 self._changed.notify_all()
             else:
@@ -87,6 +93,20 @@ class StreamWriter(logging.Handler):
         with self._changed:
             while (self._lines or self._writing) and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
+
+    def _takes(self, line: str) -> bool:
+        """Say whether the stream takes a line at once: a pipe that can be written to has room for `select.PIPE_BUF` octets."""
+        if 4 * len(line) >= select.PIPE_BUF:
+            return False
+        try:
+            return bool(self._poll.poll(0))
+        except OSError:
+            return False
+
+    def _put(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # its disk is full, its reader is gone: the broker goes on
+            self._stream.write(text)
+            self._stream.flush()
 
     def _write(self) -> None:
         while True:
@@ -102,8 +122,4 @@ class StreamWriter(logging.Handler):
             if left_out:
                 said = f"{left_out} lines of the log were left out: nobody took them"
                 text += self.format(logging.LogRecord("penstock", logging.WARNING, __file__, 0, said, (), None)) + "\n"
-            try:
-                self._stream.write(text)
-                self._stream.flush()
-            except (OSError, ValueError):  # its disk is full, its reader is gone: the broker goes on
-                continue
+            self._put(text)

@@ -198,6 +198,8 @@ def _write(descriptor: int, data: bytes, offset: int) -> None:
     rest = memoryview(data)
     while rest:
         done = os.pwrite(descriptor, rest, offset)
+        if not done:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         rest, offset = rest[done:], offset + done
 
 

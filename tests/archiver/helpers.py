@@ -46,10 +46,13 @@ class InProcess:
     def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
         self.asked.append(request)
         header = json.loads(json.dumps(request))
+        worker = Worker(self._hello, self._step)
         try:
-            answer = Worker(self._hello, self._step).answer(Frame(header, [bytes(each) for each in attachments]))
+            answer = worker.answer(Frame(header, [bytes(each) for each in attachments]))
         except Died:
             raise Gone("it was killed") from None
+        finally:
+            worker._journal.close()  # as its end would: each holds descriptors in reserve
         return dict(json.loads(json.dumps(answer)))
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -60,13 +61,14 @@ def test_a_restore_that_is_broken_off_anywhere_is_refused_and_can_begin_again(st
 
 def test_a_disk_that_becomes_full(store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D7: whoever else fills it; said, no broker starts there, and the same command goes on once there is space."""
-    room = [20_000]
+    room, lock = [20_000], threading.Lock()
 
     def pwrite(descriptor: int, data: bytes, offset: int) -> int:
-        if not room[0]:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        done = real(descriptor, data[: min(1500, room[0])], offset)  # and no more in one call
-        room[0] -= done
+        with lock:  # several threads fill one disk
+            if not room[0]:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            done = real(descriptor, data[: min(1500, room[0])], offset)  # and no more in one call
+            room[0] -= done
         return done
 
     real = os.pwrite
