@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from .. import __version__, errors
-from ..journal.disk import holder
+from ..journal.locks import holder
 from ..security import store
 from ..security.certificates import ends_at
 from ..server import open_files, ports

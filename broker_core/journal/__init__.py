@@ -11,7 +11,7 @@ snapshots          the whole state at one position
 replay, tail       the log in order; the last segment, where a crash shows
 payloads           bytes of a record, mapped and checked when they are first read
 view               payloads of a journal that another process writes
-disk               all I/O: `Disk`, and the local directory
+disk, locks         all I/O: `Disk`, and the local directory; who has it
 
 What is durable and what is verified is known here alone. Whatever is raised after an append fails the journal, and the broker
 stops.

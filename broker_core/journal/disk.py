@@ -18,9 +18,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
-import socket
 import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +27,8 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 
-from ..errors import DirectoryLocked, StorageError
+from ..errors import StorageError
+from .locks import lock
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
@@ -38,7 +37,6 @@ PREALLOCATE_BYTES = 128 << 10  # zeros written at a time: some hundred small gro
 TEMPORARY = ".tmp"  # suffix of unfinished files: recovery removes them
 RESERVED = 16  # descriptors: a segment, a manifest or snapshot, and the directory, each twice; the rest against races
 RESERVED_TO_WRITE = 8  # of these; readers are refused before writers
-LOOKED_AT_S = 0.1  # for which a lock may be taken by somebody who only looks at it
 _IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
 
 
@@ -354,7 +352,7 @@ class LocalDisk:
         self._lock = -1
         try:
             _keep_private(self._descriptors.directory)
-            self._lock = _lock(self._root / "lock")
+            self._lock = lock(self._root / "lock")
         except BaseException:
             self.close()
             raise
@@ -453,59 +451,3 @@ def _keep_private(directory: int) -> None:
     names = os.listdir(directory)
     if found.st_mode & 0o077 and found.st_uid == os.geteuid() and (not names or "lock" in names):
         os.fchmod(directory, stat.S_IMODE(found.st_mode) & 0o700)
-
-
-def holder(directory: Path) -> str | None:
-    """Return the process that has locked a data directory, None where none has. Raises OSError where that cannot be seen."""
-    try:
-        fd = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _holder(fd)
-    finally:
-        os.close(fd)
-    return None
-
-
-def _holder(lock: int) -> str:
-    said = os.pread(lock, 400, 0).decode(errors="replace").split()
-    return f"process {said[0]} on {said[1]}" if len(said) == 2 else "another process"
-
-
-def _take(lock: int) -> None:
-    """Take the lock, or raise what `flock` does. Who only looks whether it is taken (`holder`) has it for an instant."""
-    until = time.monotonic() + LOOKED_AT_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(LOOKED_AT_S / 10)
-
-
-def _lock(path: Path) -> int:
-    """Take the lock file and write its holder in it. The file stays: after an unlink two brokers could hold two files."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        raise StorageError(
-            f"{path} is a symbolic link, which the broker did not make. Remove it: the broker makes its own file"
-        ) from None
-    try:
-        _take(fd)
-    except OSError as error:
-        who = _holder(fd)
-        os.close(fd)
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            raise StorageError(f"{path} cannot be locked: {error}") from error
-        raise DirectoryLocked(f"{path.parent} is in use by {who}; stop that broker, or give this one another directory") from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
-    return fd

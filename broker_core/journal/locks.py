@@ -1,0 +1,70 @@
+"""The lock of a data directory: one broker at a time has it, and others can see who that is."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+
+from ..errors import DirectoryLocked, StorageError
+
+LOOKED_AT_S = 0.1  # for which a lock may be taken by somebody who only looks at it
+
+
+def holder(directory: Path) -> str | None:
+    """Return the process that has locked a data directory, None where none has. Raises OSError where that cannot be seen."""
+    try:
+        fd = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(fd)
+    finally:
+        os.close(fd)
+    return None
+
+
+def _holder(lock: int) -> str:
+    said = os.pread(lock, 400, 0).decode(errors="replace").split()
+    return f"process {said[0]} on {said[1]}" if len(said) == 2 else "another process"
+
+
+def _take(lock: int) -> None:
+    """Take the lock, or raise what `flock` does. Who only looks whether it is taken (`holder`) has it for an instant."""
+    until = time.monotonic() + LOOKED_AT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(LOOKED_AT_S / 10)
+
+
+def lock(path: Path) -> int:
+    """Take the lock file and write its holder in it. The file stays: after an unlink two brokers could hold two files."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise StorageError(
+            f"{path} is a symbolic link, which the broker did not make. Remove it: the broker makes its own file"
+        ) from None
+    try:
+        _take(fd)
+    except OSError as error:
+        who = _holder(fd)
+        os.close(fd)
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise StorageError(f"{path} cannot be locked: {error}") from error
+        raise DirectoryLocked(f"{path.parent} is in use by {who}; stop that broker, or give this one another directory") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+    return fd
