@@ -25,7 +25,7 @@ def test_a_message_that_proton_modifies_comes_again_after_the_delay_at_its_own_p
         made.declare("q", retryDelay=10_000, retryBackoff=3)
         made.service.submit(enqueue("q", b"m0", b"m1"))
         connection = BlockingConnection("amqp://{}:{}".format(*made.address), timeout=PATIENCE_S)
-        receiver = connection.create_receiver("q", credit=1)
+        receiver = connection.create_receiver("q")  # credit for one message, with each call of receive
 
         def fails(annotations: dict[Any, Any] | None = None) -> None:
             delivery = receiver.fetcher.unsettled.popleft()
