@@ -12,7 +12,9 @@ again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from ..broker_core import shipped
 from ..broker_core.client.credentials import NOBODY, Credentials
 from ..broker_core.client.discovery import SCHEMES, Endpoint
 from ..broker_core.client.flight import Client
@@ -29,6 +31,22 @@ class Access:
     def client(self) -> Client:
         """Return a connection. With an AMQP url whose endpoint is not known yet, the broker is asked for it."""
         return Client(self.url, self.credentials, known=self.known)
+
+    def amqp(self, timeout_s: float) -> Any:
+        """Return an AMQP connection (`amqp_client.Connection`), whose every wait ends after `timeout_s`.
+
+        Raises what `amqp_client.connect` raises, but where this code travels by value: call it within `shipped.own_errors`.
+        """
+        mine = self.credentials
+        return shipped.module("amqp_client").login(
+            self.url,
+            mine.user,
+            mine.password,
+            tls=mine.tls_context() if self.url.startswith("amqps://") else None,
+            external=mine.cert is not None,
+            timeout_s=timeout_s,
+            key=mine.shared,
+        )
 
     def at(self, known: Endpoint | None) -> Access:
         """Return a copy with this endpoint, which the planner or another task has found."""

@@ -1,4 +1,4 @@
-"""Query, batch and attempt of a task, as Spark tells it."""
+"""Query, batch, partition and attempt of a task, as Spark tells it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ def spark_batch() -> SparkBatch | None:
     context, query = TaskContext.get(), query_id()
     batch = context.getLocalProperty(BATCH_ID) if context else None
     return SparkBatch(query, int(batch)) if query and batch else None
+
+
+def partition() -> int:
+    """Return the number of the task's partition, the same in each of its attempts; 0 outside of a task."""
+    context = TaskContext.get()
+    return 0 if context is None else int(context.partitionId())
 
 
 def attempt() -> int:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from ..broker_core import shipped
+from ..broker_core.client import shared_access
 from ..broker_core.client.credentials import Credentials
 from ..broker_core.client.flight import check
+from ..broker_core.client.shared_access import SharedAccess
 from ..broker_core.errors import InvalidOption, InvalidRequest, InvalidSelector
 from . import suggestions
 from .access import Access
@@ -166,6 +169,14 @@ def _selector(text: str) -> str:
         raise InvalidSelector(f"option selector: {error}") from None
 
 
+def _connection_string(text: str) -> shared_access.ConnectionString:
+    """Its parts; a refusal repeats none of them."""
+    try:
+        return shared_access.parse(text)
+    except InvalidRequest as error:
+        raise InvalidOption(f"option connectionString: {error}") from None
+
+
 def _text(text: str) -> str:
     return text
 
@@ -191,6 +202,7 @@ _URL = "amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://
 OPTIONS: tuple[Option, ...] = (
     Option("url", ANYWHERE, _URL, _url),
     Option("queue", ANYWHERE, _QUEUES, _queues),
+    Option("connectionString", ANYWHERE, "a connection string of Azure Service Bus", _connection_string),
     # Logging in. The files are read where the options are given; executors need none.
     Option("userName", ANYWHERE, "the name of a user, not empty", _given),
     Option("password", ANYWHERE, "a text", _text),
@@ -229,6 +241,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("txnAppId", (WRITE,), "a text up to 255 characters", _name),
     Option("txnVersion", (WRITE,), "a whole number, at least 0", _whole(0)),
     Option("ignoreUnknownColumns", (WRITE,), "true or false", _flag, False),
+    # Writing to a broker that is no Penstock.
+    Option("duplicateIdProperty", (WRITE,), "the name of an application property, up to 255 characters", _name),
+    Option("sendTimeout", (WRITE,), 'a time such as 60, "60s" or "10m", at least 1 second', _united(_TIMES, 1, 86_400), 60),
     # Spark's own, handed to every sink.
     Option("checkpointLocation", (WRITE,), "a path", _text),
 )
@@ -237,6 +252,8 @@ _NO_TABLE = (
     " CREATE TEMPORARY VIEW orders USING amqp OPTIONS (url '…', queue '…'); with columns, such as VIEW out (body STRING, subject"
     " STRING), it takes INSERT INTO, too"
 )
+#: Options that a Penstock needs none of.
+FOREIGN_ONLY = ("duplicateIdProperty", "sendTimeout")
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 _BY_NAME["consumer"] = _BY_NAME["lease"]  # its former name
 
@@ -260,10 +277,25 @@ class Options(Mapping[str, Any]):
                 raise InvalidOption(f"option {name} is another name of {option.name}, and both are given: leave one out")
             self._values[option.name] = _parse(option, text)
             self.given.add(option.name)
+        shared = self._shared()
         _check_together(self)
-        self.access = self._access()
+        self.access = self._access(shared)
 
-    def _access(self) -> Access:
+    def _shared(self) -> SharedAccess | None:
+        """Return the key of a connection string, which says the url, and the queue too where the user names none."""
+        found: shared_access.ConnectionString | None = self._values["connectionString"]
+        self._values["connectionString"] = None
+        if found is None:
+            return None
+        for name in ("url", "userName", "password", "certFile", "keyFile"):
+            if name in self.given:
+                raise InvalidOption(f"options connectionString and {name}: leave {name} out, the other says where and as whom")
+        self._values["url"] = found.url
+        if found.entity is not None and self["queue"] is None and self["exchange"] is None:
+            self._values["queue"] = (found.entity,)
+        return found.access
+
+    def _access(self, shared: SharedAccess | None) -> Access:
         password, self._values["password"] = self._values["password"], None
         if (self["userName"] is None) != (password is None):
             raise InvalidOption("options userName and password go together: give both, or neither")
@@ -275,7 +307,7 @@ class Options(Mapping[str, Any]):
                 check(self["url"], credentials)
         except InvalidRequest as error:
             raise InvalidOption(f"options url, userName, caFile, certFile, keyFile: {error}") from None
-        return Access(self["url"] or "", credentials)
+        return Access(self["url"] or "", replace(credentials, shared=shared))
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]

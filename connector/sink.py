@@ -27,10 +27,11 @@ from ..broker_core.client.flight import Client
 from ..broker_core.errors import DataLoss, InvalidColumn, InvalidOption, InvalidRequest, PeerError, PenstockError, StorageError
 from ..broker_core.messages import incoming
 from . import settle
+from .access import Access
 from .backoff import Patience
 from .batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 from .context import attempt, spark_batch
-from .options import MAX_NAME, WRITE, Options
+from .options import FOREIGN_ONLY, MAX_NAME, WRITE, Options
 from .reporting import reports_errors
 from .schema import settle_columns, sink_columns
 
@@ -88,7 +89,14 @@ class _Writer:
             place = options["queue"][0] if options["queue"] else options["exchange"][0] if options["exchange"] else None
             self._columns = sink_columns(schema, queue=place, ignore_unknown=unknown)
         self._write = secrets.token_hex(16)
-        self._access = options.access.found()  # once, for all tasks; only an AMQP url is asked for anything
+        self._access = self._reached(options.access)
+
+    def _reached(self, access: Access) -> Access:
+        """Find the broker once, for all tasks; only an AMQP url is asked for anything. Raises NoPenstock for another broker."""
+        for name in FOREIGN_ONLY:
+            if name in self._options.given:
+                raise InvalidOption(f"option {name} is for brokers that are no Penstock: leave it out")
+        return access.found()
 
     def _stage(self, batches: Iterator[pa.RecordBatch], write: str, key: dict[str, Any] | None) -> Staged:
         """Stage the rows of one attempt of a task, unless the write is a repetition."""

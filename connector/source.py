@@ -13,7 +13,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..broker_core.client.discovery import NoPenstock
 from .batch import BatchReader, PushdownBatchReader
+from .foreign.sink import ForeignBatchWriter, ForeignStreamWriter
 from .options import Options
 from .replay import ReplayReader
 from .reporting import reports_errors
@@ -53,8 +55,14 @@ class AmqpSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer for `df.write`. Raises InvalidRequest for mode `overwrite`."""
-        return BatchWriter(self._options, schema, overwrite)
+        try:
+            return BatchWriter(self._options, schema, overwrite)
+        except NoPenstock:
+            return ForeignBatchWriter(self._options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return a writer for `df.writeStream`. Raises InvalidRequest for output mode `complete`."""
-        return StreamWriter(self._options, schema, overwrite)
+        try:
+            return StreamWriter(self._options, schema, overwrite)
+        except NoPenstock:
+            return ForeignStreamWriter(self._options, schema, overwrite)

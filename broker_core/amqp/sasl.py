@@ -1,4 +1,5 @@
-"""SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256, as machines of frame bodies in and out.
+"""SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256, as machines of frame bodies in and out;
+the client also SCRAM-SHA-512.
 
 `Connection` feeds them; they also run by themselves. A server answers a wrong password, an unknown user and a malformed response
 alike, with the same text and the same work: an unknown user is checked against credentials derived from a secret, so that salt
@@ -32,6 +33,8 @@ from .performatives import (
 from .scram import Credentials, ScramError
 
 ANONYMOUS, PLAIN, EXTERNAL, SCRAM_SHA_256 = "ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256"
+SCRAM_SHA_512 = "SCRAM-SHA-512"  # of the client alone
+_DIGESTS = {SCRAM_SHA_256: scram.SHA_256, SCRAM_SHA_512: scram.SHA_512}
 NONCE_OCTETS = 18
 
 Lookup = Callable[[str], Credentials | None]
@@ -191,7 +194,7 @@ class SaslServer:
 class SaslClient:
     """The client's side of one exchange: it takes the first of `prefer` that the server offers and that it can use.
 
-    `user` and `password` for PLAIN and SCRAM-SHA-256; `external` allows EXTERNAL. After the exchange `code` is the server's
+    `user` and `password` for PLAIN and SCRAM; `external` allows EXTERNAL. After the exchange `code` is the server's
     outcome (0 is success). A SCRAM server that cannot prove itself is a RemoteProtocolError.
     """
 
@@ -199,7 +202,7 @@ class SaslClient:
     password: str | None = field(default=None, repr=False)
     external: bool = False
     hostname: str | None = None
-    prefer: Sequence[str] = (EXTERNAL, SCRAM_SHA_256, PLAIN, ANONYMOUS)
+    prefer: Sequence[str] = (EXTERNAL, SCRAM_SHA_512, SCRAM_SHA_256, PLAIN, ANONYMOUS)
     random: Random | None = None
     mechanism: str | None = field(default=None, init=False)
     code: int | None = field(default=None, init=False)
@@ -226,7 +229,7 @@ class SaslClient:
 
     def _choose(self, offered: SaslMechanisms) -> list[Composite]:
         able = {ANONYMOUS: True, EXTERNAL: self.external, PLAIN: self.password is not None}
-        able[SCRAM_SHA_256] = self.password is not None and self.random is not None
+        able |= dict.fromkeys(_DIGESTS, self.password is not None and self.random is not None)
         for mechanism in self.prefer:
             if mechanism in offered.sasl_server_mechanisms and able.get(mechanism):
                 self.mechanism = mechanism
@@ -238,7 +241,7 @@ class SaslClient:
     def _initial(self) -> bytes:
         if self.mechanism == PLAIN:
             return f"\0{self.user or ''}\0{self.password}".encode()
-        if self.mechanism == SCRAM_SHA_256:
+        if self.mechanism in _DIGESTS:
             assert self.random is not None
             nonce = scram.base64_text(self.random(NONCE_OCTETS))
             self._first = f"n={scram.escape_name(self.user or '')},r={nonce}"
@@ -246,7 +249,7 @@ class SaslClient:
         return b"anonymous" if self.mechanism == ANONYMOUS else b""
 
     def _answer(self, challenge: bytes) -> bytes:
-        if self.mechanism != SCRAM_SHA_256:
+        if self.mechanism not in _DIGESTS:
             if challenge:
                 raise RemoteProtocolError(Condition.NOT_ALLOWED, f"a challenge that {self.mechanism} does not have")
             return self._initial()
@@ -265,11 +268,13 @@ class SaslClient:
             raise ScramError("a malformed challenge")
         if not values["i"].isdecimal() or not scram.MIN_ITERATIONS <= int(values["i"][:9]) <= scram.MAX_ITERATIONS:
             raise ScramError(f"{values['i'][:20]} iterations")
-        salted = scram.salted_password(self.password or "", scram.unbase64(values["s"]), int(values["i"]))
+        assert self.mechanism is not None
+        digest = _DIGESTS[self.mechanism]
+        salted = scram.salted_password(self.password or "", scram.unbase64(values["s"]), int(values["i"]), digest)
         without_proof = f"c=biws,r={values['r']}"
         message = f"{self._first},{challenge.decode()},{without_proof}".encode()
-        self._verifier = b"v=" + scram.base64_text(scram.server_signature(salted, message)).encode()
-        return f"{without_proof},p={scram.base64_text(scram.client_proof(salted, message))}".encode()
+        self._verifier = b"v=" + scram.base64_text(scram.server_signature(salted, message, digest)).encode()
+        return f"{without_proof},p={scram.base64_text(scram.client_proof(salted, message, digest))}".encode()
 
     def _verify(self, data: bytes) -> None:
         if self._verifier is None or not hmac.compare_digest(data, self._verifier):
@@ -278,7 +283,7 @@ class SaslClient:
 
     def _finish(self, outcome: SaslOutcome) -> list[Composite]:
         self.done, self.code = True, outcome.code
-        if outcome.code == SASL_OK and self.mechanism == SCRAM_SHA_256 and not self._verified:
+        if outcome.code == SASL_OK and self.mechanism in _DIGESTS and not self._verified:
             try:
                 self._verify(outcome.additional_data or b"")
             except ScramError as error:

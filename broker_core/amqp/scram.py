@@ -1,5 +1,7 @@
 """SCRAM-SHA-256 (RFC 5802, RFC 7677): arithmetic and texts of both sides, and the credentials that a server stores.
 
+A client also speaks SCRAM-SHA-512: the functions that it needs take the name of the digest.
+
 A server never stores a password: `Credentials` are derived from it once. PLAIN is checked against the same credentials. No
 channel binding is offered (a client may say that it could: gs2 flag `y`); `p=` is refused.
 """
@@ -16,6 +18,8 @@ from typing import NamedTuple
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
 """Iterations that a client accepts: RFC 7677 asks for 4096 at least; the maximum bounds the work for a hostile server."""
+SHA_256, SHA_512 = "sha256", "sha512"
+"""Digests by hashlib's names. A server of ours offers the first alone."""
 
 
 class Credentials(NamedTuple):
@@ -48,25 +52,25 @@ def check_password(credentials: Credentials, password: str) -> bool:
     return hmac.compare_digest(stored, credentials.stored_key)
 
 
-def salted_password(password: str, salt: bytes, iterations: int) -> bytes:
-    """Return SaltedPassword of RFC 5802, 3: 32 octets."""
-    return hashlib.pbkdf2_hmac("sha256", saslprep(password).encode(), salt, iterations)
+def salted_password(password: str, salt: bytes, iterations: int, digest: str = SHA_256) -> bytes:
+    """Return SaltedPassword of RFC 5802, 3: 32 octets, or as many as the digest has."""
+    return hashlib.pbkdf2_hmac(digest, saslprep(password).encode(), salt, iterations)
 
 
-def _mac(key: bytes, data: bytes) -> bytes:
-    return hmac.new(key, data, hashlib.sha256).digest()
+def _mac(key: bytes, data: bytes, digest: str = SHA_256) -> bytes:
+    return hmac.digest(key, data, digest)
 
 
-def client_proof(salted: bytes, auth_message: bytes) -> bytes:
+def client_proof(salted: bytes, auth_message: bytes, digest: str = SHA_256) -> bytes:
     """Return ClientProof of RFC 5802, 3."""
-    client_key = _mac(salted, b"Client Key")
-    signature = _mac(hashlib.sha256(client_key).digest(), auth_message)
+    client_key = _mac(salted, b"Client Key", digest)
+    signature = _mac(hashlib.new(digest, client_key).digest(), auth_message, digest)
     return bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
 
 
-def server_signature(salted: bytes, auth_message: bytes) -> bytes:
+def server_signature(salted: bytes, auth_message: bytes, digest: str = SHA_256) -> bytes:
     """Return ServerSignature of RFC 5802, 3."""
-    return _mac(_mac(salted, b"Server Key"), auth_message)
+    return _mac(_mac(salted, b"Server Key", digest), auth_message, digest)
 
 
 def check_proof(credentials: Credentials, proof: bytes, auth_message: bytes) -> bool:

@@ -15,6 +15,7 @@ from .. import amqp, errors
 from ..amqp import events
 from . import failures
 from .address import Address
+from .claims import Claims
 from .links import CLOSE_TIMEOUT_S, ClientLink
 from .receiver import DEFAULT_CREDIT, Receiver
 from .sender import Sender
@@ -28,7 +29,8 @@ class Connection:
     """A connection made by `connect`, for one thread at a time.
 
     Every method that waits raises PeerError when the broker says nothing for `timeout_s`, and the connection's own error once it
-    has failed. `links` maps the protocol's links to the client's.
+    has failed. `links` maps the protocol's links to the client's. `claims` are the tokens of a broker that wants one for each
+    address; None where the login is all.
     """
 
     def __init__(self, transport: Transport, machine: amqp.Connection, address: Address, timeout_s: float) -> None:
@@ -36,6 +38,7 @@ class Connection:
         self.host = address.host
         self.timeout_s = timeout_s
         self.links: dict[amqp.Link, ClientLink] = {}
+        self.claims: Claims | None = None
         self._transport = transport
         self._machine = machine
         self._session: amqp.Session | None = None
@@ -59,6 +62,7 @@ class Connection:
 
     def sender(self, address: str, *, presettled: bool = False) -> Sender:
         """Attach a link that sends to `address`. Raises the broker's refusal: NotFound, NotAllowed and so on."""
+        self._admit(address)
         return Sender(self, address, self._link_name(), presettled)
 
     def receiver(
@@ -78,7 +82,12 @@ class Connection:
         syntax of JMS, takes only messages that match; `properties` are link properties, for options that a broker has beyond
         AMQP.
         """
+        self._admit(address)
         return Receiver(self, address, self._link_name(), credit, limit, browse, presettled, selector, properties)
+
+    def _admit(self, address: str) -> None:
+        if self.claims is not None:
+            self.claims.admit(address)
 
     def _link_name(self) -> str:
         self._link_count += 1
@@ -111,6 +120,7 @@ class Connection:
     def step(self, timeout_s: float) -> bool:
         """Write what is ready, then read for at most `timeout_s`; return True if octets came. Raises the connection's failure."""
         now = time.monotonic()
+        timeout_s = self._renew_claims(now, timeout_s)
         due = self._machine.next_tick(now)
         data = self._exchange(timeout_s if due is None else min(timeout_s, max(0.0, due - now)))
         now = time.monotonic()
@@ -129,6 +139,16 @@ class Connection:
             self._fail(error)
         self.check()
         return data is not None
+
+    def _renew_claims(self, now: float, timeout_s: float) -> float:
+        """Put the tokens that are due; return the time limit of this step, at most until the next one is."""
+        if self.claims is None or self._failure is not None or self._closing:
+            return timeout_s
+        try:
+            due = self.claims.renew(now)
+        except errors.PenstockError as error:
+            raise self._fail(error) from None
+        return timeout_s if due is None else max(0.0, min(timeout_s, due))
 
     def wait_until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
         """Step until `done()`. Raises PeerError, completed by `what`, after `limit_s` or the time limit."""

@@ -7,11 +7,12 @@ import secrets
 import ssl
 
 from .. import amqp
-from ..amqp.sasl import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256
+from ..amqp.sasl import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from ..client.credentials import Credentials
 from ..errors import InvalidRequest
 from . import transport
 from .address import parse
+from .claims import Claims, SignsTokens
 from .connection import TIMEOUT_S, Connection
 
 #: Largest frame that we accept, octets. Larger messages come in several.
@@ -41,7 +42,7 @@ def connect(
 ) -> Connection:
     """Open a connection to `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`.
 
-    A user name logs in with SCRAM-SHA-256, or with PLAIN over TLS or on this machine; without one, a certificate logs in with
+    A user name logs in with SCRAM, or with PLAIN over TLS or on this machine; without one, a certificate logs in with
     EXTERNAL, and without that the login is ANONYMOUS. `timeout_s` bounds every wait. Raises InvalidRequest for a wrong argument,
     PeerError when no broker answers, Unauthenticated when it refuses the login.
     """
@@ -69,16 +70,19 @@ def login(
     timeout_s: float,
     kind: type[Connection] = Connection,
     container_id: str | None = None,
+    key: SignsTokens | None = None,
 ) -> Connection:
     """Connect with a TLS context that is made already; `external` says that it holds a certificate to log in with.
 
-    Returns a connection of the class `kind`. `container_id` is one to keep over several connections; by default it is new.
+    Returns a connection of the class `kind`. `container_id` is one to keep over several connections; by default it is new. With a
+    `key` the login is ANONYMOUS, and each link is preceded by a token for its address.
     """
     address = parse(url)
     wire = transport.dial(address, tls, timeout_s)
     try:
+        mechanisms: tuple[str, ...]
         if user is not None:
-            mechanisms = (SCRAM_SHA_256, PLAIN) if wire.secure else (SCRAM_SHA_256,)
+            mechanisms = (SCRAM_SHA_512, SCRAM_SHA_256, PLAIN) if wire.secure else (SCRAM_SHA_512, SCRAM_SHA_256)
         else:
             mechanisms = (EXTERNAL,) if external else (ANONYMOUS,)
         sasl = amqp.SaslClient(
@@ -95,6 +99,8 @@ def login(
         )
         connection = kind(wire, amqp.Connection(amqp.Role.CLIENT, settings, sasl), address, timeout_s)
         connection.open()
+        if key is not None:
+            connection.claims = Claims(connection, settings.container_id, key)
     except BaseException:
         wire.close()
         raise

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidRequest
+from .shared_access import SharedAccess
 
 if TYPE_CHECKING:
     import ssl
@@ -25,13 +26,15 @@ MAX_PEM_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Credentials:
-    """`user` and `password` go together; `ca` (instead of the system's CAs), `cert` and `key` are PEM."""
+    """`user` and `password` go together; `ca` (instead of the system's CAs), `cert` and `key` are PEM; `shared` is a key of Azure
+    Service Bus, instead of user and certificate."""
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca: bytes | None = field(default=None, repr=False)
     cert: bytes | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)
+    shared: SharedAccess | None = None
 
     @classmethod
     def from_files(

@@ -90,6 +90,20 @@ def test_the_example_of_rfc_7677() -> None:
     assert client.code == 0
 
 
+def test_a_known_exchange_of_scram_sha_512() -> None:
+    """The exchange that other implementations test against."""
+    nonce, salt = "rOprNGfwEbeRWgbNEkqO", "Yin2FuHTt/M0kJWb0t9OI32n2VmOGi3m+JfjOvuDF88="
+    whole = f"{nonce}02431b08-2f89-4bad-a4e6-80c0564ec865"
+    client = SaslClient(user="user", password="pencil", random=lambda count: base64.b64decode(nonce))
+    client.receive(SaslMechanisms(sasl_server_mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")))
+    assert client.mechanism == "SCRAM-SHA-512"
+    (answer,) = client.receive(SaslChallenge(challenge=f"r={whole},s={salt},i=4096".encode()))
+    proof = "Hc5yec3NmCD7t+kFRw4/3yD6/F3SQHc7AVYschRja+Bc3sbdjlA0eH1OjJc0DD4ghn1tnXN5/Wr6qm9xmaHt4A=="
+    assert answer.response == f"c=biws,r={whole},p={proof}".encode()
+    verifier = "BQuhnKHqYDwQWS5jAw4sZed+C9KFUALsbrq81bB0mh+bcUUbbMPNNmBIupnS2AmyyDnG5CTBQtkjJ9kyY4kzmw=="
+    assert client.receive(SaslOutcome(code=0, additional_data=f"v={verifier}".encode())) == []
+
+
 def test_refusals_look_alike() -> None:
     """Wrong password, unknown user: the same frames; a first SCRAM challenge tells nobody apart, and is the same again later."""
     for mechanism in ("PLAIN", "SCRAM-SHA-256"):

@@ -1,0 +1,159 @@
+"""The sink for any AMQP 1.0 broker: tasks send their rows and wait until the broker has confirmed each.
+
+At least once: nothing is taken back when a task or the write fails, and a repeated task sends its rows again. They have the same
+message ids then (`naming`), so a broker that detects duplicates drops them. What a broker does not accept fails the task with the
+broker's words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from ...broker_core import shipped
+from ...broker_core.errors import InvalidOption, InvalidRequest, ResourceLimit, Unreachable
+from .. import context
+from ..access import Access
+from ..backoff import RECONNECT_S, Patience
+from ..options import Options
+from ..reporting import reports_errors
+from ..sink import _Writer, coalesced, routed
+from .naming import named, prefix_of
+
+#: Limit of links of one task whose rows name their queues.
+MAX_LINKS = 256
+
+
+class Sent(WriterCommitMessage):
+    """Report of a task: so many messages were accepted by the broker."""
+
+    def __init__(self, messages: int) -> None:
+        self.messages = messages
+
+
+class _ForeignWriter(_Writer):
+    """Sending, which both sinks have in common."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        for name, meant in (("exchange", None), ("operation", "settle")):
+            if options[name] is not None and meant in (None, options[name]):
+                raise InvalidOption(
+                    f"option {name} is for a Penstock, and {options['url']} is another broker: name its address with the option"
+                    " queue"
+                )
+
+    def _reached(self, access: Access) -> Access:
+        return access
+
+    def _send(self, batches: Iterator[pa.RecordBatch], write: str) -> Sent:
+        """Send the rows of a task, and wait until the broker has accepted each. An empty task asks the broker for nothing."""
+        parts = self._parts(self._named(batches, prefix_of(write, context.partition())))
+        first = next(parts, None)
+        if first is None:
+            return Sent(0)
+        leaving = shipped.module("messages.encoding.leaving").leaving
+        with shipped.own_errors(), self._connected() as connection:
+            links = _Links(connection)
+            for queue, rows in chain((first,), parts):
+                links.send(queue, leaving(rows, 0, 0, {}))
+            return Sent(links.finish())
+
+    def _named(self, batches: Iterator[pa.RecordBatch], prefix: str) -> Iterator[tuple[pa.Array | None, pa.RecordBatch]]:
+        count = 0
+        for batch in batches:
+            if batch.num_rows:
+                queues, rows = self._prepared(batch)
+                yield queues, named(rows, prefix, count, self._options["duplicateIdProperty"])
+                count += batch.num_rows
+
+    def _parts(self, prepared: Iterator[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield rows with the name of their queue, in order within each."""
+        if self._options["queue"] is not None:
+            (queue,) = self._options["queue"]
+            yield from ((queue, rows) for rows in coalesced(rows for _, rows in prepared))
+        else:
+            yield from ((json.loads(header)["queue"], rows) for rows, header in routed(prepared))
+
+    def _connected(self) -> Any:
+        """Return a connection. A broker that does not answer may be restarting, and nothing was sent yet: it is asked again."""
+        patience = Patience(RECONNECT_S)
+        while True:
+            try:
+                with shipped.own_errors():
+                    return self._access.amqp(self._options["sendTimeout"])
+            except Unreachable as error:
+                patience.wait(error)
+
+
+class _Links:
+    """The sending links of one task, by queue."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._senders: dict[str, Any] = {}
+
+    def send(self, queue: str, payloads: list[bytes]) -> None:
+        """Send encoded messages. Raises what the broker has said to earlier ones of this link, if it did not accept them."""
+        sender = self._senders.get(queue)
+        if sender is None:
+            if len(self._senders) >= MAX_LINKS:
+                raise ResourceLimit(f"the rows of one task name more than {MAX_LINKS} queues: partition them by queue first")
+            sender = self._senders[queue] = self._connection.sender(queue)
+        sender.send(payloads)
+        if sender.refused:
+            sender.flush()
+
+    def finish(self) -> int:
+        """Wait for every confirmation; return how many messages there are."""
+        for sender in self._senders.values():
+            sender.flush()
+        return sum(sender.accepted for sender in self._senders.values())
+
+
+@reports_errors
+class ForeignBatchWriter(_ForeignWriter, DataSourceArrowWriter):
+    """Writer for `df.write` to a broker that is no Penstock. `txnAppId` and `txnVersion` make the message ids of a repetition."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of one task."""
+        app = self._options["txnAppId"]
+        return self._send(iterator, self._write if app is None else prefix_of(app, self._options["txnVersion"]))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: everything is at the broker."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: what was sent cannot be taken back."""
+
+
+@reports_errors
+class ForeignStreamWriter(_ForeignWriter, DataSourceStreamArrowWriter):
+    """Writer for `df.writeStream` to a broker that is no Penstock."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        if options["txnAppId"] is not None:
+            raise InvalidOption("options txnAppId and txnVersion are for df.write; a stream has its query id and batch id")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of one task of a micro-batch. Raises InvalidRequest if Spark names no query."""
+        batch = context.spark_batch()
+        if batch is None:
+            raise InvalidRequest(
+                "this stream has no query id, without which a repeated batch could not have the message ids of the first: start"
+                " it with df.writeStream…start() in Spark's micro-batch mode"
+            )
+        return self._send(iterator, prefix_of(batch.query, batch.number))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: everything is at the broker."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: what was sent cannot be taken back."""
