@@ -117,7 +117,7 @@ def _name(text: str) -> str:
 
 def _queues(text: str) -> tuple[str, ...]:
     """Commas stand between names. As no name is empty, two of them can be one that belongs to a name."""
-    if "/" in text or "\0" in text:
+    if "\0" in text:
         raise ValueError
     names = text.replace(",,", "\0").split(",")
     queues = tuple(_name(name.replace("\0", ",").strip() if len(names) > 1 else name.replace("\0", ",")) for name in names)
@@ -195,7 +195,7 @@ _MOMENT = "an ISO 8601 time, UTC where it names no zone, or milliseconds since 1
 _TIME = 'a time such as 600, "10m" or "2h", at least 60 seconds, at most 3650d'
 _QUEUES = (
     f"the name of a queue, or to read from several at most {MAX_QUEUES} different ones separated by commas; up to 255 characters"
-    " each, without '/'; a comma within a name is written twice"
+    " each, without '/' unless it is the address of another broker than Penstock; a comma within a name is written twice"
 )
 _URL = "amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT"
 
@@ -323,6 +323,12 @@ class Options(Mapping[str, Any]):
         """The source in a few words: `amqp[orders @ host:port]`."""
         return f"amqp[{', '.join(self['queue'] or ())} @ {(self['url'] or '').partition('://')[2]}]"
 
+    def check_names(self) -> None:
+        """Refuse what no queue of a Penstock can be called. An address of another broker may have slashes."""
+        for queue in self["queue"] or ():
+            if "/" in queue:
+                raise InvalidOption(f"option queue cannot be {queue!r}; it must be {_QUEUES}")
+
     def check_for(self, place: str) -> None:
         """Refuse what has no meaning in this place, and what is missing. `place` is STREAM, READ or WRITE."""
         for name in sorted(self.given):
@@ -335,6 +341,8 @@ class Options(Mapping[str, Any]):
             raise InvalidOption(f"option url is missing; it must be {_URL} (`penstock serve` prints them)")
         if self["queue"] is None and place != WRITE:
             raise InvalidOption(f"option queue is missing; {place} needs the name of a queue")
+        if place in (READ, REPLAY):
+            self.check_names()
         queues = self["queue"] or ()
         if place == WRITE and len(queues) > 1:
             raise InvalidOption(f"option queue names {len(queues)} queues; {WRITE} needs one, or a column 'queue' in each row")

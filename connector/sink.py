@@ -96,7 +96,9 @@ class _Writer:
         for name in FOREIGN_ONLY:
             if name in self._options.given:
                 raise InvalidOption(f"option {name} is for brokers that are no Penstock: leave it out")
-        return access.found()
+        found = access.found()
+        self._options.check_names()
+        return found
 
     def _stage(self, batches: Iterator[pa.RecordBatch], write: str, key: dict[str, Any] | None) -> Staged:
         """Stage the rows of one attempt of a task, unless the write is a repetition."""

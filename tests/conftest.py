@@ -12,12 +12,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from . import forking
 from .s3 import S3Server
+
+if TYPE_CHECKING:
+    from .brokers import RealBroker
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -41,8 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"penstock would be tested from {origin}, not from the installed wheel: run ./dev test")
 
 
-# Tests of a folder that share what is dear to start (a JVM, foreign clients), and so stay in one process.
-TOGETHER = ("spark", "clients")
+# Tests of a folder that share what is dear to start (a JVM, foreign clients, brokers of others), and so stay in one process.
+TOGETHER = ("spark", "clients", "foreign")
 # The longest go first, so that no process is alone with one of them at the end.
 FIRST = (*TOGETHER, "tests/tools/test_jobs.py", "tests/tools/test_documents.py", "tests/amqp_plane/test_leaving.py")
 
@@ -83,6 +86,30 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     server = S3Server(command_or_skip("versitygw"), tmp_path_factory.mktemp("s3") / "files")
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def artemis_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
+    """ActiveMQ Artemis, real; see brokers.py."""
+    from . import brokers
+
+    yield from brokers.started(brokers.Artemis, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
+    """RabbitMQ 3 with its plugin for AMQP 1.0, real."""
+    from . import brokers
+
+    yield from brokers.started(brokers.RabbitMQ, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def qpid_broker_j(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
+    """Qpid Broker-J, real."""
+    from . import brokers
+
+    yield from brokers.started(brokers.BrokerJ, tmp_path_factory)
 
 
 @pytest.fixture

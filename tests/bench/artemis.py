@@ -32,19 +32,28 @@ class Unavailable(Exception):
 
 def distribution() -> Path:
     """The unpacked distribution, fetched the first time. Raises Unavailable."""
-    home = BUILD / f"apache-artemis-{VERSION}"
+    return fetched(COORDINATES, f"apache-artemis-{VERSION}")
+
+
+def fetched(coordinates: str, name: str, inside: Path | None = None) -> Path:
+    """The folder `build/NAME`, unpacked from an archive with these coordinates the first time; `inside` is what it calls itself.
+
+    Raises Unavailable.
+    """
+    home = BUILD / name
     if home.exists():
         return home
     if shutil.which("mvn") is None or shutil.which("java") is None:
-        raise Unavailable("Artemis is fetched with Maven and runs on Java, and one of them is not on PATH")
-    target = BUILD / "artemis"
+        raise Unavailable(f"{name} is fetched with Maven and runs on Java, and one of them is not on PATH")
+    target = BUILD / f"{name}.{os.getpid()}"
     target.mkdir(parents=True, exist_ok=True)
-    copy = [f"{PLUGIN}:copy", f"-Dartifact={COORDINATES}", f"-DoutputDirectory={target}"]
+    copy = [f"{PLUGIN}:copy", f"-Dartifact={coordinates}", f"-DoutputDirectory={target}"]
     try:
         _run(["mvn", "-q", "-B", *copy], FETCH_LIMIT_S, target)
-        with tarfile.open(target / f"apache-artemis-{VERSION}-bin.tar.gz") as archive:
+        (packed,) = target.glob("*.tar.gz")
+        with tarfile.open(packed) as archive:
             archive.extractall(target, filter="data")
-        (target / home.name).rename(home)
+        (target / (inside or name)).rename(home)
     finally:
         shutil.rmtree(target, ignore_errors=True)
     return home
@@ -63,7 +72,7 @@ def artemis(folder: Path, queue: str) -> Iterator[str]:
         process = subprocess.Popen(
             [str(folder / "bin" / "artemis"), "run"],
             cwd=folder,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=console,
@@ -85,7 +94,7 @@ def _run(command: list[str], limit_s: float, cwd: Path) -> None:
         done = subprocess.run(
             command,
             cwd=cwd,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -99,9 +108,9 @@ def _run(command: list[str], limit_s: float, cwd: Path) -> None:
         raise Unavailable(f"{Path(command[0]).name} ended with exit code {done.returncode}: {done.stdout[-800:].strip()}")
 
 
-def _environment() -> dict[str, str]:
-    """Without what a user's shell may say to every Artemis."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("ARTEMIS_")}
+def environment() -> dict[str, str]:
+    """Without what a user's shell may say to every Artemis, and every JVM."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("ARTEMIS_", "JAVA_ARGS", "JDK_JAVA"))}
 
 
 def _free_port() -> int:

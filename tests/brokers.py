@@ -1,0 +1,285 @@
+"""Real AMQP 1.0 brokers of others, for tests: on loopback with free ports, in a scratch folder, killed and started again at will.
+
+    def test_something(broker: RealBroker) -> None:
+        queue = broker.queue()
+        with broker.connect() as connection: …
+
+| broker | from |
+|---|---|
+| ActiveMQ Artemis | Maven Central, as the bench has it |
+| RabbitMQ 3 with its plugin for AMQP 1.0 | Debian's package rabbitmq-server, run as a process of ours |
+| Qpid Broker-J | Maven Central |
+
+Each is started once in a session, when a test first asks for it. `queue` gives a queue of its own to each test that asks: they
+are there from the start, durable, since making one by management takes a second or more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from penstock.broker_core.amqp_client import Connection, connect
+from penstock.broker_core.errors import PeerError, Unauthenticated
+
+from .programs import needs
+
+sys.path.append(str(Path(__file__).resolve().parent / "bench"))
+import artemis
+
+#: Queues that each broker has; a test takes the next.
+QUEUES = 60
+USER, PASSWORD = "tester", "pencil"
+#: Seconds: the start of a broker on a busy machine; its end after SIGKILL.
+START_LIMIT_S, STOP_LIMIT_S = 30, 20
+BROKER_J = "9.2.0"
+#: Octets of a broker's log that an error shows.
+SHOWN = 2000
+#: A JVM of tests lives for seconds.
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+class RealBroker:
+    """A running broker. `url`, `user` and `password` are for clients; `words` is what its errors call themselves."""
+
+    name: ClassVar[str]
+    #: What stands before a queue's name in an address.
+    before = ""
+    user: str | None = USER
+    password: str | None = PASSWORD
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = _free_port()
+        self.url = f"amqp://127.0.0.1:{self.port}"
+        self._numbers = itertools.count()
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self.prepare()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def prepare(self) -> None:
+        """Write what the broker needs before its first start."""
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        """Return the command that becomes the broker, and its environment."""
+        raise NotImplementedError
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the format `amqp`."""
+        return {"url": self.url, "userName": str(self.user), "password": str(self.password)}
+
+    def queue(self) -> str:
+        """Return the address of a queue that no other test has."""
+        number = next(self._numbers)
+        assert number < QUEUES, "more tests than queues: raise QUEUES"
+        return f"{self.before}q{number}"
+
+    def connect(self) -> Connection:
+        """Return a connection of our client."""
+        return connect(self.url, self.user, self.password)
+
+    def start(self) -> None:
+        """Start it, on the data that it has, and wait until it lets a client in."""
+        command, environment = self.command()
+        with open(self.folder / "console.txt", "ab") as console:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_LIMIT_S
+        while True:
+            try:
+                self.connect().close()
+                return
+            except (PeerError, Unauthenticated):  # some listen before they know their users
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    pytest.fail(f"{self.name} does not start in {START_LIMIT_S} s: {self._said()}")
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL, with whatever it has started."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(STOP_LIMIT_S)
+
+    def close(self) -> None:
+        """End it; its data are not needed any more."""
+        self.kill()
+
+    def _said(self) -> str:
+        return (self.folder / "console.txt").read_text(errors="replace")[-SHOWN:]
+
+
+class Artemis(RealBroker):
+    """ActiveMQ Artemis with its default journal, and duplicate detection as it comes."""
+
+    name = "artemis"
+
+    def prepare(self) -> None:
+        home = _or_skip(artemis.distribution)
+        others = ["--no-web", "--no-hornetq-acceptor", "--no-mqtt-acceptor", "--no-stomp-acceptor", "--no-amqp-acceptor"]
+        queues = ",".join(f"q{number}" for number in range(QUEUES))
+        place = ["--host=127.0.0.1", f"--default-port={self.port}", f"--queues={queues}", "--silent", "--no-autotune", "--nio"]
+        access = [f"--user={USER}", f"--password={PASSWORD}", "--require-login"]
+        create = [str(home / "bin" / "artemis"), "create", str(self.folder / "instance"), *place, *access, *others]
+        environment = {**artemis.environment(), "JAVA_ARGS": _JVM}
+        subprocess.run(create, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=START_LIMIT_S, check=True)
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        """Return the script, which becomes the JVM."""
+        environment = {**artemis.environment(), "JAVA_ARGS": f"{_JVM} -Xmx512m"}
+        return [str(self.folder / "instance" / "bin" / "artemis"), "run"], environment
+
+
+class RabbitMQ(RealBroker):
+    """RabbitMQ 3 of Debian. Its users and queues are definitions, loaded at the start; epmd is one of its own."""
+
+    name = "rabbitmq"
+    before = "/amq/queue/"  # by its name alone the plugin declares a queue that is not durable
+
+    def prepare(self) -> None:
+        needs("rabbitmq-server", "rabbitmq-server")
+        definitions = {
+            "users": [{"name": USER, "password": PASSWORD, "tags": "administrator"}],
+            "vhosts": [{"name": "/"}],
+            "permissions": [{"user": USER, "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}],
+            "queues": [
+                {"name": f"q{number}", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
+                for number in range(QUEUES)
+            ],
+        }
+        (self.folder / "definitions.json").write_text(json.dumps(definitions))
+        (self.folder / "plugins").write_text("[rabbitmq_amqp1_0].\n")
+        (self.folder / "rabbitmq.conf").write_text(
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}\nload_definitions = {self.folder}/definitions.json\n"
+        )
+        self._names_port = _free_port()
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        """Return Debian's script without the wrapper that becomes the user rabbitmq."""
+        home = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("RABBITMQ_", "ERL_"))},
+            "HOME": str(self.folder),
+            "ERL_EPMD_PORT": str(self._names_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"penstock-{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq"),
+            "RABBITMQ_CONF_ENV_FILE": str(self.folder / "none"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
+            "RABBITMQ_PID_FILE": str(self.folder / "pid"),
+        }
+        return ["/bin/sh", str(home)], environment
+
+    def close(self) -> None:
+        """End it, and the daemon of Erlang that knows names, which has left our group of processes."""
+        self.kill()
+        environment = {"ERL_EPMD_PORT": str(self._names_port), "PATH": os.environ["PATH"]}
+        subprocess.run(["epmd", "-kill"], env=environment, capture_output=True, timeout=STOP_LIMIT_S, check=False)
+
+
+class BrokerJ(RealBroker):
+    """Qpid Broker-J, its messages in Derby."""
+
+    name = "broker-j"
+
+    def prepare(self) -> None:
+        self._home = _or_skip(broker_j)
+        user = {"name": USER, "password": PASSWORD, "type": "managed"}
+        queues = [{"name": f"q{number}", "type": "standard", "durable": True} for number in range(QUEUES)]
+        host = {"name": "default", "type": "DERBY", "storePath": str(self.folder / "messages"), "modelVersion": "9.0"}
+        initial = {
+            "name": "Broker",
+            "modelVersion": "9.0",
+            "authenticationproviders": [{"name": "users", "type": "Plain", "users": [user]}],
+            "ports": [
+                {
+                    "name": "AMQP",
+                    "type": "AMQP",
+                    "port": str(self.port),
+                    "bindingAddress": "127.0.0.1",
+                    "protocols": ["AMQP_1_0"],
+                    "authenticationProvider": "users",
+                    "virtualhostaliases": [
+                        {"name": "default", "type": "defaultAlias"},
+                        {"name": "host", "type": "hostnameAlias"},
+                    ],
+                }
+            ],
+            "virtualhostnodes": [
+                {
+                    "name": "default",
+                    "type": "JSON",
+                    "defaultVirtualHostNode": "true",
+                    "virtualHostInitialConfiguration": json.dumps({**host, "nodeAutoCreationPolicies": [], "queues": queues}),
+                }
+            ],
+        }
+        (self.folder / "initial.json").write_text(json.dumps(initial))
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        """Return the JVM with the broker's libraries."""
+        java = str(Path(os.environ["JAVA_HOME"], "bin", "java")) if os.environ.get("JAVA_HOME") else "java"
+        work = [f"-DQPID_WORK={self.folder / 'work'}", f"-Dqpid.home_dir={self._home}", f"-Dderby.stream.error.file={os.devnull}"]
+        initial = ["-icp", str(self.folder / "initial.json")]
+        main = ["-cp", f"{self._home}/lib/*:{self._home}/lib/plugins/*", "org.apache.qpid.server.Main"]
+        environment = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
+        return [java, *_JVM.split(), "-Xmx512m", *work, *main, *initial], environment
+
+
+def broker_j() -> Path:
+    """Return the unpacked Broker-J, fetched the first time. Raises artemis.Unavailable."""
+    name = f"apache-qpid-broker-j-{BROKER_J}"
+    return artemis.fetched(f"org.apache.qpid:apache-qpid-broker-j:{BROKER_J}:tar.gz:bin", name, Path("qpid-broker", BROKER_J))
+
+
+def _or_skip(fetch: Any) -> Path:
+    try:
+        found: Path = fetch()
+    except artemis.Unavailable as error:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+    return found
+
+
+def _free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        return int(server.getsockname()[1])
+
+
+def started(kind: type[RealBroker], paths: pytest.TempPathFactory) -> Iterator[RealBroker]:
+    """Start a broker for a session; for the fixtures in conftest.py."""
+    folder = paths.mktemp(kind.name)
+    running = kind(folder / "home")
+    yield running
+    running.close()
+    shutil.rmtree(folder, ignore_errors=True)
