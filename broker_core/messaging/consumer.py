@@ -76,7 +76,8 @@ class Consumer:
         """Pass every message to `callback`, on a thread of the pool, one after another with the session's other callbacks.
 
         The callback may make every call of this client. An exception of it goes to the connection's `on_error`; in the modes auto
-        and dups-ok the message then returns to its queue, with this delivery counted.
+        and dups-ok the message then returns to its queue, with this delivery counted, and comes again after the queue's
+        `retryDelay`. Where the queue has none, it waits as a worker's does: 1 s, 2 s, 4 s and so on, at most a minute.
         """
         with self.session.changed:
             self._check_usable()
