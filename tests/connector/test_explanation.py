@@ -45,14 +45,13 @@ class SparkError(Exception):
         ),
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: amqp. Make sure", explanation._NOT_FOUND),
         (
-            'calling o1.saveAsTable.\n: java.lang.NullPointerException: Cannot invoke "org.apache.spark.sql.connector.catalog.Table'
-            '.schema()" because the return value of "org.apache.spark.sql.delta.catalog.AbstractDeltaCatalog$BestEffortStagedTable'
-            '.table()" is null',
+            'calling o1.saveAsTable.\n: java.lang.NullPointerException: Cannot invoke "Table.schema()" because the return value of'
+            ' "org.apache.spark.sql.delta.catalog.AbstractDeltaCatalog$BestEffortStagedTable.table()" is null',
             explanation._THEIRS[0][1],
         ),
         ("amqp is not a valid Spark SQL Data Source.", explanation._THEIRS[0][1]),
         (
-            "[INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA] Cannot write incompatible data for the table `amqp`: Cannot find data",
+            "[INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA] Cannot write incompatible data for the table `amqp`: no data",
             explanation._THEIRS[1][1],
         ),
         ("", "SparkError"),
