@@ -45,7 +45,7 @@ class SparkError(Exception):
         ),
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: amqp. Make sure", explanation._NOT_FOUND),
         (
-            'calling o1.saveAsTable.\n: java.lang.NullPointerException: Cannot invoke "Table.schema()" because the return value of'
+            'saveAsTable.\n: java.lang.NullPointerException: Cannot invoke "Table.schema()" because the return value of'
             ' "org.apache.spark.sql.delta.catalog.AbstractDeltaCatalog$BestEffortStagedTable.table()" is null',
             explanation._THEIRS[0][1],
         ),
