@@ -44,6 +44,7 @@ ROWS = {
     "stuck": "amqp_rows.stuck",
     "latency": "amqp_rows.latency",
     "artemis": "artemis_rows.both_ways",
+    "foreign-write": "foreign_rows.write",
     "connections": "amqp_rows.connections",
     "watched": "http_rows.watched",
     "page": "page_rows.opened",
