@@ -18,8 +18,17 @@ _NOT_FOUND = (
 def explain(error: BaseException) -> str:
     """Return the message of the innermost error, in one sentence.
 
-    Spark wraps an error of the connector in the stack traces of two languages. The error of another
-    library gives the last line of its Python traceback, or else its first line.
+    Spark wraps an error of the connector in the stack traces of two languages. The error of another library gives the last line
+    of its Python traceback, or else its first line.
+
+    Args:
+        error: Exception of a read, a write, or a query's `exception()`.
+
+    Example:
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            print(penstock.explain(error))
     """
     text = "\n".join(map(str, causes(error)))
     ours = _OURS.findall(text)
