@@ -1,4 +1,4 @@
-"""What the planner tells a task: which record batches of which file."""
+"""Partitions: which record batches of which file."""
 
 from __future__ import annotations
 

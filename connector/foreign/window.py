@@ -1,4 +1,4 @@
-"""Which messages came before: keys of the last ones, in sorted runs of which each is at least twice as long as the next."""
+"""The window of what came before: keys of the last messages, in sorted runs, each at least twice as long as the next."""
 
 from __future__ import annotations
 

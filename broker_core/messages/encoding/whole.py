@@ -43,7 +43,7 @@ class Cut(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """What a message is recognised by: `known` where it has an id; `one` is 64 bits of id and content, `other` of the id.
+    """Keys of messages: `known` where it has an id; `one` is 64 bits of id and content, `other` of the id.
 
     Two messages are the same one if both are equal: an id that a producer repeats, with other content, is not.
     """
@@ -207,7 +207,7 @@ def _array(found: tuple[npt.NDArray[np.int16], Mask], name: str) -> pa.Array:
 
 
 class _Found(NamedTuple):
-    """What one message holds: its bare message and its annotations by their octets, and three fields of its header."""
+    """Parts of one message: its bare message and its annotations by their octets, and three fields of its header."""
 
     begin: int
     end: int
