@@ -145,11 +145,12 @@ def _annotations(walk: Walk) -> tuple[Places, Places]:
 
 def _bare_end(walk: Walk) -> Places:
     """Follow the bare message and what is behind it; return where it ends."""
-    for code, constructors in ((PROPERTIES, LISTS), (APPLICATION_PROPERTIES, _MAPS)):
+    around: list[tuple[int, tuple[int, ...]]] = [(PROPERTIES, LISTS), (APPLICATION_PROPERTIES, _MAPS)]
+    for code, constructors in around:
         rows = walk.rows_of(code)
         if rows is not None:
             walk.skip(rows, *constructors)
-    kinds = [(DATA, _BINARIES), (SEQUENCE, LISTS), (VALUE, ())]
+    kinds: list[tuple[int, tuple[int, ...]]] = [(DATA, _BINARIES), (SEQUENCE, LISTS), (VALUE, ())]
     # Found before the first is followed: a second section of another kind is odd.
     for (code, constructors), rows in zip(kinds, [walk.rows_of(code) for code, _ in kinds], strict=True):
         if rows is not None:
@@ -164,7 +165,8 @@ def _bare_end(walk: Walk) -> Places:
     if rows is not None:
         walk.skip(rows, *_MAPS)
     walk.finish()
-    return np.minimum(end, walk.last)
+    bare: Places = np.minimum(end, walk.last)
+    return bare
 
 
 _BOOLEANS = {0x41: 1, 0x42: 0, 0x56: None}  # None: the octet says it
@@ -223,7 +225,7 @@ def _plain(message: bytes) -> _Found:
     sections = scan(message)
     by_code: dict[int, Any] = {section.code: section for section in sections}
     header, note = by_code.get(HEADER), by_code.get(MESSAGE_ANNOTATIONS)
-    said = Header()
+    said: Any = Header()
     if header is not None:
         said = from_values(Header, decode(message, header.value, header.end)[0])
     inside = [section for section in sections if PROPERTIES <= section.code <= VALUE]
@@ -254,4 +256,5 @@ def _mixed(buffer: npt.NDArray[np.uint8], starts: Places, width: int, code: npt.
             value = (value ^ part) * _ODD
             value ^= value >> np.uint64(29)
     value *= np.uint64(0xBF58476D1CE4E5B9)
-    return value ^ (value >> np.uint64(32))
+    mixed: Numbers = value ^ (value >> np.uint64(32))
+    return mixed
