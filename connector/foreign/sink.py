@@ -52,9 +52,12 @@ class _ForeignWriter(_Writer):
     def _reached(self, access: Access) -> Access:
         return access
 
-    def _send(self, batches: Iterator[pa.RecordBatch], write: str) -> Sent:
-        """Send the rows of a task, and wait until the broker has accepted each. An empty task asks the broker for nothing."""
-        parts = self._parts(self._named(batches, prefix_of(write, context.partition())))
+    def _send(self, batches: Iterator[pa.RecordBatch], *write: object) -> Sent:
+        """Send the rows of a task, and wait until the broker has accepted each. An empty task asks the broker for nothing.
+
+        `write` names the write: the message ids begin with it.
+        """
+        parts = self._parts(self._named(batches, prefix_of(*write, context.partition())))
         first = next(parts, None)
         if first is None:
             return Sent(0)
@@ -124,7 +127,7 @@ class ForeignBatchWriter(_ForeignWriter, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one task."""
         app = self._options["txnAppId"]
-        return self._send(iterator, self._write if app is None else prefix_of(app, self._options["txnVersion"]))
+        return self._send(iterator, self._write) if app is None else self._send(iterator, app, self._options["txnVersion"])
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: everything is at the broker."""
@@ -150,7 +153,7 @@ class ForeignStreamWriter(_ForeignWriter, DataSourceStreamArrowWriter):
                 "this stream has no query id, without which a repeated batch could not have the message ids of the first: start"
                 " it with df.writeStream…start() in Spark's micro-batch mode"
             )
-        return self._send(iterator, prefix_of(batch.query, batch.number))
+        return self._send(iterator, batch.query, batch.number)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: everything is at the broker."""

@@ -37,7 +37,7 @@ def test_a_stream_sends_a_repeated_batch_with_the_same_ids(spark: SparkSession, 
         query = run()
         first = identified(peer)
         assert sorted(int(body) for _, body in first) == list(range(100))
-        assert all(name.startswith(f"{query}/0//") for name, _ in first)
+        assert all(name.startswith(f"{query}/0/") for name, _ in first)
         assert len({name for name, _ in first}) == 100
         for commit in (tmp_path / "checkpoint" / "commits").iterdir():
             commit.unlink()  # as a driver that dies between the tasks' end and Spark's commit
