@@ -1,0 +1,48 @@
+"""A stream by a connection string: from a peer that demands a token for each address, as Azure Service Bus does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.connector.options import Options
+from penstock.connector.schema import default_schema
+from penstock.connector.stream import StreamReader
+
+from ..amqp_client.claims_peer import KEY, ClaimsPeer
+from .helpers import INITIAL, bodies, next_batch
+
+
+def reader(text: str, spool: Path) -> StreamReader:
+    return StreamReader(Options({"connectionString": text, "queue": "orders", "spool": str(spool)}), default_schema())
+
+
+def test_a_stream_reads_with_a_token(tmp_path: Path) -> None:
+    with ClaimsPeer() as peer:
+        peer.queues["orders"] += [
+            Message(data=[b"%d" % number], properties=Properties(message_id=f"id-{number}")).encode() for number in range(10)
+        ]
+        made = reader(peer.connection_string, tmp_path / "spool")
+        found: list[int] = []
+        start = INITIAL
+        while len(found) < 10:
+            end = next_batch(made, start)
+            found += bodies(made, start, end)
+            start = end
+        made.stop()
+        assert found == list(range(10))
+        assert list(peer.tokens) == ["orders"]
+        assert KEY not in str(start)
+        assert not [path for path in (tmp_path / "spool").rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
+def test_a_wrong_key_ends_the_stream_in_the_brokers_words(tmp_path: Path) -> None:
+    with ClaimsPeer() as peer:
+        made = reader(peer.connection_string.replace(KEY, "d3Jvbmc="), tmp_path / "spool")
+        with pytest.raises(errors.Unauthenticated, match="InvalidSignature"):
+            next_batch(made, INITIAL)
+        made.stop()
