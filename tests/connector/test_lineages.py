@@ -182,6 +182,66 @@ def test_a_pass_that_had_begun_is_of_both(site: Site, step: str) -> None:
     assert sequences(table(Path(site.archive))) == [*range(10), *(number for number in range(10, 15) for _ in range(2))]
 
 
+@pytest.fixture
+def begun(site: Site) -> Rig:
+    """A broker with a backup where a pass of five dead letters has begun, after one of five others, and has no commit yet."""
+
+    def die(name: str) -> None:
+        if name == "write":
+            raise Died
+
+    one = site.open("one")
+    one.service.submit(c.DeclareQueue("q", options={"deadLetterQueue": "nowhere"}))
+    one.send("q", numbered(10))
+    one.settle("q", 5)
+    one.record()
+    one.step = die
+    one.settle("q", 5, Outcome.REJECTED)
+    one.record(2)
+    site.backup("one", "backup")
+    return site.open("one")
+
+
+RECORDED = rows(range(5)) + rows(range(5, 10), "rejected")
+
+
+@pytest.mark.parametrize(("first", "last"), [(6, 7), (5, 9)], ids=["some", "all"])
+def test_a_pass_that_the_original_has_changed_since_is_written_anew(site: Site, begun: Rig, first: int, last: int) -> None:
+    """Its rows that the original has redriven are missing from what that has committed under the number, if it has at all."""
+    begun.service.submit(c.Redrive("q", first=first, last=last))
+    begun.record()
+    begun.settle("q", last - first + 1)
+    begun.record()
+    two = site.open("two", restored="backup")
+    assert site.read() == RECORDED
+    two.record()
+    assert site.read() == site.replay()[0] == RECORDED
+    assert two.unrecorded() == 0
+    two.send("q", numbered(2))
+    two.settle("q", 2)
+    two.record()
+    site.backup("two", "of two")
+    three = site.open("three", restored="of two")
+    assert site.read() == site.replay()[0] == RECORDED + rows(range(10, 12))
+    assert three.unrecorded() == 0
+
+
+@pytest.mark.parametrize("last", [6, 9], ids=["some", "all"])
+def test_a_pass_that_the_restored_one_has_changed_since_is_its_own(site: Site, begun: Rig, last: int) -> None:
+    """Neither takes for recorded what only the other has committed, whoever comes first."""
+    two = site.open("two", restored="backup")
+    two.service.submit(c.Redrive("q", first=5, last=last))
+    two.record()
+    mine = rows(range(5)) + rows(range(last + 1, 10), "rejected")
+    assert site.read() == mine
+    site.open("one").record()
+    assert site.read() == RECORDED
+    two = site.open("two")
+    two.settle("q", last - 4)
+    two.record()
+    assert site.read() == site.replay()[0] == sorted(mine + rows(range(5, last + 1)))
+
+
 def test_the_original_shows_nothing_of_the_restored_one(site: Site, left: Callable[[], Rig]) -> None:
     left()
     settle_anew(site.open("two", restored="backup"))
