@@ -97,9 +97,9 @@ def test_a_start_that_fails_leaves_nothing_open(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(serving, steps[step], fail)
     settings = load(None, {"data": tmp_path, "flight_port": 0, "amqp_port": 0, "http_port": 0, "fsync": "never"})
     before = set(threading.enumerate())
+    ready, reloads = (fail if step == each else ignore for each in ("the ready line", "the way to reload"))
     with pytest.raises(Mistake):
-        ready = fail if step == "the ready line" else ignore
-        serving.serve(settings, ready, threading.Event(), fail if step == "the way to reload" else ignore)
+        serving.serve(settings, ready, threading.Event(), reloads)
     for thread in set(threading.enumerate()) - before:
         thread.join(30)
         assert not thread.is_alive(), thread.name
