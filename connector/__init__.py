@@ -44,7 +44,14 @@ __all__ = ["register"]
 def register(spark: SparkSession) -> None:
     """Make `format("amqp")` known to this session, and to this thread, since a new Python thread knows of no session.
 
-    It may be called again, and when Spark has found the format by itself."""
+    It may be called again, and when Spark has found the format by itself.
+
+    Args:
+        spark: Session, of Spark's own or of Spark Connect.
+
+    Raises:
+        ImportError: PySpark is not installed.
+    """
     from .registration import register_with
 
     register_with(spark)

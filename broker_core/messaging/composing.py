@@ -72,6 +72,7 @@ def composed(
         if json is not NOTHING or any(value is not None for value in named):
             raise errors.InvalidRequest("a whole Message is sent as it is: set its fields in the Message")
         return body
+    _check_body(body)
     if json is not NOTHING:
         if body is not None:
             raise errors.InvalidRequest("a message has a body or json, not both")
@@ -103,6 +104,13 @@ def _header(durable: bool, priority: int | None, ttl: int | None) -> Header:
     if not 0 <= priority <= 9:
         raise errors.InvalidRequest(f"priority is 0 to 9, not {priority}")
     return Header(durable=durable, priority=priority, ttl=ttl)
+
+
+def _check_body(body: object) -> None:
+    """Refuse a dict and the like, which AMQP could encode, and which no reader of JSON would understand."""
+    if not isinstance(body, (bytes, str, type(None))):
+        kind = type(body).__name__
+        raise errors.InvalidRequest(f"a body of type {kind} cannot be sent: give octets or a text, or json=… instead")
 
 
 def _encoded(value: Any) -> bytes:

@@ -42,7 +42,16 @@ GRACE_S = 30.0
 
 
 class Counts(NamedTuple):
-    """The messages of a worker since it began, by how they ended."""
+    """Messages of a worker since it began, by how they ended.
+
+    Attributes:
+        accepted: Messages whose handler has returned.
+        retried: Messages that went back after an error.
+        rejected: Messages that had failed too often.
+        other: Messages that the handler settled itself, or that the broker took back meanwhile.
+        running: Messages in work now.
+        seconds: Time in handlers, all threads together.
+    """
 
     accepted: int = 0
     retried: int = 0
@@ -55,7 +64,17 @@ class Counts(NamedTuple):
 
 @dataclass(eq=False)
 class Worker:
-    """A handler and the queue that it works on, made by `worker`. Calling it calls the handler, for tests."""
+    """A handler and the queue that it works on, made by `worker`. Calling it calls the handler, for tests.
+
+    Attributes:
+        handle: Function that gets each message.
+        queue: Name of the queue.
+        concurrency: Messages in work at once.
+        retries: Further attempts after the first that fails. None: the queue's `maxAttempts`.
+        retry_after: Seconds from the first failure to the next attempt.
+        max_retry_after: Seconds, the longest such time.
+        selector: Selector of the messages; None for all.
+    """
 
     handle: Handler
     queue: str
@@ -88,8 +107,16 @@ class Worker:
     def run(self, connection: Connection, stop: threading.Event, grace_s: float = GRACE_S) -> bool:
         """Work until `stop` is set, or the queue cannot be used any more.
 
-        Returns whether every handler that had begun has ended within `grace_s` seconds of the stop. Raises the error that ended a
-        consumer: the queue was deleted, a right is missing, the connection is lost for good.
+        Args:
+            connection: Connection to the broker, which this leaves open.
+            stop: Ends the work when it is set: no message is taken after that.
+            grace_s: Seconds that running handlers have after the stop.
+
+        Returns:
+            Whether every handler that had begun has ended in that time.
+
+        Raises:
+            PenstockError: The queue was deleted, a right is missing, or the connection is lost for good.
         """
         return run_all([self], connection, stop, grace_s)
 
@@ -163,16 +190,24 @@ def worker(
     """Make a function the handler of a queue's messages; see this module.
 
     Args:
-        queue: The queue's name.
+        queue: Name of the queue.
         concurrency: Messages in work at once, each on a thread.
         retries: Further attempts after the first that fails; then the message is rejected. None: as many as the queue's
             `maxAttempts` allows.
         retry_after: Seconds from the first failure to the next attempt; doubled after each.
-        max_retry_after: The longest such time, seconds.
+        max_retry_after: Seconds, the longest such time.
         selector: Only messages that match.
+
+    Returns:
+        A decorator that makes a `Worker` of a function.
 
     Raises:
         InvalidRequest: A value that cannot be.
+
+    Example:
+        @penstock.worker("orders", concurrency=4, retries=5)
+        def handle(message: penstock.ReceivedMessage) -> None:
+            print(message.json())
     """
 
     def made(handle: Handler) -> Worker:

@@ -161,6 +161,11 @@ class Settings:
     copy_interval_s: float = key(
         1.0, seconds(0.01), "With copy = async: how long what is new waits for more. Each second costs a request to the store."
     )
+    copy_bandwidth: int = key(
+        100 * MIB,
+        size(8 * MIB),
+        "With copy = async: bytes a second that are put into the copy over time. More would take the machine from producers.",
+    )
     segment_bytes: int = key(
         256 * MIB,
         size(MIB),
