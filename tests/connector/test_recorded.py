@@ -401,7 +401,7 @@ def test_pages_for_people_follow_the_sequence_numbers(site: Site, monkeypatch: p
         while following is not None:
             page = site.client.call("queue.messages", queue="q", states=["archived"], first=following, count=count)
             numbers = [each["sequenceNumber"] for each in page["messages"]]
-            assert len(set(numbers)) == count or page["next"] is None
+            assert len(numbers) >= count or page["next"] is None
             found, following = found + numbers, page["next"]
         assert found == [0, 3, 4, 4, 5, 6, 7, 8, 9, 20, 38, 39]
     both = site.client.call("queue.messages", queue="q", states=["archived", "acquired"], first=18, count=4)
