@@ -21,7 +21,7 @@ class FirstRetries(NamedTuple):
 
 
 class RetriesOfBlock(NamedTuple):
-    """The same of one block."""
+    """Lowest sequence numbers of such messages in one block."""
 
     levels: Ints  # of which some wait, ascending
     of_levels: Ints  # the lowest of each of these

@@ -287,17 +287,20 @@ def _first_retries(queue: Queue) -> FirstRetries:
 
 def _find_first_retries(queue: Queue) -> FirstRetries:
     waiting = [block for _, block in sorted(queue.blocks.items()) if block.counts[DELAYED]]
-    levels = [NEVER] * queue.rules.levels
-    codes: list[Ints] = [_NONE]
-    sequences: list[Ints] = [_NONE]
+    levels, found = [NEVER] * queue.rules.levels, []
     for block in waiting:
         mine = block.retries = block.retries or _retries(block)
         for level, sequence in zip(mine.levels.tolist(), mine.of_levels.tolist(), strict=True):
             levels[level] = min(levels[level], sequence)
-        codes.append(mine.groups)
-        sequences.append(mine.of_groups)
-    found, first = np.unique(np.concatenate(codes), return_index=True)
-    return FirstRetries(levels, found, np.concatenate(sequences)[first])
+        if len(mine.groups):
+            found.append(mine)
+    if len(found) < 2:
+        return FirstRetries(levels, *(found[0][2:] if found else (_NONE, _NONE)))
+    lowest = np.full(1 + max(int(mine.groups[-1]) for mine in found), NEVER)  # by code
+    for mine in reversed(found):  # the first block's last
+        lowest[mine.groups] = mine.of_groups
+    groups = np.flatnonzero(lowest != NEVER)
+    return FirstRetries(levels, groups, lowest[groups])
 
 
 def _retries(block: Block) -> RetriesOfBlock:
