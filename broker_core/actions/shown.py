@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from .. import errors
@@ -61,8 +62,8 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_order(browses: Browses, look: dict[str, Any], most: int, until: float) -> Iterator[pa.RecordBatch]:
-    """Yield messages in the order of their sequence numbers, the first `most` and those that have their numbers at least; a batch
-    without rows when the time is `until`, of the monotonic clock.
+    """Yield messages in the order of their sequence numbers, those of the first `most` numbers at least; a batch without rows when
+    the time is `until`, of the monotonic clock.
 
     The archive's files overlap, and the journal's messages come after them. So what is recorded is read in windows of sequence
     numbers, each wider than the one before.
@@ -84,12 +85,12 @@ def _in_order(browses: Browses, look: dict[str, Any], most: int, until: float) -
 
 
 def _lowest(batches: list[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
-    """The rows with the lowest sequence numbers, in order, as one batch: so many, and those that have the last one's number."""
+    """The rows with the lowest `most` sequence numbers, in order, as one batch."""
     rows = pa.Table.from_batches(batches)
     numbers = rows.column("sequenceNumber").to_numpy()
-    order = numbers.argsort(kind="stable")
-    if len(order) > most:
-        order = order[numbers[order] <= numbers[order[most - 1]]]
+    order, different = numbers.argsort(kind="stable"), np.unique(numbers)
+    if len(different) > most:
+        order = order[: int(np.count_nonzero(numbers <= different[most - 1]))]
     return list(rows.take(order).combine_chunks().to_batches())
 
 

@@ -78,7 +78,7 @@ class Transport:
             self._check_port(b"")
             raise
         if data is not None:
-            self.begun = True
+            self.begun = bool(data)
             self._check_port(data)
         return data
 
