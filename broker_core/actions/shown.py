@@ -62,8 +62,8 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_order(browses: Browses, look: dict[str, Any], most: int, until: float) -> Iterator[pa.RecordBatch]:
-    """Yield messages in the order of their sequence numbers, those of the first `most` numbers at least; a batch without rows when
-    the time is `until`, of the monotonic clock.
+    """Yield messages in the order of their sequence numbers, those of the first `most` numbers at least; a batch without
+    rows when the time is `until`, of the monotonic clock.
 
     The archive's files overlap, and the journal's messages come after them. So what is recorded is read in windows of sequence
     numbers, each wider than the one before.
