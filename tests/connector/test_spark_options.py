@@ -61,6 +61,15 @@ def test_a_value_is_read(name: str, text: str, value: object) -> None:
     assert Options({name: text})[name] == value
 
 
+def test_a_name_with_a_slash_is_the_address_of_another_broker_and_no_queue_of_ours() -> None:
+    options = Options({**BASE, "queue": "/amq/queue/orders"})
+    options.check_for(WRITE)
+    with pytest.raises(InvalidRequest, match="without '/'"):
+        options.check_for(READ)
+    with pytest.raises(InvalidRequest, match="without '/'"):
+        options.check_names()
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -79,7 +88,6 @@ def test_a_value_is_read(name: str, text: str, value: object) -> None:
         ("queue", "a, ,b"),
         ("queue", "a,b,a"),
         ("queue", ",".join(f"q{i}" for i in range(65))),
-        ("queue", "exchange/key"),
         ("queue", "x" * 256),
         ("exchange", ""),
         ("exchange", "/key"),
