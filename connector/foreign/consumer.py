@@ -67,6 +67,8 @@ class ForeignConsumer:
         if there is None:
             self._begin(0.0 if offset.initial else RECONNECT_S)
             if self._ended or not self._receive(wait):
+                if self._ended:
+                    self._intake.flush()  # nothing else is asked of this planner, perhaps
                 return dict(start)
         if there is None:
             there = self._spool.next_number(offset.batch)
