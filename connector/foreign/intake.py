@@ -123,6 +123,10 @@ class Intake:
         if settled:
             self._ask(lambda: self._accept(settled))
 
+    def holds(self, settled: Settled) -> bool:
+        """Say whether these deliveries can still be settled: they came over the connection that there is."""
+        return settled.connection == self._number and self._failure is None
+
     def flush(self) -> None:
         """Return when what was asked before is written to the broker, or it is away."""
         done = threading.Event()
