@@ -254,7 +254,8 @@ class Intake:
     def _drain(self, done: threading.Event) -> None:
         for _, link in self._links:
             try:
-                link.drain(DRAIN_S)
+                with shipped.own_errors():
+                    link.drain(DRAIN_S)
             except PeerError:
                 self._connection.check()  # no answer: what it has, it has sent in this time
         for number, link in self._links:
