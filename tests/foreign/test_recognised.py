@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.messages.encoding import plain, whole
 from penstock.connector.foreign.window import Window
 
@@ -21,7 +22,7 @@ def encoded(id_: object, body: bytes, **around: object) -> bytes:
 
 def test_a_message_is_the_same_whatever_a_broker_writes_around_it() -> None:
     again = encoded("a", b"x", header=Header(delivery_count=3), message_annotations={"x-opt-lock": "1"})
-    others = [encoded("a", b"y"), encoded("b", b"x"), encoded(1, b"x"), encoded("1", b"x"), encoded(None, b"x")]
+    others = [encoded("a", b"y"), encoded("b", b"x"), encoded(ULong(1), b"x"), encoded("1", b"x"), encoded(None, b"x")]
     found = whole.keys(pa.array([encoded("a", b"x"), again, *others], pa.binary()))
     assert found.known.tolist() == [True] * 6 + [False]
     both = list(zip(found.one.tolist(), found.other.tolist(), strict=True))

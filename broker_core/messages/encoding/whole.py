@@ -231,13 +231,15 @@ def _plain(message: bytes) -> _Found:
     sections = scan(message)
     by_code: dict[int, Any] = {section.code: section for section in sections}
     header, note = by_code.get(HEADER), by_code.get(MESSAGE_ANNOTATIONS)
-    said: Any = Header()
+    values: list[Any] = []
     if header is not None:
-        said = from_values(Header, decode(message, header.value, header.end)[0])
+        values, _ = decode(message, header.value, header.end)  # type: ignore[assignment]
+        from_values(Header, values)  # checks the types
+    durable, priority, _, _, attempts = [*values, *[None] * (_COUNT + 1)][: _COUNT + 1]
     inside = [section for section in sections if PROPERTIES <= section.code <= VALUE]
     begin, end = (inside[0].start, inside[-1].end) if inside else (len(message), len(message))
     at_, after = (note.start, note.end) if note is not None else (0, 0)
-    return _Found(begin, end, at_, after, said.priority, said.durable, min(int(said.delivery_count or 0), 2**31 - 1))
+    return _Found(begin, end, at_, after, priority, durable, min(int(attempts or 0), 2**31 - 1))
 
 
 def _bare_of(message: bytes) -> bytes:
