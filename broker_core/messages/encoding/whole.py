@@ -231,9 +231,9 @@ def _plain(message: bytes) -> _Found:
     sections = scan(message)
     by_code: dict[int, Any] = {section.code: section for section in sections}
     header, note = by_code.get(HEADER), by_code.get(MESSAGE_ANNOTATIONS)
-    values: list[Any] = []
+    values: Any = []
     if header is not None:
-        values, _ = decode(message, header.value, header.end)  # type: ignore[assignment]
+        values, _ = decode(message, header.value, header.end)
         from_values(Header, values)  # checks the types
     durable, priority, _, _, attempts = [*values, *[None] * (_COUNT + 1)][: _COUNT + 1]
     inside = [section for section in sections if PROPERTIES <= section.code <= VALUE]
