@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from ..broker_core.client.discovery import NoPenstock
 from .batch import BatchReader, PushdownBatchReader
-from .foreign.sink import ForeignBatchWriter, ForeignStreamWriter
 from .brokers.replaying import SeveralReplays
+from .foreign.sink import ForeignBatchWriter, ForeignStreamWriter
 from .options import Options
 from .replay import ReplayReader
 from .reporting import reports_errors
