@@ -103,10 +103,10 @@ class _Writer:
 
     def _reached(self, access: Access) -> Access:
         """Find the broker once, for all tasks; only an AMQP url is asked for anything. Raises NoPenstock for another broker."""
+        found = access.found()
         for name in FOREIGN_ONLY:
             if name in self._options.given:
                 raise InvalidOption(f"option {name} is for brokers that are no Penstock: leave it out")
-        found = access.found()
         self._options.check_names()
         return found
 
