@@ -83,7 +83,8 @@ class Consumer:
         """Pass every message to a callback, one after another with the session's other callbacks.
 
         An exception of the callback goes to the connection's `on_error`; in the modes auto and dups-ok the message then returns
-        to its queue, with this delivery counted.
+        to its queue, with this delivery counted, and comes again after the queue's `retryDelay`. Where the queue has none, it
+        waits as a worker's does: 1 s, 2 s, 4 s and so on, at most a minute.
 
         Args:
             callback: Gets a message, on a thread of the client; it may make every call of this client.

@@ -11,7 +11,8 @@ from ..amqp.errors import Condition
 from ..amqp.performatives import Error
 from ..amqp.types import Long
 from ..errors import InvalidRequest
-from ..messages.annotations import DEATH_REASON, DELIVERY_DELAY
+from ..messages.annotations import DEATH_REASON, DELIVERY_DELAY, RETRY_DELAY
+from .retries import Retries
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -24,6 +25,8 @@ ACCEPTED, RELEASED = Accepted(), Released()
 REASON_CHARACTERS = 1000
 #: Returned to the queue after a failure; the delivery counts.
 FAILED = Modified(delivery_failed=True)
+#: Waits of a message whose callback has raised, where its queue has no `retryDelay`.
+RETRIES = Retries()
 #: Returned to the queue, counted, and not delivered to this link again. A message that expired in the prefetch is settled so:
 #: AMQP has no outcome for it, and the broker then finds it expired by its own clock.
 UNDELIVERABLE_HERE = Modified(delivery_failed=True, undeliverable_here=True)
@@ -177,6 +180,13 @@ class ReceivedMessage:
             InvalidRequest: It has another outcome already.
         """
         self.consumer.session.acknowledge(self, outcome)
+
+
+def failed(message: ReceivedMessage) -> Modified:
+    """Return the outcome of a message whose callback has raised: it comes again after a wait. A queue with `retryDelay` has its
+    own."""
+    after_ms = int(RETRIES.after(message.delivery_count + 1) * 1000)
+    return Modified(delivery_failed=True, message_annotations={RETRY_DELAY: Long(after_ms)})
 
 
 def expiry_ms(message: Message, arrived_ms: int) -> int | None:

@@ -28,6 +28,7 @@ from .. import errors
 from .connection import Connection
 from .modes import AcknowledgeMode
 from .received import ReceivedMessage
+from .retries import Retries
 
 _LOG = logging.getLogger("penstock.worker")
 
@@ -91,8 +92,7 @@ class Worker:
             raise errors.InvalidRequest(f"concurrency is 1 or more, not {self.concurrency}")
         if self.retries is not None and self.retries < 0:
             raise errors.InvalidRequest(f"retries is 0 or more, or None for no limit, not {self.retries}")
-        if not 0 <= self.retry_after <= self.max_retry_after:
-            raise errors.InvalidRequest("retry_after is seconds from 0 to max_retry_after")
+        Retries(self.retry_after, self.max_retry_after).check()
 
     def __call__(self, message: Any) -> Any:
         """Call the handler, as a test does."""
@@ -167,7 +167,7 @@ class Worker:
         if self.retries is not None and attempt > self.retries:
             _LOG.error("%r is rejected after %d attempts: %s", message, attempt, reason, exc_info=error)
             return self._settle(message, lambda: message.reject(reason), "rejected")
-        after = min(self.retry_after * 2.0 ** min(attempt - 1, 60), self.max_retry_after)
+        after = Retries(self.retry_after, self.max_retry_after).after(attempt)
         _LOG.warning("%r failed, attempt %d; it comes again in %g s at the earliest: %s", message, attempt, after, reason)
         return self._settle(message, lambda: message.retry(after), "retried")
 

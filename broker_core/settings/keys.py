@@ -107,6 +107,12 @@ class Settings:
     http_sessions: int = key(
         1000, count(1, 100_000), "Logins of the page at once, 1 KiB each. With one more, the one idle for the longest ends."
     )
+    http_sessions_per_user: int = key(
+        20,
+        count(1, 100_000),
+        "Logins of the page of one user at once. With one more, the one of this user that was idle for the longest ends: who logs"
+        " in again and again logs nobody else out.",
+    )
     http_session_idle_s: float = key(
         1800.0, seconds(1), "How long a login of the page holds without a request; an hour at most, as its token."
     )
