@@ -10,7 +10,7 @@ from typing import Any
 
 from ..client.flight import Client
 from ..errors import InvalidRequest, PenstockError
-from . import calls, show
+from . import calls, login, show
 from .main import UsageError
 from .pairs import pairs
 
@@ -51,7 +51,11 @@ def list_all(given: argparse.Namespace) -> int:
         show.print_json(queues)
     else:
         columns = {key: heading for key, heading in _LIST.items() if key not in _SELDOM or any(queue[key] for queue in queues)}
-        show.print_table(queues, columns, empty="no queues yet; make one with `penstock queue declare NAME`")
+        empty = "no queues yet; make one with `penstock queue declare NAME`"
+        user = login.user(given)
+        if user is not None:
+            empty = f"no queues on which {user} has a right; `penstock permit` gives one"
+        show.print_table(queues, columns, empty=empty)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,21 @@ def test_the_wrong_url_for_messages_names_the_right_one(penstock: Run, broker: B
     done = penstock("send", "orders", url=broker.url)
     assert done.returncode == 2
     assert "messages go over AMQP, so it must be amqp://HOST[:PORT]" in done.stderr
+
+
+def test_a_missing_right_is_named(tmp_path: Path, penstock: Run) -> None:
+    data, word = tmp_path / "broker", tmp_path / "word"
+    word.write_text("correct horse battery\n")
+    with Broker(data, fsync="never", http_port=None) as broker:
+        broker.declare("orders")
+        assert penstock("user", "add", "bob", "--data", str(data), "--password-file", str(word)).returncode == 0
+        as_bob = ("--user", "bob", "--password-file", str(word))
+        seen = penstock("queue", "list", *as_bob, url=broker.url).stdout
+        assert seen == "no queues on which bob has a right; `penstock permit` gives one\n"
+        done = penstock("queue", "purge", "orders", *as_bob, url=broker.url)
+    assert (
+        "user 'bob' may not purge queue 'orders': that needs the right admin there, which an administrator gives" in done.stderr
+    )
 
 
 def test_a_worker_whose_socket_spark_has_closed_ends_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
