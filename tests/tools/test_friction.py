@@ -35,9 +35,9 @@ def test_the_wrong_url_for_messages_names_the_right_one(penstock: Run, broker: B
 def test_a_missing_right_is_named(tmp_path: Path, penstock: Run) -> None:
     data, word = tmp_path / "broker", tmp_path / "word"
     word.write_text("correct horse battery\n")
+    data.mkdir(mode=0o700)
+    assert penstock("user", "add", "bob", "--data", str(data), "--password-file", str(word)).returncode == 0
     with Broker(data, fsync="never", http_port=None) as broker:
-        broker.declare("orders")
-        assert penstock("user", "add", "bob", "--data", str(data), "--password-file", str(word)).returncode == 0
         as_bob = ("--user", "bob", "--password-file", str(word))
         seen = penstock("queue", "list", *as_bob, url=broker.url).stdout
         assert seen == "no queues on which bob has a right; `penstock permit` gives one\n"
