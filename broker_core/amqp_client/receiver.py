@@ -50,7 +50,7 @@ class Receiver(ClientLink):
     ) -> None:
         super().__init__(connection, address)
         self.received = 0
-        self._credit = credit
+        self.credit = credit  # may be changed: what is granted next follows
         self._limit = limit
         self._waiting: list[Delivery] = []
         self._draining = False
@@ -93,24 +93,30 @@ class Receiver(ClientLink):
         return found
 
     @property
+    def selects(self) -> bool:
+        """Say whether the broker has confirmed the selector; without its word it may send every message."""
+        source = self.link.source
+        return source is not None and _SELECTOR in (getattr(source, "filter", None) or {})
+
+    @property
     def exhausted(self) -> bool:
         """True when as many messages have come as `limit` allows."""
         return self._limit is not None and self.received >= self._limit
 
-    def drain(self) -> None:
+    def drain(self, limit_s: float | None = None) -> None:
         """Wait until the broker has sent what it has for the credit, and take the rest of the credit back.
 
         Messages that came meanwhile are for `receive`, which grants new credit.
 
         Raises:
-            PenstockError: The broker does not answer in time, or has ended the link.
+            PenstockError: The broker does not answer within `limit_s` (None: the connection's limit), or has ended the link.
         """
         self.check()
         if self.link.link_credit:
             self.link.grant(self.link.link_credit, drain=True)
             self._draining = True
             try:
-                self.connection.wait_until(self._drained, f"it does not drain {self.address!r}")
+                self.connection.wait_until(self._drained, f"it does not drain {self.address!r}", limit_s)
             finally:
                 self._draining = False
 
@@ -190,10 +196,10 @@ class Receiver(ClientLink):
         """Grant new credit once half of it is used: messages on the way and waiting are never more than `credit`."""
         if self._draining or self.link.state is not LinkState.ATTACHED:
             return
-        capacity = self._credit - len(self._waiting)
+        capacity = self.credit - len(self._waiting)
         if self._limit is not None:
             capacity = min(capacity, self._limit - self.received)
-        if capacity > self.link.link_credit and self.link.link_credit <= self._credit // 2:
+        if capacity > self.link.link_credit and self.link.link_credit <= self.credit // 2:
             self.link.grant(capacity)
 
     # --- for the connection
