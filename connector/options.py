@@ -453,8 +453,6 @@ def _check_together(options: Options) -> None:
         raise InvalidOption(
             "option spool is of one broker that is no Penstock, and the option url names several: start a query for each of these"
         )
-    if options["spool"] is None and any("/" in queue for queue in options["queue"] or ()):  # other brokers have such addresses
-        raise InvalidOption(f"option queue cannot be {','.join(options['queue'])!r}; it must be {_QUEUES}")
     for name in ("settle", "dedupe", "dedupeWindow", "minReaders"):
         if name in options.given and options["spool"] is None:
             raise InvalidOption(

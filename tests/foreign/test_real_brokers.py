@@ -25,7 +25,7 @@ def broker(request: pytest.FixtureRequest) -> RealBroker:
 
 def test_a_user_is_let_in_and_nobody_else(broker: RealBroker) -> None:
     with connect(broker.url, USER, PASSWORD) as connection:
-        sasl = connection._machine._handshake.sasl
+        sasl = connection._machine._handshake._sasl
         assert sasl is not None
         assert sasl.mechanism == MECHANISM[broker.name]
     with pytest.raises(errors.Unauthenticated) as refusal:
