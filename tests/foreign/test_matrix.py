@@ -35,7 +35,7 @@ def again(broker: RealBroker) -> None:
 
 
 @pytest.mark.parametrize("settle", ["spooled", "committed"])
-@pytest.mark.parametrize("fixture", ["artemis_broker", "rabbitmq", "qpid_broker_j"])
+@pytest.mark.parametrize("fixture", ["artemis_broker"])
 def test_each_message_comes_once_whatever_is_lost(
     fixture: str, settle: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
