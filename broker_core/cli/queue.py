@@ -10,7 +10,7 @@ from typing import Any
 
 from ..client.flight import Client
 from ..errors import InvalidRequest, PenstockError
-from . import calls, show
+from . import calls, several, show
 from .main import UsageError
 from .pairs import pairs
 
@@ -45,12 +45,16 @@ def declare(given: argparse.Namespace) -> int:
 
 def list_all(given: argparse.Namespace) -> int:
     """Run `penstock queue list`."""
-    with calls.broker(given) as broker:
-        queues = broker.call("queue.list")["queues"]
+    with several.brokers(given) as brokers:
+        lists = {broker.url: broker.call("queue.list")["queues"] for broker in brokers}
+    queues = several.added(lists) if len(lists) > 1 else next(iter(lists.values()))
     if given.json:
         show.print_json(queues)
     else:
         columns = {key: heading for key, heading in _LIST.items() if key not in _SELDOM or any(queue[key] for queue in queues)}
+        if len(lists) > 1:
+            columns["at"] = "brokers"
+            queues = [{**queue, "at": len(queue["brokers"])} for queue in queues]
         show.print_table(queues, columns, empty="no queues yet; make one with `penstock queue declare NAME`")
     return 0
 
