@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -52,6 +53,8 @@ class ForeignConsumer:
         self._unsettled: dict[int, list[Settled]] = {}
         self._ending = self._ended = self._looked = False
         self._repeated = [0] * len(self._queues)
+        # A copy in another queue is another message: an exchange has sent it to both.
+        self._salts = [int.from_bytes(blake2b(queue.encode(), digest_size=8).digest(), "big") for queue in self._queues]
         self._aside = 0
 
     def fix_tail(self) -> None:
@@ -167,6 +170,7 @@ class ForeignConsumer:
         keys = None
         if self._spool.window is not None:
             found = conversion.keys(message)
+            found = found._replace(one=found.one ^ np.array(self._salts, np.uint64)[queues])
             before = self._before(found)
             if before.any():
                 new = before == 0
