@@ -18,7 +18,7 @@ ENTRY_BYTES = 512  # of the name and of the value of each
 MAX_ANSWER_BYTES = 4 << 20  # after which an answer ends, and says where to go on
 SEARCH_S = 5.0  # for which a selector may look for matches; then the answer has what was found, and says where to go on
 COLUMNS = [
-    *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "deliveryCount", "body"),
+    *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "holder", "deliveryCount", "body"),
     *("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "contentEncoding", "groupId", "userId"),
     *("priority", "durable", "creationTime", "absoluteExpiryTime", "properties", "annotations"),
 ]
