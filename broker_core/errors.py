@@ -12,7 +12,12 @@ from typing import ClassVar
 
 
 class PenstockError(Exception):
-    """Base of all errors that Penstock itself reports."""
+    """Base of all errors that Penstock itself reports.
+
+    Attributes:
+        code: Name for programs, such as `QUEUE_NOT_FOUND`; docs/errors.md lists them.
+        fault: Side that is at fault: `caller`, `peer` or `storage`.
+    """
 
     code: ClassVar[str] = "ERROR"
     fault: ClassVar[str] = "caller"

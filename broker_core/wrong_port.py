@@ -16,6 +16,8 @@ from typing import NamedTuple
 AMQP, FLIGHT, HTTP, TLS = "AMQP", "HTTP/2", "HTTP/1.1", "TLS"
 #: What a client of AMQP says first: each of our ports answers it, in its own protocol.
 _HELLO = b"AMQP\x00\x01\x00\x00"
+#: What a server of HTTP answers at once, while it waits for the rest of the other.
+_REQUEST = b"HEAD / HTTP/1.0\r\n\r\n"
 _LOOK_S = 2.0
 
 
@@ -53,20 +55,25 @@ def mismatch(port: str | None, wanted: str | None) -> str | None:
     name, plain, _, _ = _PORTS[port]
     if wanted == TLS:
         return f"this is {name} without TLS; use {plain}"
-    return f"this is {name}; use {plain} or port {_PORTS[wanted].usual}"
+    elsewhere = f"port {_PORTS[wanted].usual}"
+    return f"this is {name}; use {elsewhere if port == HTTP else f'{plain} or {elsewhere}'}"
 
 
 def look(host: str, port: int) -> str | None:
     """Connect, and return what is spoken there; None where nobody answers within seconds, or nothing that is known."""
-    octets = b""
-    with suppress(OSError), socket.create_connection((host, port), _LOOK_S) as connection:
-        connection.sendall(_HELLO)
-        octets = connection.recv(64)
+    octets = _answer(host, port, _HELLO) or _answer(host, port, _REQUEST)
     if not octets:  # what speaks TLS may close without a word
         with suppress(OSError):
             ssl.get_server_certificate((host, port), timeout=_LOOK_S)
             return TLS
     return spoken(octets)
+
+
+def _answer(host: str, port: int, said: bytes) -> bytes:
+    with suppress(OSError), socket.create_connection((host, port), _LOOK_S) as connection:
+        connection.sendall(said)
+        return connection.recv(64)
+    return b""
 
 
 def expired(host: str, port: int) -> str | None:

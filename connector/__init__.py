@@ -24,6 +24,7 @@ access, connections    a broker's address and credentials; a task's connection, 
 context                query and attempt of a task
 reporting, explanation our errors as Spark shows them; any of Spark's in one sentence
 quiet                  no traceback where Spark has closed a worker's socket
+foreign/                any other AMQP 1.0 broker as the source of a stream
 pyfiles, _discovery    the zip for `--py-files`; makes Spark find the format by itself
 
 A query's progress is in Spark's checkpoint, and names durable data of the broker. A planner's epoch lives as long as its
@@ -44,7 +45,14 @@ __all__ = ["register"]
 def register(spark: SparkSession) -> None:
     """Make `format("amqp")` known to this session, and to this thread, since a new Python thread knows of no session.
 
-    It may be called again, and when Spark has found the format by itself."""
+    It may be called again, and when Spark has found the format by itself.
+
+    Args:
+        spark: Session, of Spark's own or of Spark Connect.
+
+    Raises:
+        ImportError: PySpark is not installed.
+    """
     from .registration import register_with
 
     register_with(spark)

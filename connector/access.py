@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ..broker_core.client import discovery, timeouts
 from ..broker_core.client.credentials import NOBODY, Credentials
-from ..broker_core.client.discovery import SCHEMES, Endpoint
+from ..broker_core.client.discovery import SCHEMES, Endpoint, Foreign
 from ..broker_core.client.flight import Client
 
 
@@ -37,6 +38,12 @@ class Access:
     def found_by(self, client: Client) -> Access:
         """Return a copy with the endpoint that this client knows now."""
         return replace(self, known=client.endpoint)
+
+    def there(self) -> Endpoint | Foreign | None:
+        """Ask what stands at an AMQP url; None for any other url, which is a Penstock's. Raises PenstockError."""
+        if not self.url.startswith(SCHEMES):
+            return None
+        return discovery.look(self.url, self.credentials, timeouts.SILENCE_S)
 
     def found(self) -> Access:
         """Return a copy with the endpoint, discovered now. Raises PenstockError if no broker answers."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ..broker_core.client.discovery import Endpoint
+from ..broker_core.errors import InvalidOption, PeerError
+from .foreign.consumer import ForeignConsumer
+from .foreign.partition import SpoolPartition
 from .lease import LONG_POLL_MS, Lease, TriggerLimits
 from .offset import parse_one
 from .options import Options
@@ -25,7 +29,7 @@ class Consumer(Protocol):
         """Settle everything up to `start`; return the offset after the next batch, or `start` if there is nothing to take."""
         ...
 
-    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[LeasePartition | SpoolPartition]:
         """Plan the tasks between two offsets."""
         ...
 
@@ -41,8 +45,35 @@ class Consumer(Protocol):
 
 
 def consumer_of(options: Options) -> Consumer:
-    """Return the consumer for one queue or for several, as the option `queue` names them."""
+    """Return the consumer for what stands at the option `url`, asked now, and for one queue or several.
+
+    Where the option `spool` is given, a broker that does not answer is taken for one that is no Penstock: what is in the spool
+    can be read without it.
+    """
+    if _is_foreign(options):
+        return ForeignConsumer(options)
     return OneQueue(options) if len(options["queue"]) == 1 else SeveralQueues(options)
+
+
+def _is_foreign(options: Options) -> bool:
+    spool = options["spool"]
+    try:
+        found = options.access.there()
+    except PeerError:
+        if spool is None:
+            raise
+        return True
+    if found is None or isinstance(found, Endpoint):
+        if spool is not None:
+            raise InvalidOption(f"a Penstock stands at {options['url']}, which needs no spool: leave the option spool out")
+        options.access = options.access.at(found)
+        return False
+    if spool is None:
+        raise InvalidOption(
+            f"{options['url']} is a plain AMQP 1.0 broker ({found}): a stream from it needs the option spool, an empty folder"
+            " of the query's own that driver and executors reach, such as /data/spool/orders or s3a://bucket/spool/orders"
+        )
+    return True
 
 
 class OneQueue:

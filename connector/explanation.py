@@ -14,12 +14,35 @@ _NOT_FOUND = (
     " and let PYSPARK_PYTHON name an interpreter that has penstock"
 )
 
+_VIEW = "CREATE TEMPORARY VIEW out (body STRING) USING amqp OPTIONS (url '…', queue '…')"
+#: Texts of Spark's or Delta's that hide what is wrong, and the sentence that says it.
+_THEIRS = (
+    (
+        r"BestEffortStagedTable\.table\(\)\" is null|amqp is not a valid Spark SQL Data Source",
+        "a table of Spark's catalog cannot be a queue: write with df.write.format('amqp').options(…).mode('append').save(),"
+        f" and in SQL into a view: {_VIEW}",
+    ),
+    (
+        r"\[INCOMPATIBLE_DATA_FOR_TABLE\.CANNOT_FIND_DATA\].* `amqp`",
+        f"INSERT INTO needs a view that names the columns which are inserted: {_VIEW}",
+    ),
+)
+
 
 def explain(error: BaseException) -> str:
     """Return the message of the innermost error, in one sentence.
 
-    Spark wraps an error of the connector in the stack traces of two languages. The error of another
-    library gives the last line of its Python traceback, or else its first line.
+    Spark wraps an error of the connector in the stack traces of two languages. The error of another library gives the last line
+    of its Python traceback, or else its first line.
+
+    Args:
+        error: Exception of a read, a write, or a query's `exception()`.
+
+    Example:
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            print(penstock.explain(error))
     """
     text = "\n".join(map(str, causes(error)))
     ours = _OURS.findall(text)
@@ -27,6 +50,9 @@ def explain(error: BaseException) -> str:
         return str(ours[-1]).strip()
     if "[DATA_SOURCE_NOT_FOUND]" in text and "amqp" in text:
         return _NOT_FOUND
+    theirs = next((said for found, said in _THEIRS if re.search(found, text)), None)
+    if theirs is not None:
+        return theirs
     raised = _RAISED.findall(text) if "Traceback" in text else _CAUSED.findall(text)
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return str(raised[-1]).strip() if raised else lines[0] if lines else type(error).__name__

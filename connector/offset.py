@@ -19,6 +19,7 @@ from ..broker_core.errors import WrongOffset
 
 ONE, SEVERAL, SIGNED = 1, 2, 3  # the versions
 REPLAYED = 4  # of a query that takes nothing: see `replay`
+SPOOLED = 5  # of a query on a broker that is no Penstock: see `foreign.offset`
 _NAMES = ("broker", "lease", "run")
 
 
@@ -90,6 +91,11 @@ def parse(data: Mapping[str, Any]) -> Offset | Offsets:
         return _several(data)
     if data["v"] == REPLAYED:
         raise WrongOffset("the checkpoint belongs to a query with mode=replay, which takes nothing: start with a new checkpoint")
+    if data["v"] == SPOOLED:
+        raise WrongOffset(
+            "the checkpoint belongs to a query on a broker that was no Penstock, with batches in its option spool, but a Penstock"
+            " stands at the option url: point it at the broker that the query began with, or start with a new checkpoint"
+        )
     raise WrongOffset(
         f"the checkpoint holds offsets of version {data['v']!r}; this connector reads {ONE} to {SIGNED}: use a newer one"
     )

@@ -40,6 +40,7 @@ _TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_LONG = 2**63 - 1
 MAX_NAME = 255  # characters, the broker's limit on a name
 MAX_LEASE_TIMEOUT_S = 3650 * 86400  # the broker's limit
+MAX_READERS = 64  # links to one queue: they share a connection, and more only make the broker divide its messages
 MAX_QUEUES = 64  # of one query: each costs a request for every trigger
 
 
@@ -176,6 +177,16 @@ def _given(text: str) -> str:
     return text
 
 
+def _dedupe(text: str) -> str:
+    return {"messageid": "messageId", "none": "none"}[text.strip().lower()]
+
+
+def _readers(text: str) -> int:
+    if not 1 <= int(text) <= MAX_READERS:
+        raise ValueError
+    return int(text)
+
+
 RANDOM_LEASE = re.compile(r"q-[0-9a-f]{32}")
 _ANY_LEASE = "q-" + "0" * 32
 
@@ -203,6 +214,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("lease", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _lease),
     Option("leaseTimeout", (STREAM,), _TIME, _united(_TIMES, 60, MAX_LEASE_TIMEOUT_S)),
     Option("failOnDataLoss", (STREAM, REPLAY), "true or false", _flag, True),
+    # Reading a stream from a broker that is no Penstock.
+    Option("spool", (STREAM,), "a folder that driver and executors reach: a path, or a url such as s3a://BUCKET/FOLDER", _given),
+    Option("settle", (STREAM,), "spooled or committed", _one_of("spooled", "committed"), "spooled"),
+    Option("dedupe", (STREAM,), "messageId or none", _dedupe, "messageId"),
+    Option("dedupeWindow", (STREAM,), _COUNT, _whole(1), 1_000_000),
+    Option("minReaders", (STREAM,), "a whole number, 1 to 64", _readers, 1),
     # Reading at all.
     Option("mode", (STREAM, REPLAY, READ), "acquire or replay (a stream) or browse (a batch read)", _one_of(*MODES)),
     Option("selector", (STREAM, REPLAY, READ), "a selector in the syntax of JMS, such as colour = 'red' AND size > 5", _selector),
@@ -350,6 +367,14 @@ def _check_together(options: Options) -> None:
                 raise InvalidOption(
                     f"option {name} has no meaning with operation=settle: the column 'delivery' names the message"
                 )
+    for name in ("settle", "dedupe", "dedupeWindow", "minReaders"):
+        if name in options.given and options["spool"] is None:
+            raise InvalidOption(
+                f"option {name} is for a stream from a broker that is no Penstock: give the option spool beside it"
+            )
+    for name in ("lease", "leaseTimeout"):
+        if name in options.given and options["spool"] is not None:
+            raise InvalidOption(f"option {name} has no meaning with spool: a broker that is no Penstock has no leases")
     if (options["txnAppId"] is None) != (options["txnVersion"] is None):
         raise InvalidOption("options txnAppId and txnVersion go together: name both, or neither")
     if options["outcome"] is not None and options["states"] != ("archived",) and options["mode"] != "replay":

@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     NullType,
+    NumericType,
     ShortType,
     StringType,
     StructField,
@@ -171,7 +172,11 @@ def _check_sink_type(name: str, found: DataType) -> None:
     if isinstance(found, NullType) or _fits(name, found, wanted):
         return
     also = " or string" if name == "body" else ""
-    hint = "; cast it to timestamp, which says whose time it is" if isinstance(found, TimestampNTZType) else "; cast it"
+    hint = "; cast it"
+    if isinstance(found, TimestampNTZType):
+        hint = "; cast it to timestamp, which says whose time it is"
+    elif isinstance(wanted, TimestampType) and isinstance(found, NumericType):  # Spark casts a number as seconds
+        hint = f"; use timestamp_millis({name}) for milliseconds since 1970, timestamp_seconds({name}) for seconds"
     raise InvalidColumn(f"column {name!r} has type {found.simpleString()}; it must be {wanted.simpleString()}{also}{hint}")
 
 

@@ -17,6 +17,8 @@ from pyspark.sql.types import StructType
 
 from .batching import as_declared
 from .consumer import Consumer, consumer_of
+from .foreign.partition import SpoolPartition
+from .foreign.reading import read_spooled
 from .offset import INITIAL
 from .options import STREAM, Options
 from .partition import LeasePartition
@@ -92,6 +94,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition's messages, in a task."""
+        if isinstance(partition, SpoolPartition):
+            return as_declared(read_spooled(partition, self._columns, self._options["failOnDataLoss"]), self._nullable)
         assert isinstance(partition, LeasePartition)
         batches = read_leased(partition, self._options.access, self._columns, self._options["failOnDataLoss"])
         return as_declared(batches, self._nullable)

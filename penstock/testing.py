@@ -40,7 +40,15 @@ LIMIT_S = 60.0
 
 
 class Counts(NamedTuple):
-    """The messages of a queue by their states."""
+    """Messages of a queue by their states.
+
+    Attributes:
+        available: Messages that wait.
+        acquired: Messages that somebody holds.
+        delayed: Messages that wait for their time.
+        settled: Messages that have ended.
+        dead_lettered: Dead letters of this queue, wherever they are now.
+    """
 
     available: int
     acquired: int
@@ -50,7 +58,21 @@ class Counts(NamedTuple):
 
 
 class InProcessBroker:
-    """A broker in this process, from construction (or `with`) until `close`. `options` are settings, as of `penstock.Broker`."""
+    """A broker in this process, from construction (or `with`) until `close`.
+
+    Args:
+        **options: Settings by the names in `conf/penstock.toml`.
+
+    Raises:
+        InvalidRequest: A setting that does not exist, or a value that cannot be.
+        PeerError: It has not begun in time.
+
+    Example:
+        with InProcessBroker() as broker:
+            broker.declare("orders")
+            with broker.connect() as connection:
+                connection.send("orders", json={"id": 7})
+    """
 
     def __init__(self, **options: Any) -> None:
         require("numpy", "penstock.testing")
@@ -99,22 +121,47 @@ class InProcessBroker:
         return str(self._addresses["flight"])
 
     def declare(self, queue: str, **options: Any) -> None:
-        """Make a queue; nothing happens when it is there already, declared alike."""
+        """Make a queue; nothing happens when it is there already, declared alike.
+
+        Args:
+            queue: Its name.
+            **options: Options of the queue, by the names in docs/queues.md.
+
+        Raises:
+            PenstockError: The broker refuses: a wrong option, or a queue that is declared otherwise.
+        """
         self._call("queue.declare", queue=queue, options=options)
 
     def connect(self) -> Connection:
-        """Open a connection, as `penstock.connect`."""
+        """Open a connection, as `penstock.connect`.
+
+        Returns:
+            An open connection; close it, or use `with`.
+        """
         return connect(self.amqp_url)
 
     def counts(self, queue: str) -> Counts:
-        """Return how many messages a queue has, by state. Raises NotFound."""
+        """Return how many messages a queue has, by state.
+
+        Args:
+            queue: Its name.
+
+        Raises:
+            NotFound: There is no such queue.
+        """
         found = self._call("queue.stat", queue=queue)
         return Counts(found["available"], found["acquired"], found["delayed"], found["archived"], found["deadLettered"])
 
     def work(self, worker: Worker, *, done: Callable[[], bool] | None = None) -> None:
         """Run a worker until its queue has no message left that waits, is held or is delayed, or until `done()`.
 
-        Raises what ended the worker; TimeoutError after `LIMIT_S`.
+        Args:
+            worker: Function made by `penstock.worker`.
+            done: Asked again and again; ends the work when it is true.
+
+        Raises:
+            TimeoutError: The queue is not empty after `LIMIT_S` seconds.
+            PenstockError: The error that ended the worker.
         """
         stop, ended = threading.Event(), threading.Event()
         failures: list[BaseException] = []
@@ -171,6 +218,10 @@ else:
 
     @pytest.fixture
     def penstock_broker() -> Iterator[InProcessBroker]:
-        """Run a broker for one test."""
+        """Run a broker for one test.
+
+        Yields:
+            An `InProcessBroker`, gone with the test.
+        """
         with InProcessBroker() as broker:
             yield broker

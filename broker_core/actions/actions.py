@@ -58,7 +58,7 @@ class Actions:
             "queue.list": lambda f: {"queues": self._service.submit(c.Stat())},
             "queue.stat": self._stat,
             "archive.status": self._archive,
-            **move_actions(service),
+            **move_actions(service, browses),
             **exchange_actions(service),
             **operating.operating_actions(service, access),
             "queue.messages": lambda f: shown.messages(browses, f),

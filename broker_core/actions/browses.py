@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from .. import errors
@@ -15,6 +16,7 @@ from ..archive.files import Table
 from ..client import timeouts
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_ROWS, as_array
+from ..engine.columns.states import AVAILABLE
 from ..engine.model.queue import PackedBlock
 from ..messages.columns import arrow_schema
 from ..reading.batches import record_batches
@@ -93,6 +95,14 @@ class Browses:
         if table is not None and table.passes > after:
             yield from self._recorded.rows(table, f, columns, after, missing)
 
+    def dead_letters(self, queue: str, selector: Selector, last: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield, block by block, the sequence numbers up to `last` of the dead letters that match: those that wait, and those
+        that stayed in their own queue. Raises NotFound."""
+        for part in self._service.browse(queue, _dead, 0, last, lambda entry: False):
+            found = evaluated(self._service.journal, selector, part.locations, part.batches, partial(self._note, queue, part))
+            sequences = as_array(part.rows)[found] + part.base
+            yield sequences[sequences <= last]
+
     def _looked(
         self,
         f: dict[str, Any],
@@ -136,6 +146,13 @@ def _portion(first: BlockSlice, slices: Iterator[BlockSlice], until: float) -> I
         if block_slice is None:
             return
         yield block_slice
+
+
+def _dead(block: Block) -> Any:
+    """The rows of a block that a redrive would send back."""
+    rows = slice(0, block.filled)
+    away = (block.state[rows] == AVAILABLE) & (np.asarray(block.origin.get(rows)) > 0)
+    return np.flatnonzero(away | (np.asarray(block.stayed.get(rows)) != 0))
 
 
 def _of_these(select: Callable[[Block], Any], rows: Any, block: Block) -> Any:

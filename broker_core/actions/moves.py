@@ -9,18 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .. import errors
 from ..engine import commands as c
+from ..engine.columns.intervals import Intervals
 from ..engine.columns.limits import MAX_MOVED, MAX_PURGED
 from ..engine.model.batch_outcomes import shortened
+from ..selectors import parse as parse_selector
 from ..service.broker import BrokerService
+from .browses import Browses
 from .requests import numbers
 
 Answer = dict[str, Any]
 _Command = Callable[[str, int, int, int], c.Move | c.Copy | c.Redrive]  # of queue, messages, first, last
 
 
-def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]], Answer]]:
+#: Matches of a selector that one command sends back: what it names of them is looked up under the broker's lock.
+MAX_CHOSEN = 10_000
+
+
+def move_actions(service: BrokerService, browses: Browses) -> dict[str, Callable[[dict[str, Any]], Answer]]:
     """By name, as in `requests.ACTIONS`."""
 
     def alter(f: dict[str, Any]) -> Answer:
@@ -43,9 +52,7 @@ def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]],
 
     def redrive(f: dict[str, Any]) -> Answer:
         ranges = None if f["ranges"] is None else _ranges(f["ranges"])
-        if ranges:
-            f = {**f, "first": min(ranges[::2]), "last": max(ranges[1::2])}
-        count, _, stayed = _in_parts(service, f, lambda q, n, first, last: c.Redrive(q, n, first, last, ranges))
+        count, stayed = _redriven(service, f, ranges) if f["selector"] is None else _chosen(service, browses, f, ranges)
         return {"redriven": count, "stayed": stayed}
 
     def discard(f: dict[str, Any]) -> Answer:
@@ -69,6 +76,32 @@ def _ranges(values: list[Any]) -> tuple[int, ...]:
     if len(numbers("queue.redrive: field 'ranges'", values)) % 2:
         raise errors.InvalidRequest("queue.redrive: field 'ranges' must be pairs, the first and the last sequence number of each")
     return tuple(values)
+
+
+def _redriven(service: BrokerService, f: dict[str, Any], ranges: tuple[int, ...] | None) -> tuple[int, int]:
+    """Send dead letters back, of `ranges` if there are any; return how many went, and how many could not go."""
+    if ranges:
+        f = {**f, "first": min(ranges[::2]), "last": max(ranges[1::2])}
+    count, _, stayed = _in_parts(service, f, lambda q, n, first, last: c.Redrive(q, n, first, last, ranges))
+    return count, stayed
+
+
+def _chosen(service: BrokerService, browses: Browses, f: dict[str, Any], ranges: tuple[int, ...] | None) -> tuple[int, int]:
+    """Send those back that match the selector, a part at a time. What is no dead letter any more when its turn comes, stays."""
+    queue, selector, wanted = f["queue"], parse_selector(f["selector"]), f["messages"]
+    pairs = None if ranges is None else zip(ranges[::2], ranges[1::2], strict=True)
+    asked = None if pairs is None else Intervals((first, last + 1) for first, last in pairs)
+    done = stayed = 0
+    for found in browses.dead_letters(queue, selector, _end(service, queue) - 1):
+        matches = found if asked is None else found[asked.contains(found)]
+        for at in range(0, len(matches), MAX_CHOSEN):
+            left = None if wanted is None else wanted - done
+            if left == 0:
+                return done, stayed
+            chosen = tuple(np.repeat(matches[at : at + MAX_CHOSEN], 2).tolist())
+            went, not_gone = _redriven(service, {"queue": queue, "messages": left}, chosen)
+            done, stayed = done + went, stayed + not_gone
+    return done, stayed
 
 
 def _end(service: BrokerService, queue: str) -> int:

@@ -50,7 +50,7 @@ def about(service: BrokerService, access: Access | None, caller: Caller) -> dict
         "users": 0 if access is None else access.count,
     }
     if caller.may_everywhere(Right.ADMIN):
-        found["directory"] = str(service.settings.data)
+        found["directory"] = str(service.settings.data.absolute())
     return found
 
 

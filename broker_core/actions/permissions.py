@@ -121,6 +121,8 @@ class Permissions:
             needs += [FROM, INTO]
         if request == "queue.redrive" and self._origins(fields):
             needs.append(ORIGINS)
+        if request == "queue.redrive" and fields["selector"] is not None:  # what matches tells what is in the messages
+            needs.append(NEEDS["browse"])
         if _named_by_options(fields):
             needs.append(NAMED)
         if request == "exchange.bind":

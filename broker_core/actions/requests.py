@@ -81,7 +81,12 @@ ACTIONS: dict[str, Fields] = {
     "queue.move": {**_SHIFT, "target": TEXT},
     "queue.copy": {**_SHIFT, "target": TEXT},
     "queue.discard": {"queue": TEXT, "sequence": INT, "last": _OPTIONAL_INT, "error": _OPTIONAL_TEXT},
-    "queue.redrive": {"queue": TEXT, "messages": _OPTIONAL_INT, "ranges": ((list, type(None)), None)},
+    "queue.redrive": {
+        "queue": TEXT,
+        "messages": _OPTIONAL_INT,
+        "ranges": ((list, type(None)), None),
+        "selector": _OPTIONAL_TEXT,
+    },
     "exchange.declare": {"exchange": TEXT, "type": (str, "direct"), "options": (dict, {})},
     "exchange.delete": {"exchange": TEXT},
     "exchange.list": {},

@@ -127,10 +127,24 @@ Annotations = Mapping[Any, Value]
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """A decoded message.
+    """A whole message.
 
-    The body is `data` (one or more binaries), or `sequences` (one or more lists), or `value` with `has_value` (it may be null);
-    never more than one of them, possibly none.
+    The body is `data`, or `sequences`, or `value`; never more than one of them, possibly none.
+
+    Attributes:
+        header: Durability, priority, time to live.
+        delivery_annotations: For the next hop alone.
+        message_annotations: For brokers on the way.
+        properties: Subject, ids, addresses and so on.
+        application_properties: Names and simple values of the application.
+        data: One or more binaries.
+        sequences: One or more lists.
+        value: Any value, which may be null.
+        has_value: Whether `value` is the body.
+        footer: Annotations behind the body.
+
+    Example:
+        Message(header=Header(durable=True), properties=Properties(subject="new"), data=[b"octets"])
     """
 
     header: Header | None = None
@@ -145,7 +159,11 @@ class Message:
     footer: Annotations | None = None
 
     def encode(self) -> bytes:
-        """Encode all sections in their order. Raises EncodeError for two kinds of body, or a value AMQP cannot encode."""
+        """Return the octets of all sections in their order.
+
+        Raises:
+            EncodeError: Two kinds of body, or a value that AMQP cannot encode.
+        """
         if bool(self.data) + bool(self.sequences) + self.has_value > 1:
             raise EncodeError("a body is data, sequences or one value, not two of them")
         out = bytearray()

@@ -343,7 +343,15 @@ class SaslOutcome(Composite):
 
 @composite(0x70, "amqp:header:list", "section")
 class Header(Composite):
-    """Header of a message (3.2.1)."""
+    """Header of a message (3.2.1).
+
+    Attributes:
+        durable: Whether the broker keeps the message over a restart. False by itself: say True.
+        priority: 0 to 255, 4 without one; Penstock's queues tell 0 to 9 apart.
+        ttl: Milliseconds after which the message expires.
+        first_acquirer: Whether nobody had it before; the broker says so.
+        delivery_count: Number of failed deliveries; the broker counts.
+    """
 
     durable: bool = wire("boolean", default=False)
     priority: int = wire("ubyte", default=4)
@@ -354,7 +362,23 @@ class Header(Composite):
 
 @composite(0x73, "amqp:properties:list", "section")
 class Properties(Composite):
-    """Properties of a message (3.2.4)."""
+    """Properties of a message (3.2.4).
+
+    Attributes:
+        message_id: Id, text, octets, a UUID or an unsigned number.
+        user_id: User who made the message.
+        to: Address of the queue that it is for.
+        subject: What it is about.
+        reply_to: Address for answers.
+        correlation_id: Id of the message that this one answers.
+        content_type: MIME type of the body.
+        content_encoding: Encoding of the body, such as gzip.
+        absolute_expiry_time: Milliseconds since 1970 at which it expires.
+        creation_time: Milliseconds since 1970 at which it was made.
+        group_id: Message group.
+        group_sequence: Position in the group.
+        reply_to_group_id: Group that answers belong to.
+    """
 
     message_id: Value = wire("message-id", default=None)
     user_id: bytes | None = wire("binary", default=None)

@@ -28,7 +28,12 @@ class Connection:
     """A connection made by `connect`, for one thread at a time.
 
     Every method that waits raises PeerError when the broker says nothing for `timeout_s`, and the connection's own error once it
-    has failed. `links` maps the protocol's links to the client's.
+    has failed.
+
+    Attributes:
+        name: The broker's address.
+        timeout_s: Seconds that each wait takes at most.
+        links: The protocol's links, and the client's links on them.
     """
 
     def __init__(self, transport: Transport, machine: amqp.Connection, address: Address, timeout_s: float) -> None:
@@ -58,7 +63,18 @@ class Connection:
         return self._session
 
     def sender(self, address: str, *, presettled: bool = False) -> Sender:
-        """Attach a link that sends to `address`. Raises the broker's refusal: NotFound, NotAllowed and so on."""
+        """Attach a link that sends.
+
+        Args:
+            address: A queue, an exchange, or `exchange/routing-key`.
+            presettled: Whether to send without confirmations: at most once.
+
+        Returns:
+            A link; it ends with the connection.
+
+        Raises:
+            PenstockError: The broker refuses: NotFound, NotAllowed and so on.
+        """
         return Sender(self, address, self._link_name(), presettled)
 
     def receiver(
@@ -72,11 +88,22 @@ class Connection:
         selector: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> Receiver:
-        """Attach a link that receives from `address`: at most `credit` messages at a time, at most `limit` in all.
+        """Attach a link that receives.
 
-        `browse` receives copies and takes nothing; `presettled` receives without settlement (at most once); `selector`, in the
-        syntax of JMS, takes only messages that match; `properties` are link properties, for options that a broker has beyond
-        AMQP.
+        Args:
+            address: A queue or an exchange.
+            credit: Messages on the way or waiting here at most.
+            limit: Messages in all; None for any number.
+            browse: Whether to look only: it takes nothing.
+            presettled: Whether to receive without settlement: at most once.
+            selector: Only messages that match, in the syntax of JMS.
+            properties: Link properties, for options that a broker has beyond AMQP.
+
+        Returns:
+            A link; it ends with the connection.
+
+        Raises:
+            PenstockError: The broker refuses: NotFound, NotAllowed and so on.
         """
         return Receiver(self, address, self._link_name(), credit, limit, browse, presettled, selector, properties)
 
@@ -89,7 +116,14 @@ class Connection:
         return self._transport.fileno()
 
     def idle(self, timeout_s: float = 0.0) -> None:
-        """Read for `timeout_s` and answer heartbeats. Raises the connection's failure."""
+        """Read and answer heartbeats, while there is nothing else to do.
+
+        Args:
+            timeout_s: Seconds that this takes; 0 reads what is there.
+
+        Raises:
+            PenstockError: The connection has failed.
+        """
         deadline = time.monotonic() + timeout_s
         self.step(0.0)
         while (left := deadline - time.monotonic()) > 0:
@@ -104,7 +138,11 @@ class Connection:
     # --- waiting
 
     def check(self) -> None:
-        """Raise the error that ended this connection, if there is one."""
+        """Raise the error that ended this connection, if there is one.
+
+        Raises:
+            PenstockError: That error.
+        """
         if self._failure is not None:
             raise self._failure
 

@@ -42,8 +42,24 @@ def connect(
     """Open a connection to `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`.
 
     A user name logs in with SCRAM-SHA-256, or with PLAIN over TLS or on this machine; without one, a certificate logs in with
-    EXTERNAL, and without that the login is ANONYMOUS. `timeout_s` bounds every wait. Raises InvalidRequest for a wrong argument,
-    PeerError when no broker answers, Unauthenticated when it refuses the login.
+    EXTERNAL, and without that the login is ANONYMOUS.
+
+    Args:
+        url: Address of the broker.
+        user: User name.
+        password: The user's password.
+        ca_file: PEM file of the authority that signed the broker's certificate. None: those of the system.
+        cert_file: PEM file of a client certificate to log in with.
+        key_file: PEM file of its key. None: it is in `cert_file`.
+        timeout_s: Seconds that each wait for the broker takes at most.
+
+    Returns:
+        An open connection; close it, or use `with`.
+
+    Raises:
+        InvalidRequest: A wrong argument.
+        PeerError: No broker answers.
+        Unauthenticated: The broker refuses the login.
     """
     credentials = Credentials.from_files(user, password, ca_file, cert_file, key_file)
     tls = parse(url).tls
@@ -70,9 +86,24 @@ def login(
     kind: type[Connection] = Connection,
     container_id: str | None = None,
 ) -> Connection:
-    """Connect with a TLS context that is made already; `external` says that it holds a certificate to log in with.
+    """Connect with a TLS context that is made already.
 
-    Returns a connection of the class `kind`. `container_id` is one to keep over several connections; by default it is new.
+    Args:
+        url: Address of the broker.
+        user: User name.
+        password: The user's password.
+        tls: Context of TLS; None for `amqp://`.
+        external: Whether the context holds a certificate to log in with.
+        timeout_s: Seconds that each wait for the broker takes at most.
+        kind: Class of the connection.
+        container_id: Id to keep over several connections. None: a new one.
+
+    Returns:
+        An open connection of the class `kind`.
+
+    Raises:
+        PeerError: No broker answers.
+        Unauthenticated: The broker refuses the login.
     """
     address = parse(url)
     wire = transport.dial(address, tls, timeout_s)

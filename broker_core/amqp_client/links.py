@@ -52,7 +52,11 @@ class ClientLink:
         self._failure: errors.PenstockError | None = None
 
     def check(self) -> None:
-        """Raise the error that ended this link or its connection, if there is one."""
+        """Raise the error that ended this link or its connection, if there is one.
+
+        Raises:
+            PenstockError: That error.
+        """
         if self._failure is not None:
             raise self._failure
         self.connection.check()

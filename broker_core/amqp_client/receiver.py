@@ -29,6 +29,9 @@ class Receiver(ClientLink):
     """A receiving link, made by `Connection.receiver`. When it ends, deliveries without an outcome return to their queue.
 
     A delivery has `payload` (the encoded message, see `amqp.decode_message`), `id` and `tag`.
+
+    Attributes:
+        received: Number of messages that have come.
     """
 
     link: amqp.Receiver
@@ -47,7 +50,7 @@ class Receiver(ClientLink):
     ) -> None:
         super().__init__(connection, address)
         self.received = 0
-        self._credit = credit
+        self.credit = credit  # may be changed: what is granted next follows
         self._limit = limit
         self._waiting: list[Delivery] = []
         self._draining = False
@@ -62,10 +65,14 @@ class Receiver(ClientLink):
         connection.flush()
 
     def receive(self, most: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
-        """Return the deliveries that have come, at most `most`, in order.
+        """Return the deliveries that have come, in order. Empty when none came, or none can come because `limit` is reached.
 
-        Waits for the first of them up to `timeout_s` seconds (None: without a limit). Empty when none came, or none can come
-        because `limit` is reached.
+        Args:
+            most: Number of deliveries at most; None for all that are here.
+            timeout_s: Seconds to wait for the first of them at most. None waits without a limit.
+
+        Raises:
+            PenstockError: The broker has ended the link, or the connection has failed.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._renew()
@@ -86,21 +93,30 @@ class Receiver(ClientLink):
         return found
 
     @property
+    def selects(self) -> bool:
+        """Say whether the broker has confirmed the selector; without its word it may send every message."""
+        source = self.link.source
+        return source is not None and _SELECTOR in (getattr(source, "filter", None) or {})
+
+    @property
     def exhausted(self) -> bool:
         """True when as many messages have come as `limit` allows."""
         return self._limit is not None and self.received >= self._limit
 
-    def drain(self) -> None:
+    def drain(self, limit_s: float | None = None) -> None:
         """Wait until the broker has sent what it has for the credit, and take the rest of the credit back.
 
         Messages that came meanwhile are for `receive`, which grants new credit.
+
+        Raises:
+            PenstockError: The broker does not answer within `limit_s` (None: the connection's limit), or has ended the link.
         """
         self.check()
         if self.link.link_credit:
             self.link.grant(self.link.link_credit, drain=True)
             self._draining = True
             try:
-                self.connection.wait_until(self._drained, f"it does not drain {self.address!r}")
+                self.connection.wait_until(self._drained, f"it does not drain {self.address!r}", limit_s)
             finally:
                 self._draining = False
 
@@ -111,15 +127,38 @@ class Receiver(ClientLink):
     # --- outcomes
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """Accept deliveries. Neighbours share a frame; nothing is waited for."""
+        """Accept deliveries. Neighbours share a frame; nothing is waited for.
+
+        Args:
+            deliveries: What `receive` returned; those that are settled are left out.
+
+        Raises:
+            PenstockError: The broker has ended the link, or the connection has failed.
+        """
         self._settle(deliveries, _ACCEPTED)
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Release deliveries: they return to their positions in the queue, not counted."""
+        """Release deliveries: they return to their positions in the queue, not counted.
+
+        Args:
+            deliveries: As of `accept`.
+
+        Raises:
+            PenstockError: As of `accept`.
+        """
         self._settle(deliveries, _RELEASED)
 
     def reject(self, deliveries: Sequence[Delivery], description: str | None = None, condition: str = "amqp:not-allowed") -> None:
-        """Reject deliveries that nobody can use: the broker archives or dead-letters them."""
+        """Reject deliveries that nobody can use: the broker archives or dead-letters them.
+
+        Args:
+            deliveries: As of `accept`.
+            description: Reason, for people.
+            condition: Reason, for programs: a symbol of AMQP's.
+
+        Raises:
+            PenstockError: As of `accept`.
+        """
         self._settle(deliveries, Rejected(error=Error(condition=condition, description=description)))
 
     def modify(
@@ -130,7 +169,17 @@ class Receiver(ClientLink):
         undeliverable: bool = False,
         annotations: Mapping[str, Any] | None = None,
     ) -> None:
-        """Return deliveries; `failed` counts this delivery, `undeliverable` keeps them from this link."""
+        """Return deliveries to their queue.
+
+        Args:
+            deliveries: As of `accept`.
+            failed: Whether this delivery counts as a failed one.
+            undeliverable: Whether to keep them from this link.
+            annotations: Message annotations to merge into theirs.
+
+        Raises:
+            PenstockError: As of `accept`.
+        """
         state = Modified(delivery_failed=failed, undeliverable_here=undeliverable, message_annotations=annotations)
         self._settle(deliveries, state)
 
@@ -147,10 +196,10 @@ class Receiver(ClientLink):
         """Grant new credit once half of it is used: messages on the way and waiting are never more than `credit`."""
         if self._draining or self.link.state is not LinkState.ATTACHED:
             return
-        capacity = self._credit - len(self._waiting)
+        capacity = self.credit - len(self._waiting)
         if self._limit is not None:
             capacity = min(capacity, self._limit - self.received)
-        if capacity > self.link.link_credit and self.link.link_credit <= self._credit // 2:
+        if capacity > self.link.link_credit and self.link.link_credit <= self.credit // 2:
             self.link.grant(capacity)
 
     # --- for the connection

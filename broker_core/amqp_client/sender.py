@@ -21,17 +21,25 @@ MAX_REFUSALS = 1000
 
 
 class Refusal(NamedTuple):
-    """A message that was not accepted."""
+    """A message that was not accepted.
+
+    Attributes:
+        sequence: Its number among this sender's messages, from 0.
+        state: Outcome: Rejected, Released or Modified.
+    """
 
     sequence: int  # counts this sender's messages from 0
     state: object  # the outcome: Rejected, Released, Modified
 
 
 class Sender(ClientLink):
-    """A sending link, made by `Connection.sender`.
+    """A sending link, made by `Connection.sender`. With `presettled` nothing is confirmed and `accepted` stays 0.
 
-    `sent`, `accepted` and `refused` count messages; `refusals` are the first `MAX_REFUSALS` that were not accepted. With
-    `presettled` nothing is confirmed and `accepted` stays 0.
+    Attributes:
+        sent: Number of messages sent.
+        accepted: Number of messages accepted.
+        refused: Number of messages not accepted.
+        refusals: The first 1,000 of them.
     """
 
     link: amqp.Sender
@@ -53,8 +61,12 @@ class Sender(ClientLink):
     def send(self, payloads: Sequence[bytes]) -> None:
         """Send encoded messages in order; return when the last of them is written, not when it is confirmed (see `flush`).
 
-        Raises ResourceLimit for one larger than the broker takes, PeerError when no credit comes within the time limit. Messages
-        before it stay sent (`sent` says how many).
+        Args:
+            payloads: What `Message.encode` returned.
+
+        Raises:
+            ResourceLimit: A message is larger than the broker takes. Messages before it stay sent (`sent` says how many).
+            PeerError: No credit comes within the time limit.
         """
         position, count = 0, len(payloads)
         while position < count:
@@ -94,7 +106,8 @@ class Sender(ClientLink):
     def flush(self) -> None:
         """Wait until every message sent so far has its outcome.
 
-        Raises when any was not accepted since the last `flush`: the error of the first, with their number.
+        Raises:
+            PenstockError: Some were not accepted since the last `flush`: the error of the first, with their number.
         """
         while self.link.unsettled:
             self._flushing = len(self.link.unsettled)

@@ -66,7 +66,7 @@ class Child:
                     stdout=subprocess.PIPE,
                     cwd=self._hello["data"],  # so that `-m` finds the package where this process has it
                     env=children.environment(),
-                    start_new_session=True,  # Ctrl-C in a terminal is for the broker
+                    **children.OWN_GROUP,
                 )
                 assert self._process.stdin is not None
                 frames.send(self._process.stdin, self._hello)

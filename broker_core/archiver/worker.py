@@ -16,7 +16,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import IO, Any
 
-from ..children import frames
+from ..children import frames, step_back
 from ..children.frames import Frame
 from ..engine.columns.rowset import RowSet
 from ..errors import PenstockError
@@ -28,14 +28,14 @@ from .stores import Store, names_in, short, store_of
 
 log = logging.getLogger("penstock.archiver")
 
-NICE = 5  # where broker and archiver share a core, the broker gets three quarters of it
+NICE = 10  # where broker and archiver share a core, the broker gets nine tenths of it
 
 Step = Callable[[str], None]
 
 
 def run() -> int:
     """Serve the process that started this one until it closes stdin."""
-    os.nice(NICE)
+    step_back(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT])  # a broker blocks them in itself
     answers = os.fdopen(os.dup(1), "wb")

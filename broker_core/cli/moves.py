@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 
 from ..client import redriving
-from ..client.flight import Client
 from . import calls, show
 from .main import UsageError
 from .pairs import pairs
@@ -57,36 +56,21 @@ def _shift(given: argparse.Namespace, what: str, done: str) -> int:
 
 def redrive(given: argparse.Namespace) -> int:
     """Run `penstock queue redrive`."""
-    if given.selector is None and not given.sequence:
-        answer = _ask(given, "queue.redrive", messages=given.limit)
+    if given.sequence:
+        answer = _redrive_numbered(given)
     else:
-        answer = _redrive_chosen(given)
+        answer = _ask(given, "queue.redrive", messages=given.limit, selector=given.selector)
     said = f"{show.counted(answer['redriven'], 'dead letter')} of {given.name} sent back where they came from"
     if answer["stayed"]:
         said += f"; {answer['stayed']:,} stay: their queue is gone or full, or has a newer value"
     return show.answer(given, answer, said)
 
 
-def _redrive_chosen(given: argparse.Namespace) -> dict[str, Any]:
+def _redrive_numbered(given: argparse.Namespace) -> dict[str, Any]:
+    ranges = redriving.Ranges(*(pa.array(numbers, pa.int64()) for numbers in zip(*given.sequence, strict=True)))
     with calls.broker(given) as broker, show.waiting(f"queue.redrive {given.name}", quiet=given.json):
-        if given.selector is None:
-            ranges = redriving.Ranges(*(pa.array(numbers, pa.int64()) for numbers in zip(*given.sequence, strict=True)))
-        else:
-            ranges = redriving.ranges_of(_matching(broker, given.name, given.selector))
         *_, done = redriving.redrive(broker, given.name, ranges, given.limit)
     return {"redriven": done.messages, "stayed": done.stayed}
-
-
-def _matching(broker: Client, queue: str, selector: str) -> pa.Int64Array:
-    """The sequence numbers of the messages that match: those that wait, and dead letters that stayed."""
-    found = [pa.array([], pa.int64())]
-    looks: list[dict[str, Any]] = [{"states": ["available"]}]
-    if broker.call("queue.stat", queue=queue)["stayed"]:
-        looks.append({"states": ["archived"], "outcome": "dead-lettered"})
-    for look in looks:
-        batches = broker.get(op="browse", queue=queue, selector=selector, columns=["sequenceNumber"], **look)
-        found += [batch["sequenceNumber"] for batch in batches]
-    return pa.concat_arrays(found)
 
 
 def discard(given: argparse.Namespace) -> int:

@@ -18,6 +18,8 @@ from rich.console import Console
 
 #: Columns with what other commands take as an argument.
 NAMES = frozenset(("queue", "lease", "exchange", "stage", "user", "connection", "target"))
+#: Facts that are seconds; their names, which are those in JSON, do not say so.
+SECONDS = frozenset(("lag", "retention", "diskFullIn"))
 _PREVIEW = 60  # characters of a body
 _GAP = 2  # cells between two columns
 _LEAST_WIDTH = 6  # cells of a column that was cut
@@ -95,7 +97,23 @@ def print_facts(facts: Mapping[str, Any]) -> None:
     """One thing: a name and a value a line."""
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(f"{name:<{width}}  {_cell(value)}")
+        print(f"{name:<{width}}  {_fact(name, value)}")
+
+
+def _fact(name: str, value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_fact(key, item)}" for key, item in value.items()) or "–"
+    if name in SECONDS and isinstance(value, (int, float)):
+        return duration(value)
+    return _cell(value)
+
+
+def duration(seconds: float) -> str:
+    """Return `16.7 s`, `45 minutes`, `36 hours`, `30 days`."""
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.1f} s"
 
 
 def moment(time_ms: int) -> str:

@@ -18,6 +18,8 @@ SCHEMES = ("amqp://", "amqps://")
 FLIGHT_SCHEMES = ("grpc", "grpc+tls")
 
 
+#: Characters of a broker's own name that are kept.
+MOST_NAME = 100
 #: What Linux calls the time since it was started; containers on one host share it, machines and their clones do not.
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -43,9 +45,31 @@ class Endpoint:
     token: str | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True)
+class Foreign:
+    """A broker that is no Penstock, or hides that it is one: `product` and `version` as its open says them, perhaps empty."""
+
+    product: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.product} {self.version}".strip() or "of no known name"
+
+
 def discover(url: str, credentials: Credentials, timeout_s: float) -> Endpoint:
-    """Log in at `amqp://` or `amqps://` and ask. Raises what `broker_core.amqp_client.connect` raises, and InvalidRequest for a
-    broker that has no Flight endpoint, or one that is less safe than the url asks for.
+    """Ask for the Flight endpoint, as `look` does. Raises InvalidRequest for a broker that is no Penstock, too."""
+    found = look(url, credentials, timeout_s)
+    if isinstance(found, Foreign):
+        raise errors.InvalidRequest(
+            f"{url} is a plain AMQP 1.0 broker ({found}), and this can be asked of a Penstock only: of any other broker Spark"
+            " reads a stream (spark.readStream with the option spool) and writes; `penstock serve` starts a Penstock"
+        )
+    return found
+
+
+def look(url: str, credentials: Credentials, timeout_s: float) -> Endpoint | Foreign:
+    """Log in at `amqp://` or `amqps://` and ask what stands there. Raises what `broker_core.amqp_client.connect` raises, and
+    InvalidRequest for a Flight endpoint that is less safe than the url asks for.
     """
     client = shipped.module("amqp_client")
     with (
@@ -63,14 +87,11 @@ def discover(url: str, credentials: Credentials, timeout_s: float) -> Endpoint:
     return endpoint_of(url, host, properties)
 
 
-def endpoint_of(url: str, host: str, properties: Mapping[str, Any]) -> Endpoint:
-    """Read the Flight endpoint out of the properties of the broker's open."""
+def endpoint_of(url: str, host: str, properties: Mapping[str, Any]) -> Endpoint | Foreign:
+    """Read the Flight endpoint out of the properties of the broker's open; without one the broker is no Penstock."""
     scheme, port, token = (properties.get(f"flight-{name}") for name in ("scheme", "port", "token"))
     if scheme is None and port is None:
-        raise errors.InvalidRequest(
-            f"{url} is a plain AMQP 1.0 broker ({properties.get('product', 'of no known name')}): this version reads and writes"
-            " only Penstock's; `penstock serve` starts one"
-        )
+        return Foreign(*(str(properties.get(name) or "")[:MOST_NAME] for name in ("product", "version")))
     if scheme not in FLIGHT_SCHEMES or not isinstance(port, int) or not 0 < port < 65536:
         raise errors.PeerError(f"{url} names a Flight endpoint that cannot be: {scheme!r}, port {port!r}")
     if scheme == "grpc" and url.startswith("amqps://") and not is_loopback(host):

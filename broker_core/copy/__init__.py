@@ -8,6 +8,7 @@ chunks            the format of a chunk
 contents          `Contents`: which bytes of which object are which file; pure
 stores, urls      what is asked of a store; which one a URL names
 folders, buckets  a folder as a store; S3, Google Cloud Storage and Azure
+paced             a store that is written to at a bounded rate
 marker            which copies this directory has written
 restoring         a data directory from a copy
 checking          reads all of a data directory, and says what is damaged

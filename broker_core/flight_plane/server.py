@@ -6,6 +6,7 @@ import logging
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,10 @@ class FlightPlane:
             }
             for each in self._listener.connected()
         ]
+
+    def slow_consumers(self) -> Counter[str]:
+        """Count none: a query's lease is no consumer that is sent messages."""
+        return Counter()
 
     def close_connection(self, identifier: str, reason: str) -> bool:
         """Cut a connection off: HTTP/2 has no way to say why that its clients would show. False where it is gone."""

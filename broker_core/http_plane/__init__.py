@@ -11,6 +11,7 @@ numbers     counts and samples of queues, numbers of the broker
 health      whether the broker lives, and is ready
 statuses    errors as HTTP has them
 openapi     the API described, from the table of actions
+responses   its answers as schemas
 web/        in the process: from the socket to the channel
 page/       the page's files
 """

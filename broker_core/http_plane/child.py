@@ -33,7 +33,7 @@ class Child:
                     pass_fds=[listening.fileno()],
                     cwd=folder,  # so that `-m` finds the package where this process has it
                     env=children.environment(),
-                    start_new_session=True,  # Ctrl-C in a terminal is for the broker
+                    **children.OWN_GROUP,
                 )
         except BaseException:
             ours.close()

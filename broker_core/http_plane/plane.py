@@ -144,6 +144,7 @@ _TOLD = (
     "http_max_connections",
     "http_request_timeout_s",
     "http_sessions",
+    "http_sessions_per_user",
     "http_session_idle_s",
     "http_session_s",
     "http_metrics_queues",

@@ -22,16 +22,44 @@ _STATUS: dict[type[errors.PenstockError], int] = {
     errors.ResourceLimit: 507,
 }
 _BY_FAULT = {"caller": 400, "peer": 502, "storage": 500}
-STARTING = 503
+#: Codes that only HTTP has, with their statuses; docs/http.md says what each means.
+OWN_CODES = {
+    "UNKNOWN_ACTION": 404,
+    "METHOD_NOT_ALLOWED": 405,
+    "WRONG_HOST": 421,
+    "FOREIGN_ORIGIN": 403,
+    "CSRF_TOKEN": 403,
+    "NOT_JSON": 415,
+    "TOO_LARGE": 413,
+    "RECOVERING": 503,
+    "BUSY": 503,
+    "SILENT": 504,
+}
 MISTAKE = "the broker made a mistake with this request; its log says which: tell who runs it"
 
 
 def status_of(error: errors.PenstockError) -> int:
     """Return the status of an error of ours."""
-    for kind in type(error).__mro__:
-        if kind in _STATUS:
-            return _STATUS[kind]
-    return _BY_FAULT[error.fault]
+    return status_of_kind(type(error))
+
+
+def status_of_kind(kind: type[errors.PenstockError]) -> int:
+    """Return the status of errors of a kind."""
+    for each in kind.__mro__:
+        if each in _STATUS:
+            return _STATUS[each]
+    return _BY_FAULT[kind.fault]
+
+
+def codes() -> dict[int, list[str]]:
+    """Return by status the codes that an error with it may have."""
+    found: dict[int, list[str]] = {500: [errors.PenstockError.code]}
+    for code, kind in errors.BY_CODE.items():
+        if kind is not errors.PenstockError:
+            found.setdefault(status_of_kind(kind), []).append(code)
+    for code, status in OWN_CODES.items():
+        found.setdefault(status, []).append(code)
+    return {status: sorted(found[status]) for status in sorted(found)}
 
 
 def body_of(code: str, message: str) -> bytes:

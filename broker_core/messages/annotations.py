@@ -7,6 +7,8 @@ from ..amqp.types import Symbol
 DELIVERY_TIME = Symbol("x-opt-delivery-time")  # milliseconds since 1970
 DELIVERY_DELAY = Symbol("x-opt-delivery-delay")  # milliseconds from the arrival on
 
+RETRY_DELAY = Symbol("x-opt-retry-delay")  # milliseconds, of a modified message whose queue has no delay of its own
+
 # Of a dead letter, made by `reading.dead_letters`. Its client knows by the first of them that it has died before.
 DEATH_REASON = Symbol("x-opt-death-reason")
 DEATH_QUEUE = Symbol("x-opt-death-queue")

@@ -59,6 +59,16 @@ def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malf
     return pa.concat_arrays([_encoded(bare, part, at, sequence, malformed) for part, at in parts])
 
 
+def cut(column: pa.Array) -> Any:
+    """Cut complete encoded messages into the stored form: see `encoding.whole.cut`."""
+    return _encoding("whole").cut(column)
+
+
+def keys(column: pa.Array) -> Any:
+    """Compute what complete encoded messages are recognised by: see `encoding.whole.keys`."""
+    return _encoding("whole").keys(column)
+
+
 def _number(sequence: Any, row: int) -> int:
     if isinstance(sequence, int):
         return sequence + row

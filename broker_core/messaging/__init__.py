@@ -18,7 +18,7 @@ thread and is the faster one.
 opening                                           `connect`
 queues, outbox, composing                         a queue for scripts: send by address, go through what waits
 aio                                               the same for asyncio
-workers                                           functions that handle messages, several at once
+workers, retries                                  functions that handle messages, several at once; waits after failures
 connection, servers, backoff                      several servers, reconnect
 wire                                              one connection to one server, and the thread that reads from it
 session                                           one line of work

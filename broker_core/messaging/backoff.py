@@ -11,10 +11,19 @@ from ..errors import InvalidRequest
 
 @dataclass(frozen=True)
 class Backoff:
-    """Waits between rounds of all servers: `first_s`, then `factor` times as long each time, never above `most_s` seconds.
+    """Waits between rounds of all servers after a loss, for `connect(…, reconnect=…)`.
 
-    Each wait is shortened by a random share, at most `jitter`, so that clients of one lost broker do not come back all at once.
-    `attempts` bounds their number, over all servers together; None goes on for ever.
+    Each wait is shortened by a random share, so that clients of one lost broker do not come back all at once.
+
+    Args:
+        first_s: Seconds of the first wait.
+        factor: How many times as long each next wait is.
+        most_s: Seconds of the longest wait.
+        jitter: Largest share by which a wait is shortened, 0 to 1.
+        attempts: Number of attempts, over all servers together; None goes on for ever.
+
+    Raises:
+        InvalidRequest: Values that make no sense together.
     """
 
     first_s: float = 0.1

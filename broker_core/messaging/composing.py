@@ -72,6 +72,7 @@ def composed(
         if json is not NOTHING or any(value is not None for value in named):
             raise errors.InvalidRequest("a whole Message is sent as it is: set its fields in the Message")
         return body
+    _check_body(body)
     if json is not NOTHING:
         if body is not None:
             raise errors.InvalidRequest("a message has a body or json, not both")
@@ -98,6 +99,13 @@ def composed(
         value=None if isinstance(body, bytes) else body,
         has_value=not isinstance(body, bytes),
     )
+
+
+def _check_body(body: object) -> None:
+    """Refuse a dict and the like, which AMQP could encode, and which no reader of JSON would understand."""
+    if not isinstance(body, (bytes, str, type(None))):
+        kind = type(body).__name__
+        raise errors.InvalidRequest(f"a body of type {kind} cannot be sent: give octets or a text, or json=… instead")
 
 
 def _encoded(value: Any) -> bytes:

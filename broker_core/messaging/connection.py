@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from .. import errors
 from .executors import Pool
@@ -14,6 +15,9 @@ from .modes import AcknowledgeMode
 from .servers import Dependencies, Servers
 from .session import Session
 from .wire import Wire
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing from 3.11 on
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +63,17 @@ class Connection:
     # --- for the application
 
     def session(self, mode: AcknowledgeMode = AcknowledgeMode.AUTO) -> Session:
-        """Open a session. With AcknowledgeMode.TRANSACTED its work belongs to transactions."""
+        """Open a session: a line of work for one thread.
+
+        Args:
+            mode: Who acknowledges messages, and when. With `TRANSACTED` everything belongs to transactions.
+
+        Returns:
+            An open session; close it, or use `with`.
+
+        Raises:
+            PeerError: No server answers in time.
+        """
         with self.changed:
             made = Session(self, mode)
             self.on_current_wire(made.attach)
@@ -67,7 +81,14 @@ class Connection:
         return made
 
     def close(self, *, flush: bool = True) -> None:
-        """Close every session (see `Session.close`), then say goodbye. Raises the first error of a session."""
+        """Close every session, then the connection; `with` does so.
+
+        Args:
+            flush: Whether to wait for confirmations; see `Session.close`.
+
+        Raises:
+            PenstockError: The first error of a session, such as a refusal that was not reported yet.
+        """
         found: errors.PenstockError | None = None
         # Sessions with a running callback close last: the callback may wait for another session, whose end releases it.
         for session in sorted(self._sessions, key=lambda each: each.callbacks.busy):
@@ -86,7 +107,7 @@ class Connection:
         if found is not None:
             raise found
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -28,7 +28,10 @@ class Consumer:
     """A consumer of one or several sources, made by `Session.consumer`.
 
     The sources share the prefetch equally and take turns. With prefetch 0 the broker sends only messages that `receive` asks for.
-    `expired` counts messages that expired while they waited here.
+
+    Attributes:
+        addresses: Addresses of the sources.
+        expired: Number of messages that expired while they waited here.
     """
 
     def __init__(self, session: Session, addresses: Sequence[str], prefetch: int, options: SourceOptions, delay_s: float) -> None:
@@ -52,10 +55,14 @@ class Consumer:
     # --- for the application
 
     def receive(self, timeout_s: float | None = None) -> ReceivedMessage | None:
-        """Return the next message; None when none came within `timeout_s` seconds.
+        """Return the next message; None when none came in time. A reconnect is waited for.
 
-        None waits without a limit; 0 takes only what has come already. A reconnect is waited for. Raises the error that ended
-        this consumer, or its connection for good.
+        Args:
+            timeout_s: Seconds to wait at most. None waits without a limit; 0 takes only what has come already.
+
+        Raises:
+            InvalidRequest: The consumer is closed, or hands its messages to a callback.
+            PenstockError: The broker has ended this consumer, or the connection is lost for good.
         """
         session = self.session
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -73,10 +80,17 @@ class Consumer:
         return message
 
     def listen(self, callback: Callback) -> None:
-        """Pass every message to `callback`, on a thread of the pool, one after another with the session's other callbacks.
+        """Pass every message to a callback, one after another with the session's other callbacks.
 
-        The callback may make every call of this client. An exception of it goes to the connection's `on_error`; in the modes auto
-        and dups-ok the message then returns to its queue, with this delivery counted.
+        An exception of the callback goes to the connection's `on_error`; in the modes auto and dups-ok the message then returns
+        to its queue, with this delivery counted, and comes again after the queue's `retryDelay`. Where the queue has none, it
+        waits as a worker's does: 1 s, 2 s, 4 s and so on, at most a minute.
+
+        Args:
+            callback: Gets a message, on a thread of the client; it may make every call of this client.
+
+        Raises:
+            InvalidRequest: The prefetch is 0, so that nothing comes by itself.
         """
         with self.session.changed:
             self._check_usable()

@@ -16,7 +16,7 @@ from ..amqp import Accepted, serial
 from ..amqp.deliveries import Delivery
 from ..amqp.states import LinkState
 from .modes import AcknowledgeMode
-from .received import ACCEPTED, FAILED, RELEASED, UNDELIVERABLE_HERE, Outcome, ReceivedMessage
+from .received import ACCEPTED, FAILED, RELEASED, UNDELIVERABLE_HERE, Outcome, ReceivedMessage, failed
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -63,7 +63,7 @@ class Ledger:
     def failed(self, message: ReceivedMessage) -> None:
         """Return a message to its queue after its callback has raised, in the modes that acknowledge automatically."""
         if message.number in self.unsettled and self._mode.automatic:
-            self._settle([message], FAILED)
+            self._settle([message], failed(message))
 
     def expired(self, message: ReceivedMessage) -> None:
         """Settle a message that expired while it waited here; it counts like a consumed one."""

@@ -21,7 +21,8 @@ from .wire import Wire
 #: Threads for the callbacks of one connection.
 CALLBACK_THREADS = 8
 
-_DEFAULT_BACKOFF = Backoff()
+#: Plan of a reconnect where none is given.
+DEFAULT_BACKOFF = Backoff()
 
 
 def _wait(seconds: float, closing: threading.Event) -> None:
@@ -51,17 +52,39 @@ class Environment(NamedTuple):
         key_file: str | None = None,
         client_id: str | None = None,
         timeout_s: float = TIMEOUT_S,
-        reconnect: Backoff | None = _DEFAULT_BACKOFF,
+        reconnect: Backoff | None = DEFAULT_BACKOFF,
         callback_threads: int = CALLBACK_THREADS,
         on_error: Callable[[Exception], None] | None = None,
     ) -> Connection:
         """Open a connection to the first server that answers; the others are for reconnects.
 
-        Credentials and TLS as for `penstock.broker_core.amqp_client.connect`. `client_id` is the container id at the broker, kept
-        over reconnects. `timeout_s` bounds each wait for the broker; `reconnect=None` makes a loss final. `callback_threads`
-        bounds how many sessions' callbacks run side by side; `on_error` gets errors that no call can raise: losses, exceptions of
-        callbacks. Raises InvalidRequest for a wrong argument, PeerError when no server answers, Unauthenticated when one refuses
-        the login.
+        A user name logs in with SCRAM-SHA-256, or with PLAIN over TLS or on this machine; without one, a certificate logs in with
+        EXTERNAL, and without that the login is ANONYMOUS.
+
+        Args:
+            urls: `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`; one, or several.
+            user: User name.
+            password: The user's password.
+            ca_file: PEM file of the authority that signed the broker's certificate. None: those of the system.
+            cert_file: PEM file of a client certificate to log in with.
+            key_file: PEM file of its key. None: it is in `cert_file`.
+            client_id: Container id at the broker, kept over reconnects. None: a new one.
+            timeout_s: Seconds that each wait for the broker takes at most.
+            reconnect: When to try which server after a loss. None: a loss is final.
+            callback_threads: Number of sessions whose callbacks run side by side at most.
+            on_error: Gets errors that no call can raise: losses, exceptions of callbacks. Called on a thread of the client.
+
+        Returns:
+            An open connection; close it, or use `with`.
+
+        Raises:
+            InvalidRequest: A wrong argument.
+            PeerError: No server answers.
+            Unauthenticated: A server refuses the login.
+
+        Example:
+            with penstock.connect(["amqps://one:5671", "amqps://two:5671"], "alice", password, ca_file="ca.pem") as connection:
+                connection.send("orders", json={"id": 7})
         """
         servers = [urls] if isinstance(urls, str) else list(urls)
         if not servers or callback_threads < 1:

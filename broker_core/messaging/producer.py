@@ -27,7 +27,10 @@ WINDOW_OCTETS = 1024 * 1024
 class Producer:
     """A producer for one address, made by `Session.producer`.
 
-    `refused` counts messages that were not accepted; `unconfirmed_octets` fill the window.
+    Attributes:
+        address: Address that it sends to.
+        refused: Number of messages that were not accepted.
+        unconfirmed_octets: Octets that fill the window now.
     """
 
     def __init__(self, session: Session, address: str, window_octets: int, timeout_s: float) -> None:
@@ -59,12 +62,23 @@ class Producer:
     ) -> Confirmation:
         """Send one message. A synchronous send returns when the broker has confirmed it, an asynchronous one when it was sent.
 
-        `persistent` is the header's *durable* (True unless the message says otherwise); `synchronous` overrides the default (see
-        the module); `on_outcome` makes the send asynchronous and is called like the session's other callbacks. `timeout_s` bounds
-        the whole call, with its wait for window and credit.
+        Args:
+            message: A whole `Message`, octets, or text.
+            persistent: The header's *durable*. None: as the message says, else True.
+            priority: 0 to 9. None: as the message says, else 4.
+            ttl_ms: Milliseconds after which the message expires. None: as the message says.
+            synchronous: Whether to wait. None: a persistent message outside a transaction is waited for.
+            timeout_s: Seconds that the whole call takes at most. None: the producer's time limit.
+            on_outcome: Called with the confirmation, as the session's other callbacks are; makes the send asynchronous.
 
-        Raises the error of a refusal (synchronous); PeerError when the time is over (the text says whether the message was sent);
-        ResourceLimit when it is larger than the broker takes.
+        Returns:
+            Confirmation of this message.
+
+        Raises:
+            InvalidRequest: The message cannot be encoded.
+            ResourceLimit: It is larger than the broker takes.
+            PeerError: The time is over; the text says whether the message was sent.
+            PenstockError: The broker has refused it (synchronous).
         """
         session = self.session
         payload, durable = encoded(message, persistent, priority, ttl_ms, session.connection.new_message_id())
@@ -134,12 +148,24 @@ class Producer:
         return self._failure is not None
 
     def check(self) -> None:
-        """Raise the error that ended this producer, if there is one."""
+        """Raise the error that ended this producer, if there is one.
+
+        Raises:
+            PenstockError: That error.
+        """
         if self._failure is not None:
             raise self._failure
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything sent is confirmed. Raises the first refusal that was not reported yet."""
+        """Wait until everything sent is confirmed.
+
+        Args:
+            timeout_s: Seconds to wait at most. None: the producer's time limit.
+
+        Raises:
+            PeerError: Some messages are not confirmed in this time.
+            PenstockError: The first refusal that was not reported yet.
+        """
         with self.session.changed:
             what = f"{len(self._unconfirmed):,} messages to {self.address!r} are not confirmed"
             self.wait_until(lambda: not self._unconfirmed, timeout_s, what)
@@ -148,7 +174,11 @@ class Producer:
             raise unreported
 
     def close(self) -> None:
-        """Flush, then detach the link."""
+        """Flush, then detach the link.
+
+        Raises:
+            PenstockError: As of `flush`.
+        """
         try:
             self.flush()
         finally:

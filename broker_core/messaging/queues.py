@@ -18,14 +18,23 @@ if TYPE_CHECKING:
 
 
 class Connection(reconnecting.Connection):
-    """A connection of an application, made by `connect`, that comes back when its server is lost. For any number of threads."""
+    """A connection of an application, made by `connect`, that comes back when its server is lost. For any number of threads.
+
+    Example:
+        with penstock.connect("amqp://127.0.0.1:5672") as connection:
+            connection.send("orders", json={"id": 7}, subject="new")
+    """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._outbox = Outbox(self)
 
     def queue(self, address: str) -> Queue:
-        """Return a queue, or an exchange, to send to and to go through."""
+        """Return a queue, or an exchange, to send to and to go through. Nothing is asked of the broker.
+
+        Args:
+            address: A queue, an exchange, or `exchange/routing-key`.
+        """
         return Queue(self, address)
 
     def send(self, address: str, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
@@ -34,17 +43,26 @@ class Connection(reconnecting.Connection):
         Args:
             address: A queue, an exchange, or `exchange/routing-key`.
             body: Octets, text, or a whole `Message`.
-            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds, `priority` and so on: see
-                `penstock.broker_core.messaging.composing.composed`.
+            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds, `priority` (0 to 9) and so
+                on: see `penstock.broker_core.messaging.composing.composed`.
 
         Raises:
+            InvalidRequest: The arguments contradict each other, or cannot be written in AMQP.
             PenstockError: The broker refuses the message, or does not confirm it in time.
+
+        Example:
+            connection.send("orders", json={"id": 7}, subject="new", delay=30)
         """
         self._outbox.send(address, composed(body, **fields))
 
 
 class Queue:
-    """A queue or an exchange of a broker, made by `Connection.queue`. It holds nothing, and any thread may use it."""
+    """A queue or an exchange of a broker, made by `Connection.queue`. It holds nothing, and any thread may use it.
+
+    Attributes:
+        connection: Connection that it belongs to.
+        address: Address that it was made with.
+    """
 
     def __init__(self, connection: Connection, address: str) -> None:
         self.connection = connection
@@ -54,7 +72,15 @@ class Queue:
         return f"Queue({self.address!r})"
 
     def send(self, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
-        """Send a message, as `Connection.send`."""
+        """Send a message, and return when the broker has confirmed it.
+
+        Args:
+            body: As of `Connection.send`.
+            **fields: As of `Connection.send`.
+
+        Raises:
+            PenstockError: As of `Connection.send`.
+        """
         self.connection.send(self.address, body, **fields)
 
     def receive(
@@ -77,8 +103,15 @@ class Queue:
             selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
             prefetch: Messages that wait here at most.
 
+        Yields:
+            The messages.
+
         Raises:
             PenstockError: The broker refuses, or the connection is lost for good.
+
+        Example:
+            for message in connection.queue("orders").receive(timeout=5):
+                print(message.json())
         """
         session = self.connection.session(AcknowledgeMode.INDIVIDUAL)
         try:

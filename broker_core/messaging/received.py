@@ -11,7 +11,8 @@ from ..amqp.errors import Condition
 from ..amqp.performatives import Error
 from ..amqp.types import Long
 from ..errors import InvalidRequest
-from ..messages.annotations import DEATH_REASON, DELIVERY_DELAY
+from ..messages.annotations import DEATH_REASON, DELIVERY_DELAY, RETRY_DELAY
+from .retries import Retries
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -24,15 +25,26 @@ ACCEPTED, RELEASED = Accepted(), Released()
 REASON_CHARACTERS = 1000
 #: Returned to the queue after a failure; the delivery counts.
 FAILED = Modified(delivery_failed=True)
+#: Waits of a message whose callback has raised, where its queue has no `retryDelay`.
+RETRIES = Retries()
 #: Returned to the queue, counted, and not delivered to this link again. A message that expired in the prefetch is settled so:
 #: AMQP has no outcome for it, and the broker then finds it expired by its own clock.
 UNDELIVERABLE_HERE = Modified(delivery_failed=True, undeliverable_here=True)
 
 
 class ReceivedMessage:
-    """A received message. `message` is all of it, decoded (an `amqp.Message`); `source` the address that it came from.
+    """A message as it was received.
 
-    `number` counts the messages of the session; `outcome` is the one it was settled with, None until then.
+    Attributes:
+        message: All of it, decoded.
+        source: Address that it came from.
+        number: Its number among the messages of the session, from 1.
+        outcome: Outcome that it was settled with; None until then.
+
+    Example:
+        for message in queue.receive():
+            if message.subject == "test":
+                message.reject("no tests here")
     """
 
     __slots__ = ("commit_outcome", "consumer", "delivery", "message", "number", "outcome", "source", "wire")
@@ -97,36 +109,55 @@ class ReceivedMessage:
         return None if self.message.properties is None else self.message.properties.reply_to
 
     def json(self) -> Any:
-        """Return the body, read as JSON. Raises ValueError for a body that is none."""
+        """Return the body, read as JSON.
+
+        Raises:
+            ValueError: The body is no JSON.
+        """
         body = self.body
         if not isinstance(body, (bytes, str)):
             raise ValueError(f"the body is no JSON text: it is {type(body).__name__}")
         return json_text.loads(body)
 
     def accept(self) -> None:
-        """Settle the message: it is done. Raises as `acknowledge`."""
+        """Settle the message: it is done.
+
+        Raises:
+            PenstockError: As of `acknowledge`.
+        """
         self.acknowledge(ACCEPTED)
 
     def reject(self, reason: str = "") -> None:
         """Settle the message as one that nobody can use: it becomes a dead letter, or is archived, with the reason.
 
-        Raises as `acknowledge`. Of a long reason `REASON_CHARACTERS` are kept.
+        Args:
+            reason: Text for people; 1,000 characters of it are kept.
+
+        Raises:
+            PenstockError: As of `acknowledge`.
         """
         kept = reason[:REASON_CHARACTERS].encode(errors="backslashreplace").decode()  # half a surrogate pair is no character
         self.acknowledge(Rejected(error=Error(condition=Condition.PRECONDITION_FAILED, description=kept or None)))
 
     def release(self) -> None:
-        """Give the message back to its place in the queue; the delivery is no failed one. Raises as `acknowledge`."""
+        """Give the message back to its place in the queue; the delivery is no failed one.
+
+        Raises:
+            PenstockError: As of `acknowledge`.
+        """
         self.acknowledge(RELEASED)
 
     def retry(self, after: float | None = None) -> None:
         """Give the message back after a failure: it comes again, at its place in the queue.
 
+        The delivery counts as a failed one: after `maxAttempts` of the queue the message becomes a dead letter.
+
         Args:
             after: Seconds until then. None: the queue's own delay (`retryDelay`), without one at once.
 
-        The delivery counts as a failed one: after `maxAttempts` of the queue the message becomes a dead letter. Raises as
-        `acknowledge`; InvalidRequest for a time that cannot be.
+        Raises:
+            InvalidRequest: A time that cannot be.
+            PenstockError: As of `acknowledge`.
         """
         if after is None:
             self.acknowledge(FAILED)
@@ -137,14 +168,25 @@ class ReceivedMessage:
         self.acknowledge(Modified(delivery_failed=True, message_annotations=notes))
 
     def acknowledge(self, outcome: Outcome = ACCEPTED) -> None:
-        """Settle the message: accepted, or `Rejected`, `Released`, `Modified`. `AcknowledgeMode` says how many messages that
-        covers.
+        """Settle the message; in a transaction the commit does so.
 
-        An outcome other than accepted is always for this message alone. In a transaction the commit settles it with this outcome.
-        Raises PeerError when its connection is lost (it is delivered again) or the broker has revoked it; InvalidRequest when it
-        has another outcome already.
+        `AcknowledgeMode` says how many messages an acceptance covers. Any other outcome is for this one alone.
+
+        Args:
+            outcome: `Accepted`, `Rejected`, `Released` or `Modified` of `penstock.broker_core.amqp`.
+
+        Raises:
+            PeerError: Its connection is lost, so it is delivered again; or the broker has taken it back.
+            InvalidRequest: It has another outcome already.
         """
         self.consumer.session.acknowledge(self, outcome)
+
+
+def failed(message: ReceivedMessage) -> Modified:
+    """Return the outcome of a message whose callback has raised: it comes again after a wait. A queue with `retryDelay` has its
+    own."""
+    after_ms = int(RETRIES.after(message.delivery_count + 1) * 1000)
+    return Modified(delivery_failed=True, message_annotations={RETRY_DELAY: Long(after_ms)})
 
 
 def expiry_ms(message: Message, arrived_ms: int) -> int | None:

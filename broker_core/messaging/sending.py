@@ -62,7 +62,9 @@ class Waiting(Protocol):
 class Confirmation:
     """Outcome of one message that was sent, made by `Producer.send`.
 
-    `outcome` is the broker's, None until it comes. In a transaction it is provisional until the commit.
+    Attributes:
+        outcome: The broker's outcome, None until it comes. In a transaction it is provisional until the commit.
+        error: Error of a refusal; None without one.
     """
 
     __slots__ = ("_changed", "_producer", "awaited", "callback", "error", "outcome", "payload", "transaction")
@@ -91,7 +93,15 @@ class Confirmation:
         return self.outcome is not None or self.error is not None
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for the outcome. Raises the error of a refusal, or PeerError after `timeout_s`: it may be confirmed later."""
+        """Wait for the outcome.
+
+        Args:
+            timeout_s: Seconds to wait at most. None: the producer's time limit.
+
+        Raises:
+            PeerError: No outcome came in this time; the message may be confirmed later.
+            PenstockError: The broker has refused the message.
+        """
         with self._changed:
             self._producer.wait_until(lambda: self.done, timeout_s, f"a message to {self._producer.address!r} is not confirmed")
         if self.error is not None:

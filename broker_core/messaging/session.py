@@ -51,8 +51,16 @@ class Session:
     def producer(self, address: str, *, window_octets: int = WINDOW_OCTETS, send_timeout_s: float | None = None) -> Producer:
         """Make a producer for one address.
 
-        At most `window_octets` of its messages are unconfirmed; `send_timeout_s` bounds a send (None: the connection's time
-        limit). Raises the broker's refusal: NotFound, NotAllowed and so on.
+        Args:
+            address: A queue, an exchange, or `exchange/routing-key`.
+            window_octets: Octets of its messages that are unconfirmed at most.
+            send_timeout_s: Seconds that a send takes at most. None: the connection's time limit.
+
+        Returns:
+            A producer, which ends with the session.
+
+        Raises:
+            PenstockError: The broker refuses: NotFound, NotAllowed and so on.
         """
         made = Producer(self, address, window_octets, self.connection.timeout_s if send_timeout_s is None else send_timeout_s)
         self._add(made)
@@ -72,10 +80,22 @@ class Session:
     ) -> Consumer:
         """Make a consumer of one or several sources, which take turns.
 
-        `prefetch` is for all of them together; 0 means explicit pull. `browse` receives copies; `no_local` leaves out messages
-        that this connection has sent; `exclusive` admits no other consumer; `priority`: of several consumers that could get a
-        message, the highest gets it; `gather_s` is the longest delay of an acknowledgement in dups-ok. For `callback` see
-        `Consumer.listen`.
+        Args:
+            *addresses: Queues or exchanges.
+            prefetch: Messages that wait here at most, of all sources together; 0 means explicit pull.
+            selector: Only messages that match.
+            no_local: Whether to leave out messages that this connection has sent.
+            browse: Whether to look only: it takes nothing.
+            exclusive: Whether to admit no other consumer.
+            priority: Of several consumers that could get a message, the highest gets it.
+            callback: As of `Consumer.listen`.
+            gather_s: Seconds that an acknowledgement waits at most, in the mode dups-ok.
+
+        Returns:
+            A consumer, which ends with the session.
+
+        Raises:
+            PenstockError: The broker refuses: NotFound, NotAllowed and so on.
         """
         made = Consumer(self, addresses, prefetch, SourceOptions(selector, no_local, browse, exclusive, priority), gather_s)
         self._add(made)
@@ -84,7 +104,11 @@ class Session:
         return made
 
     def recover(self) -> None:
-        """Return all unacknowledged messages to their queues; they come again, oldest first, with their delivery counted."""
+        """Return all unacknowledged messages to their queues; they come again, oldest first, with their delivery counted.
+
+        Raises:
+            InvalidRequest: The session has transactions: use `rollback`.
+        """
         if self.transacted:
             raise errors.InvalidRequest("a transacted session is rolled back, not recovered")
         with self.changed, self.callbacks.paused():
@@ -92,22 +116,37 @@ class Session:
             self.ledger.requeue_everything()
 
     def commit(self) -> None:
-        """Commit everything sent and received since the last commit, all or nothing. Raises RolledBack or InDoubt."""
+        """Commit everything sent and received since the last commit, all or nothing.
+
+        Raises:
+            RolledBack: Nothing of it happened.
+            InDoubt: The connection was lost meanwhile: all of it happened, or nothing.
+            InvalidRequest: The session has no transactions.
+        """
         with self.changed:
             self._check_transacted()
             self._transaction.commit()
 
     def rollback(self) -> None:
-        """Discard the sends; return what was received to its queue. It comes again, oldest first, with its delivery counted."""
+        """Discard the sends; return what was received to its queue. It comes again, oldest first, with its delivery counted.
+
+        Raises:
+            InvalidRequest: The session has no transactions.
+        """
         with self.changed, self.callbacks.paused():
             self._check_transacted()
             self._transaction.rollback()
 
     def close(self, *, flush: bool = True) -> None:
-        """Close the session: wait for confirmations (`flush`), return unacknowledged messages, roll back a transaction.
+        """Close the session, return its unacknowledged messages, roll back its transaction.
 
-        It waits for a running callback, and runs the callbacks of outcomes that are still due. Raises the first refusal of an
-        asynchronous send that was not reported yet.
+        Waits for a running callback, and runs the callbacks of outcomes that are still due.
+
+        Args:
+            flush: Whether to wait for confirmations first.
+
+        Raises:
+            PenstockError: The first refusal of an asynchronous send that was not reported yet.
         """
         try:
             with self.changed, self.callbacks.paused():

@@ -28,6 +28,7 @@ from .. import errors
 from .connection import Connection
 from .modes import AcknowledgeMode
 from .received import ReceivedMessage
+from .retries import Retries
 
 _LOG = logging.getLogger("penstock.worker")
 
@@ -42,7 +43,16 @@ GRACE_S = 30.0
 
 
 class Counts(NamedTuple):
-    """The messages of a worker since it began, by how they ended."""
+    """Messages of a worker since it began, by how they ended.
+
+    Attributes:
+        accepted: Messages whose handler has returned.
+        retried: Messages that went back after an error.
+        rejected: Messages that had failed too often.
+        other: Messages that the handler settled itself, or that the broker took back meanwhile.
+        running: Messages in work now.
+        seconds: Time in handlers, all threads together.
+    """
 
     accepted: int = 0
     retried: int = 0
@@ -55,7 +65,17 @@ class Counts(NamedTuple):
 
 @dataclass(eq=False)
 class Worker:
-    """A handler and the queue that it works on, made by `worker`. Calling it calls the handler, for tests."""
+    """A handler and the queue that it works on, made by `worker`. Calling it calls the handler, for tests.
+
+    Attributes:
+        handle: Function that gets each message.
+        queue: Name of the queue.
+        concurrency: Messages in work at once.
+        retries: Further attempts after the first that fails. None: the queue's `maxAttempts`.
+        retry_after: Seconds from the first failure to the next attempt.
+        max_retry_after: Seconds, the longest such time.
+        selector: Selector of the messages; None for all.
+    """
 
     handle: Handler
     queue: str
@@ -72,8 +92,7 @@ class Worker:
             raise errors.InvalidRequest(f"concurrency is 1 or more, not {self.concurrency}")
         if self.retries is not None and self.retries < 0:
             raise errors.InvalidRequest(f"retries is 0 or more, or None for no limit, not {self.retries}")
-        if not 0 <= self.retry_after <= self.max_retry_after:
-            raise errors.InvalidRequest("retry_after is seconds from 0 to max_retry_after")
+        Retries(self.retry_after, self.max_retry_after).check()
 
     def __call__(self, message: Any) -> Any:
         """Call the handler, as a test does."""
@@ -88,8 +107,16 @@ class Worker:
     def run(self, connection: Connection, stop: threading.Event, grace_s: float = GRACE_S) -> bool:
         """Work until `stop` is set, or the queue cannot be used any more.
 
-        Returns whether every handler that had begun has ended within `grace_s` seconds of the stop. Raises the error that ended a
-        consumer: the queue was deleted, a right is missing, the connection is lost for good.
+        Args:
+            connection: Connection to the broker, which this leaves open.
+            stop: Ends the work when it is set: no message is taken after that.
+            grace_s: Seconds that running handlers have after the stop.
+
+        Returns:
+            Whether every handler that had begun has ended in that time.
+
+        Raises:
+            PenstockError: The queue was deleted, a right is missing, or the connection is lost for good.
         """
         failures: list[BaseException] = []
         threads = [
@@ -140,7 +167,7 @@ class Worker:
         if self.retries is not None and attempt > self.retries:
             _LOG.error("%r is rejected after %d attempts: %s", message, attempt, reason, exc_info=error)
             return self._settle(message, lambda: message.reject(reason), "rejected")
-        after = min(self.retry_after * 2.0 ** min(attempt - 1, 60), self.max_retry_after)
+        after = Retries(self.retry_after, self.max_retry_after).after(attempt)
         _LOG.warning("%r failed, attempt %d; it comes again in %g s at the earliest: %s", message, attempt, after, reason)
         return self._settle(message, lambda: message.retry(after), "retried")
 
@@ -176,16 +203,24 @@ def worker(
     """Make a function the handler of a queue's messages; see this module.
 
     Args:
-        queue: The queue's name.
+        queue: Name of the queue.
         concurrency: Messages in work at once, each on a thread.
         retries: Further attempts after the first that fails; then the message is rejected. None: as many as the queue's
             `maxAttempts` allows.
         retry_after: Seconds from the first failure to the next attempt; doubled after each.
-        max_retry_after: The longest such time, seconds.
+        max_retry_after: Seconds, the longest such time.
         selector: Only messages that match.
+
+    Returns:
+        A decorator that makes a `Worker` of a function.
 
     Raises:
         InvalidRequest: A value that cannot be.
+
+    Example:
+        @penstock.worker("orders", concurrency=4, retries=5)
+        def handle(message: penstock.ReceivedMessage) -> None:
+            print(message.json())
     """
 
     def made(handle: Handler) -> Worker:

@@ -37,11 +37,25 @@ _QUOTED_BYTES = 2000
 
 
 class Broker:
-    """A broker on `data_dir`, from `start` (or `with`) until `stop`.
+    """A broker in a child process, from `start` (or `with`) until `stop`.
 
-    `options` are the keys of `broker_core.settings.keys.Settings` (`flight_port=0` picks a free port, which is kept for every
-    later `start`, so that clients find the broker again); `config` names a TOML file with the same keys, over which
-    options win.
+    A free port is kept for every later `start`, so that clients find the broker again.
+
+    Args:
+        data_dir: Folder of its data; made where it is missing.
+        fsync: `always`, `interval` or `never`: when messages are on the disk. None: as the settings say, else `always`.
+        config: TOML file with settings; the other arguments win over it.
+        start_limit_s: Seconds that a start takes at most.
+        **options: Settings by the names in `conf/penstock.toml`. Ports are free ones unless they are named.
+
+    Raises:
+        InvalidRequest: A setting that does not exist, or a value that cannot be.
+
+    Example:
+        with penstock.Broker("data") as broker:
+            broker.declare("orders")
+            with penstock.connect(broker.amqp_url) as connection:
+                connection.send("orders", json={"id": 7})
     """
 
     def __init__(
@@ -89,14 +103,22 @@ class Broker:
 
     @property
     def flight_url(self) -> str:
-        """Address of the Flight plane. Raises InvalidRequest before the first start."""
+        """Address of the Flight plane.
+
+        Raises:
+            InvalidRequest: The broker was not started yet.
+        """
         if self._flight_url is None:
             raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
         return self._flight_url
 
     @property
     def amqp_url(self) -> str:
-        """Address of the first AMQP listener, for any AMQP 1.0 client. It stays the same over a restart."""
+        """Address of the first AMQP listener, for any AMQP 1.0 client. It stays the same over a restart.
+
+        Raises:
+            InvalidRequest: The broker was not started yet, or is without AMQP.
+        """
         if self._flight_url is None:
             raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
         if self._amqp_url is None:
@@ -105,7 +127,11 @@ class Broker:
 
     @property
     def http_url(self) -> str:
-        """Address of the page, metrics, health and the API in JSON. It stays the same over a restart."""
+        """Address of the page, metrics, health and the API in JSON. It stays the same over a restart.
+
+        Raises:
+            InvalidRequest: The broker was not started yet, or is without HTTP.
+        """
         if self._flight_url is None:
             raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
         if self._http_url is None:
@@ -114,7 +140,11 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """The process id of the running broker."""
+        """The process id of the running broker.
+
+        Raises:
+            InvalidRequest: It is not running.
+        """
         if self._process is None:
             raise errors.InvalidRequest("this broker is not running")
         return self._process.pid
@@ -125,15 +155,25 @@ class Broker:
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
-        """Text that the broker has written to stderr since its last start."""
+        """Return the text that the broker has written to stderr since its last start."""
         if self._said is None:
             return ""
         # pread: the child writes through the same file description, so its place must not move.
         return os.pread(self._said.fileno(), os.fstat(self._said.fileno()).st_size, 0).decode(errors="replace")
 
     def declare(self, queue: str, *, credentials: Credentials = NOBODY, **options: Any) -> None:
-        """Make a queue; nothing happens when it is there already, declared alike. `credentials`: where the broker has users, or a
-        certificate of a CA that this machine does not trust anyway.
+        """Make a queue; nothing happens when it is there already, declared alike.
+
+        Args:
+            queue: Its name.
+            credentials: A login, where the broker has users, or a certificate of a CA that this machine does not trust anyway.
+            **options: Options of the queue, by the names in docs/queues.md.
+
+        Raises:
+            PenstockError: The broker refuses: a wrong option, or a queue that is declared otherwise.
+
+        Example:
+            broker.declare("orders", maxMessages=100_000, deadLetterQueue="orders-dead")
         """
         from ..client.flight import Client
 
@@ -141,7 +181,15 @@ class Broker:
             client.call("queue.declare", queue=queue, options=options)
 
     def start(self) -> Broker:
-        """Start, and return when connections are accepted. Raises what kept the broker from starting."""
+        """Start, and return when connections are accepted; `with` does so.
+
+        Returns:
+            This broker.
+
+        Raises:
+            InvalidRequest: It is running already.
+            PenstockError: The reason that kept it from starting.
+        """
         if self.running:
             raise errors.InvalidRequest(f"this broker is running already (process {self.pid})")
         self._forget()
@@ -174,7 +222,14 @@ class Broker:
         return self
 
     def stop(self, *, limit_s: float = STOP_LIMIT_S) -> None:
-        """Stop cleanly (SIGTERM); nothing happens when it is not running. Raises when it did not end cleanly."""
+        """Stop cleanly (SIGTERM); nothing happens when it is not running.
+
+        Args:
+            limit_s: Seconds that this takes at most; then the broker is killed.
+
+        Raises:
+            PeerError: It did not end cleanly.
+        """
         process = self._process
         if process is None:
             return

@@ -21,6 +21,7 @@ ARCHIVE_FAILING = "archive-failing"
 ARCHIVE_BEHIND = "archive-behind"
 ARCHIVE_OUTGROWS_DISK = "archive-outgrows-disk"
 COPY_BEHIND = "copy-behind"
+SLOW_CONSUMER = "slow-consumer"
 CERTIFICATE_ENDS = "certificate-ends"
 
 #: Each alarm's name, and the level at which it is logged. ERROR: messages are refused, or a promise is at risk.
@@ -33,6 +34,7 @@ ALARMS: Mapping[str, int] = {
     ARCHIVE_BEHIND: logging.WARNING,
     ARCHIVE_OUTGROWS_DISK: logging.WARNING,
     COPY_BEHIND: logging.WARNING,
+    SLOW_CONSUMER: logging.WARNING,
     CERTIFICATE_ENDS: logging.WARNING,
 }
 

@@ -144,7 +144,14 @@ class BrokerService(Looks):
             self.archive = self.recorder.url
         self.alarms = Alarms(self.wall_ms)
         watched = Watched(
-            self.state, self._lock, self.journal, self.cleaner, self.copier, lambda: self.settings, lambda: self.recorder
+            self.state,
+            self._lock,
+            self.journal,
+            self.cleaner,
+            self.copier,
+            lambda: self.settings,
+            lambda: self.recorder,
+            self.connections.slow,
         )
         self.watch = Watch(watched, self.alarms, self.wall_ms, self._closing)
         self.watch.start()

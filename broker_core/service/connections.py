@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any, Protocol
+
+SLOW_S = 60.0  # a consumer that settles nothing for longer, and can be sent nothing more while messages wait, is slow
 
 log = logging.getLogger("penstock")
 
@@ -14,6 +17,9 @@ class Source(Protocol):
     def connections(self) -> list[dict[str, Any]]:
         """Describe the connections: `id` (unique in one life of the broker), `protocol`, `user`, `peer`, `container`, `tls`,
         `since` (microseconds since 1970), `sessions`, `slow`, `links`."""
+
+    def slow_consumers(self) -> Counter[str]:
+        """Count slow consumers by queue: see `SLOW_S`."""
 
     def close_connection(self, identifier: str, reason: str) -> bool:
         """Close a connection, and tell its peer why. False where there is none of this id."""
@@ -37,6 +43,13 @@ class Connections:
         """Describe every connection, the oldest first."""
         found = [each for source in self._sources for each in source.connections()]
         return sorted(found, key=lambda each: (each["since"], each["id"]))
+
+    def slow(self) -> Counter[str]:
+        """Count slow consumers by queue. Raises ResourceLimit when a plane does not answer, or stops."""
+        found: Counter[str] = Counter()
+        for source in self._sources:
+            found += source.slow_consumers()
+        return found
 
     def close(self, identifier: str, reason: str) -> bool:
         """Close a connection, and tell its peer why. False where there is none of this id."""

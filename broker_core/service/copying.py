@@ -6,6 +6,7 @@ import secrets
 from typing import Any
 
 from ..copy.copier import Copier
+from ..copy.paced import PacedStore
 from ..copy.stores import Store
 from ..copy.urls import open_store
 from ..journal import Disk, Journal
@@ -19,6 +20,8 @@ def begin(settings: Settings, journal: Journal, disk: Disk, store: Store | None)
         return None
     store = store or open_store(str(settings.copy_url))
     mode: Any = settings.copy
+    if mode == "async":  # producers do not wait for the copy, so it leaves them the machine
+        store = PacedStore(store, settings.copy_bandwidth)
     copier = Copier(store, journal, disk, writer=secrets.token_hex(8), mode=mode, interval_s=settings.copy_interval_s)
     copier.begin()
     return copier

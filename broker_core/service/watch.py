@@ -1,4 +1,4 @@
-"""The thread that looks after the broker and raises its alarms: disk, journal, archive, copy, certificate.
+"""The thread that looks after the broker and raises its alarms: disk, journal, archive, copy, slow consumers, certificate.
 
 A thread of its own, since the housekeeper waits for the disk and, with copy = sync, for the store.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from .. import errors
 from ..archiver.recorder import Recorder
 from ..copy.copier import Copier
 from ..engine import BrokerState
@@ -20,6 +21,7 @@ from ..settings.keys import Settings
 from . import alarms as a
 from .alarms import Alarms
 from .cleaning import Cleaner
+from .connections import SLOW_S
 
 log = logging.getLogger("penstock.alarms")
 
@@ -28,6 +30,8 @@ SELDOM_S = 60.0  # and at what has to be read or measured
 OVER_SHARE = 1.1  # an alarm of free space is over when there is so much more than the limit: it does not come and go
 COPY_BEHIND_S = 15.0  # that the copy lacks something, or that its store fails
 PINNED_AFTER_S = 300.0  # for which the journal has to be too large: the cleaner needs some time
+SLOW_LOOK_S = 10.0  # between two looks at all consumers, which the loop of the AMQP plane makes
+SLOW_OVER_S = 120.0  # without a slow consumer, after which that alarm is over: one that takes a minute for each does not flicker
 CERTIFICATE_S = 14 * 86400.0  # before its end
 QUEUES_MAX = 100  # for which one alarm is raised: what ails a thousand is one trouble
 MIB = 1 << 20
@@ -44,6 +48,7 @@ class Watched(NamedTuple):
     copier: Copier | None
     settings: Callable[[], Settings]
     recorder: Callable[[], Recorder | None]
+    slow_consumers: Callable[[], Mapping[str, int]]  # by queue
 
 
 class Watch:
@@ -59,6 +64,8 @@ class Watch:
     ) -> None:
         self._watched, self._alarms, self._wall_ms, self._closing, self._clock = watched, alarms, wall_ms, closing, clock
         self._seldom_at = clock()
+        self._consumers_at = clock()
+        self._slow: dict[str, tuple[float, str]] = {}  # by queue, when a consumer was last seen to be slow, and what to say
         self._large_since: float | None = None  # since when the journal is too large
         self._thread = threading.Thread(target=self._run, name="penstock-watch", daemon=True)
 
@@ -84,6 +91,9 @@ class Watch:
         self._look_at_archive()
         failure = self._watched.journal.failure
         self._alarms.set(a.JOURNAL_FAILED, None if failure is None else f"the broker stops: {failure}")
+        if self._clock() >= self._consumers_at:
+            self._consumers_at = self._clock() + SLOW_LOOK_S
+            self._look_at_consumers()
         if self._clock() >= self._seldom_at:
             self._seldom_at = self._clock() + SELDOM_S
             self._look_at_journal()
@@ -118,6 +128,19 @@ class Watch:
         self._alarms.set_queues(a.ARCHIVE_FAILING, {queue: troubles[queue] for queue in sorted(troubles)[:QUEUES_MAX]})
         self._alarms.set(a.ARCHIVE_BEHIND, recorder.behind())
         self._alarms.set(a.ARCHIVE_OUTGROWS_DISK, recorder.outgrows_disk())
+
+    def _look_at_consumers(self) -> None:
+        try:
+            slow = self._watched.slow_consumers()
+        except errors.ResourceLimit:  # a plane is busy, or stops: nothing is known
+            return
+        now = self._clock()
+        for queue, count in slow.items():
+            who = "a consumer has" if count == 1 else f"{count} consumers have"
+            text = f"{who} settled nothing for {SLOW_S:g} s and can be sent nothing more, while messages wait"
+            self._slow[queue] = (now, f"{text}. `penstock connection list --slow` says who")
+        self._slow = {queue: (at, text) for queue, (at, text) in self._slow.items() if queue in slow or now - at < SLOW_OVER_S}
+        self._alarms.set_queues(a.SLOW_CONSUMER, {queue: self._slow[queue][1] for queue in sorted(self._slow)[:QUEUES_MAX]})
 
     def _look_at_journal(self) -> None:
         """Say what pins the journal, where it has been too large for a while."""

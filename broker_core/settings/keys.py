@@ -107,6 +107,12 @@ class Settings:
     http_sessions: int = key(
         1000, count(1, 100_000), "Logins of the page at once, 1 KiB each. With one more, the one idle for the longest ends."
     )
+    http_sessions_per_user: int = key(
+        20,
+        count(1, 100_000),
+        "Logins of the page of one user at once. With one more, the one of this user that was idle for the longest ends: who logs"
+        " in again and again logs nobody else out.",
+    )
     http_session_idle_s: float = key(
         1800.0, seconds(1), "How long a login of the page holds without a request; an hour at most, as its token."
     )
@@ -160,6 +166,11 @@ class Settings:
     )
     copy_interval_s: float = key(
         1.0, seconds(0.01), "With copy = async: how long what is new waits for more. Each second costs a request to the store."
+    )
+    copy_bandwidth: int = key(
+        100 * MIB,
+        size(8 * MIB),
+        "With copy = async: bytes a second that are put into the copy over time. More would take the machine from producers.",
     )
     segment_bytes: int = key(
         256 * MIB,

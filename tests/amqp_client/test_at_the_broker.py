@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message, Modified, Rejected, Released
 from penstock.broker_core.amqp.performatives import Properties
-from penstock.broker_core.messaging import AcknowledgeMode, Backoff, Consumer
+from penstock.broker_core.messaging import AcknowledgeMode, Backoff, Consumer, ReceivedMessage, received
+from penstock.broker_core.messaging.retries import Retries
 from penstock.broker_core.server.process import Broker
 
-from .applications import LIMIT_S, connect
+from .applications import LIMIT_S, connect, stat
 
 
 def taken(consumer: Consumer, count: int) -> list[tuple[bytes, int]]:
@@ -158,3 +160,33 @@ def test_c10_a_selector_a_browser_and_no_local(broker: Broker) -> None:
         assert [red.receive(0).body for _ in range(2)] == [b"red", b"red"]
         assert red.receive(0) is None
         assert session.consumer("choose", prefetch=0).receive(0).body == b"blue"
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK])
+def test_c12_a_callback_that_always_raises_is_no_hot_loop(
+    broker: Broker, mode: AcknowledgeMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q23 U8: of a queue without `retryDelay`. The message waits in its queue, and others are handled meanwhile."""
+    monkeypatch.setattr(received, "RETRIES", Retries(3600.0, 3600.0))
+    queue = f"raising {mode.value}"
+    broker.declare(queue)
+    calls: list[str] = []
+    handled = threading.Event()
+
+    def callback(message: ReceivedMessage) -> None:
+        calls.append(message.body)
+        if message.body == "poison":
+            raise ValueError("not an order")
+        handled.set()
+
+    with connect(broker.amqp_url, on_error=lambda error: None) as connection:
+        producer = connection.session().producer(queue)
+        producer.send("poison")
+        session = connection.session(mode)
+        session.consumer(queue, callback=callback)
+        while stat(broker, queue)["delayed"] != 1:
+            pass
+        producer.send("good")
+        assert handled.wait(LIMIT_S)
+        session.close()
+        assert calls == ["poison", "good"]

@@ -10,6 +10,7 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.messaging import AcknowledgeMode, Confirmation, ReceivedMessage, connect
 from penstock.broker_core.messaging.executors import Pool, SerialExecutor, Task
+from penstock.broker_core.messaging.retries import Retries
 
 from .applications import LIMIT_S, bodies, round_trip, said
 from .peer import Peer
@@ -151,7 +152,15 @@ def test_c12_a_callback_that_raises_is_told_gives_its_message_back_and_does_not_
         consumer.close()  # waits for the callback that runs
         round_trip(session)
         assert said(peer) == [(b"a", "Accepted"), (b"b", "Modified"), (b"c", "Accepted")]
+        _, (_, modified), _ = peer.outcomes
+        assert (modified.delivery_failed, modified.message_annotations) == (True, {"x-opt-retry-delay": 1000})
         assert [repr(error) for error in told] == ["KeyError('no such order')"]
+
+
+def test_each_failed_attempt_waits_longer_up_to_a_longest_wait() -> None:
+    """U8: of a callback and of a worker alike."""
+    assert [Retries().after(attempt) for attempt in (1, 2, 3, 6, 7, 20, 1 << 40)] == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0, 60.0]
+    assert Retries(0.0, 0.0).after(5) == 0.0
 
 
 def test_c12_after_close_no_callback_runs() -> None:

@@ -17,7 +17,7 @@ import pytest
 from penstock.broker_core import errors, shipped
 from penstock.broker_core.client import flight as flight_client
 from penstock.broker_core.client.credentials import Credentials
-from penstock.broker_core.client.discovery import Endpoint, endpoint_of, is_loopback
+from penstock.broker_core.client.discovery import Endpoint, Foreign, endpoint_of, is_loopback
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.security import store
 from penstock.broker_core.security.rights import Right
@@ -174,7 +174,7 @@ def test_tls_on_both_planes_with_a_password_and_with_a_certificate(
 
 
 def test_a_plain_amqp_broker_is_refused_with_what_to_do() -> None:
-    refused = pytest.raises(errors.InvalidRequest, match=r"plain AMQP 1.0 broker \(Other\).*only Penstock's")
+    refused = pytest.raises(errors.InvalidRequest, match=r"plain AMQP 1.0 broker \(Other\).*option spool")
     with Peer(properties={"product": "Other"}) as peer, refused:
         Client(peer.url)
 
@@ -192,10 +192,12 @@ def test_a_plain_amqp_broker_is_refused_with_what_to_do() -> None:
         ("amqp://h", "h", {"flight-scheme": "grpc", "flight-port": 0}, errors.PeerError),
         ("amqp://h", "h", {"flight-scheme": "grpc", "flight-port": "1"}, errors.PeerError),
         ("amqp://h", "h", {"flight-port": 1}, errors.PeerError),
+        ("amqp://h", "h", {"product": "Other", "version": "7"}, Foreign("Other", "7")),
+        ("amqp://h", "h", {}, Foreign("", "")),
     ],
 )
 def test_an_endpoint_is_no_less_safe_than_the_url(url: str, host: str, properties: dict[str, Any], found: Any) -> None:
-    if isinstance(found, Endpoint):
+    if isinstance(found, (Endpoint, Foreign)):
         assert endpoint_of(url, host, properties) == found
     else:
         with pytest.raises(found):

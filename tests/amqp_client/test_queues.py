@@ -152,6 +152,7 @@ def test_many_threads_and_more_addresses_than_producers_are_kept(broker: Broker,
     ("arguments", "said"),
     [
         ({"body": "a", "json": 1}, "a body or json, not both"),
+        ({"body": {"id": 7}}, "a body of type dict cannot be sent: give octets or a text, or json=… instead"),
         ({"json": object()}, "cannot be written as JSON"),
         ({"json": float("nan")}, "cannot be written as JSON"),
         ({"body": Message(data=[b"x"]), "subject": "s"}, "set its fields in the Message"),

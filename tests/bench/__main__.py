@@ -40,6 +40,7 @@ ROWS = {
     "restore": "copy_rows.restore",
     "amqp-transfers": "amqp_rows.transfers",
     "amqp-of-spark": "amqp_rows.of_spark",
+    "async": "short_rows.asynchronous",
     "stuck": "amqp_rows.stuck",
     "latency": "amqp_rows.latency",
     "artemis": "artemis_rows.both_ways",

@@ -44,6 +44,16 @@ class SparkError(Exception):
             "java.lang.Error: why",
         ),
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: amqp. Make sure", explanation._NOT_FOUND),
+        (
+            'saveAsTable.\n: java.lang.NullPointerException: Cannot invoke "Table.schema()" because the return value of'
+            ' "org.apache.spark.sql.delta.catalog.AbstractDeltaCatalog$BestEffortStagedTable.table()" is null',
+            explanation._THEIRS[0][1],
+        ),
+        ("amqp is not a valid Spark SQL Data Source.", explanation._THEIRS[0][1]),
+        (
+            "[INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA] Cannot write incompatible data for the table `amqp`: no data",
+            explanation._THEIRS[1][1],
+        ),
         ("", "SparkError"),
     ],
 )

@@ -47,7 +47,8 @@ def test_the_order_of_keys_read_back_does_not_matter_but_the_one_written_is_alwa
     [
         ({"topic": {"0": 5}}, "checkpoint of another source"),
         (7, "checkpoint of another source"),
-        ({"v": 5, "batch": 0}, "version 5"),
+        ({"v": 99, "batch": 0}, "version 99"),
+        ({"v": 5, "spool": "s", "batch": 1}, "that was no Penstock"),
         ({"v": 1}, "no batch number"),
         ({"v": 1, "batch": -1}, "no batch number"),
         ({"v": 1, "batch": True}, "no batch number"),

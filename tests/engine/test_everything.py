@@ -195,7 +195,9 @@ class History:
 
     def give_back(self) -> None:
         cause, annotations = self.random.choice([Cause.RELEASED, Cause.MODIFIED]), self.random.choice([None, b"x"])
-        retry = self.random.choice([None, None, c.Retry(), c.Retry(after=1200), c.Retry(time=self.now + 2500)])
+        retry = self.random.choice(
+            [None, None, c.Retry(), c.Retry(after=1200), c.Retry(after=1200, gives_way=True), c.Retry(time=self.now + 2500)]
+        )
         self.engine.run(c.Release("q", *self.some_held(), cause, annotations=annotations, retry=retry))
 
     def refuse(self) -> None:

@@ -212,6 +212,7 @@ def test_a_queue_of_an_older_data_directory_keeps_the_limit_that_it_was_declared
     [
         (c.Retry(after=300), {}, 300),
         (c.Retry(after=300), DELAY, 300),
+        (c.Retry(after=300, gives_way=True), {}, 300),
         (c.Retry(time=START // 1000 + 900), DELAY, 900),
         (c.Retry(after=9000), {"maxRetryDelay": 4000}, 4000),
         (c.Retry(after=1 << 60), {}, MAX_MILLISECONDS),
@@ -227,6 +228,14 @@ def test_a_consumer_says_when_it_wants_it_again(retry: c.Retry, options: dict[st
     assert fate(survives(engine)) == ("delayed" if delay else "available")
     assert not delay or due(engine) == delay
     assert cell(engine, 0, "attempts") == (cause == Cause.MODIFIED)
+
+
+@pytest.mark.parametrize(("cause", "delay"), [(Cause.MODIFIED, 5000), (Cause.MODIFIED_UNCOUNTED, 0)])
+def test_a_consumers_delay_that_gives_way_leaves_a_queue_its_own(cause: Cause, delay: int) -> None:
+    """A callback that raised says how long it would wait; an operator who has said so for the queue is right."""
+    engine = make(1, **DELAY)
+    fail(engine, taken(engine), retry=c.Retry(after=300, gives_way=True), cause=cause)
+    assert due(engine) == delay
 
 
 def test_a_delay_that_is_asked_for_in_a_transaction_begins_at_its_commit() -> None:

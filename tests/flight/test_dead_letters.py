@@ -13,6 +13,7 @@ from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messages.columns import STRING_MAP
 
 from .helpers import Reader, browse, numbered, send
 
@@ -122,6 +123,45 @@ def test_what_stayed_says_why_in_the_archive(broker: Broker, client: Client, que
     assert client.call("queue.redrive", queue=queue, ranges=[2, 2, 0, 0, 7, 9]) == {"redriven": 2, "stayed": 0}
     assert client.call("queue.redrive", queue=queue) == {"redriven": 1, "stayed": 0}
     assert client.call("queue.stat", queue=queue)["available"] == 3
+
+
+def test_a_selector_chooses_of_those_that_wait_and_of_those_that_stayed(client: Client, queue: str, dead: str) -> None:
+    """U3: in the broker, however many there are; what lies beside them and is no dead letter stays where it is."""
+    colours = pa.array([[("colour", colour)] for colour in ("red", "blue") * 5], STRING_MAP)
+    coloured = pa.record_batch([pa.array([b"%d" % number for number in range(10)]), colours], names=["body", "properties"])
+
+    def die() -> None:
+        sent = send(client, queue, coloured)
+        reader = Reader(client, queue, f"before {sent['next']}")
+        reader.advance()
+        for sequence in range(sent["next"] - 10, sent["next"]):
+            client.call("lease.settleRow", lease=reader.lease, sequence=sequence, outcome="rejected")
+
+    def redriven(name: str, **fields: Any) -> list[bytes]:
+        before = client.call("queue.stat", queue=queue)["available"]
+        said = client.call("queue.redrive", queue=name, **fields)
+        assert client.call("queue.stat", queue=queue)["available"] - before == said["redriven"]
+        client.call("queue.move", queue=queue, target=f"back in {queue}")
+        found = [row["body"] for row in browse(client, f"back in {queue}")]
+        client.call("queue.purge", queue=f"back in {queue}")
+        return found
+
+    client.call("queue.declare", queue=f"back in {queue}")
+    assert redriven(dead, selector="colour = 'red'") == []
+    die()
+    send(client, dead, coloured)  # no dead letters
+    assert redriven(dead, selector="colour = 'red'", messages=2) == [b"0", b"2"]
+    assert redriven(dead, selector="colour = 'blue'", ranges=[3, 5, 0, 1]) == [b"1", b"3", b"5"]
+    assert redriven(dead, selector="colour = 'red'") == [b"4", b"6", b"8"]
+    assert client.call("queue.stat", queue=dead)["available"] == 2 + 10
+    client.call("queue.delete", queue=dead, force=True)  # from here on they stay where they die
+    die()
+    assert client.call("queue.stat", queue=queue)["stayed"] == 10
+    assert redriven(queue, selector="colour = 'blue'") == [b"1", b"3", b"5", b"7", b"9"]
+    with pytest.raises(errors.InvalidSelector):
+        redriven(queue, selector="colour =")
+    with pytest.raises(errors.QueueNotFound):
+        client.call("queue.redrive", queue="nowhere", selector="colour = 'red'")
 
 
 def test_who_waits_gets_what_is_moved_redriven_and_resumed(broker: Broker, client: Client, queue: str, dead: str) -> None:

@@ -17,6 +17,7 @@ from penstock.broker_core.amqp_plane.connections import listing
 from penstock.broker_core.client import timeouts
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.security import Right
+from penstock.broker_core.service import watch
 
 from .helpers import numbered
 from .peers import Peer, Site, furnish
@@ -130,6 +131,59 @@ def test_a_consumer_that_holds_while_messages_wait_is_slow(site: Site, amqp_url:
         (delivery,) = receiver.receive(1, timeout_s=PATIENCE_S)  # the last one: nothing waits
         until(lambda: of_amqp(root)[0]["links"][0]["heldSeconds"] > 0.5)
         assert not of_amqp(root)[0]["slow"]
+
+
+def test_a_consumer_that_can_be_sent_more_is_not_slow(site: Site, amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one with credit, where what waits is not for it, nor one that settles its messages, out of order too."""
+    monkeypatch.setattr(listing, "SLOW_S", 0.3)
+    root = site.user("root", *Right)
+    root.call("queue.declare", queue="orders")
+    root.put(*numbered(5), op="enqueue", queue="orders")
+    with connect(amqp_url, "root", "secret") as connection:
+        receiver = connection.receiver("orders", credit=3)
+        oldest, *others = receiver.receive(3, timeout_s=PATIENCE_S)
+        until(lambda: of_amqp(root)[0]["slow"])
+        receiver.accept(others[:1])  # its credit is used up, and messages wait; it is at work
+        until(lambda: not of_amqp(root)[0]["slow"])
+        receiver.accept([oldest, *others[1:]])
+    with connect(amqp_url, "root", "secret") as connection:
+        receiver = connection.receiver("orders", credit=9)
+        assert len(receiver.receive(2, timeout_s=PATIENCE_S)) == 2
+        root.call("queue.pause", queue="orders")
+        root.put(*numbered(1), op="enqueue", queue="orders")
+        until(lambda: of_amqp(root)[0]["links"][0]["heldSeconds"] > 0.6)
+        assert not of_amqp(root)[0]["slow"]
+
+
+def test_a_slow_consumer_is_an_alarm_said_once_and_over_once(
+    site: Site, amqp_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """U7: only who may know of the queue is told."""
+    monkeypatch.setattr(listing, "SLOW_S", 0.3)
+    monkeypatch.setattr(watch, "SLOW_LOOK_S", 0.0)
+    monkeypatch.setattr(watch, "SLOW_OVER_S", 0.5)
+    caplog.set_level("INFO", "penstock.alarms")
+    site.service.watch._consumers_at = 0.0
+    root, other = site.user("root", *Right), site.user("other", Right.BROWSE, queue="bills")
+    root.call("queue.declare", queue="orders")
+    root.put(*numbered(3), op="enqueue", queue="orders")
+
+    def raised(peer: Peer) -> list[tuple[str, str]]:
+        return [(alarm["name"], alarm["queue"]) for alarm in peer.call("broker.status")["alarms"]]
+
+    with connect(amqp_url, "root", "secret") as connection:
+        receiver = connection.receiver("orders", credit=1)
+        (delivery,) = receiver.receive(1, timeout_s=PATIENCE_S)
+        until(lambda: raised(root) == [("slow-consumer", "orders")])
+        assert raised(other) == []
+        receiver.accept([delivery])
+        assert len(receiver.receive(1, timeout_s=PATIENCE_S)) == 1
+        root.call("queue.purge", queue="orders")  # nothing waits any more
+        until(lambda: raised(root) == [])
+    said = [text.partition(":")[0] for text in caplog.messages if text.startswith("alarm slow-consumer")]
+    assert [text.partition(" is ")[0] for text in said] == ["alarm slow-consumer of queue 'orders'"] * 2
+    assert said[0].endswith("is raised")
+    assert " is over after " in said[1]
 
 
 def test_users_are_listed_without_anything_secret(site: Site) -> None:

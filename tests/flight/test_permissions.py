@@ -53,6 +53,10 @@ def test_messages_go_to_another_queue_only_with_rights_on_both(site: Site) -> No
     eve = site.user("eve", *Right, queue="mine")
     with pytest.raises(errors.NotAllowed):
         eve.call("queue.redrive", queue="mine")
+    carl = site.user("carl", *(set(Right) - {Right.BROWSE}), queue="*")
+    with pytest.raises(errors.NotAllowed, match="may not browse"):  # a selector tells what is in a message
+        carl.call("queue.redrive", queue="mine", selector="colour = 'red'")
+    assert bob.call("queue.redrive", queue="mine", selector="colour = 'red'") == {"redriven": 0, "stayed": 0}
     assert bob.call("queue.redrive", queue="mine") == {"redriven": 1, "stayed": 0}
 
 

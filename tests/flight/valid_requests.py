@@ -45,7 +45,7 @@ VALID: dict[str, dict[str, Any]] = {
     "queue.move": {"queue": "Q", "target": "other Q", "messages": 1, "first": 0, "last": 9},
     "queue.copy": {"queue": "Q", "target": "other Q", "messages": 1, "first": 0, "last": 9},
     "queue.discard": {"queue": "Q", "sequence": 5, "last": 6, "error": "no"},
-    "queue.redrive": {"queue": "Q", "messages": 5, "ranges": [0, 3]},
+    "queue.redrive": {"queue": "Q", "messages": 5, "ranges": [0, 3], "selector": "a = 1"},
     "exchange.declare": {"exchange": "new Q", "type": "direct", "options": {}},
     "exchange.delete": {"exchange": "bound Q"},
     "exchange.list": {},

@@ -13,7 +13,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.actions import descriptions
 from penstock.broker_core.actions.requests import ACTIONS
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.http_plane import health, openapi, statuses
+from penstock.broker_core.http_plane import health, statuses
 from penstock.broker_core.http_plane.answers import Planes
 from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.http_plane.web.guards import HEADERS
@@ -137,19 +137,6 @@ def test_the_page_comes_with_its_policy(http: Http) -> None:
     assert (again.status, again.body) == (304, b"")
     for path in ("/page/../plane.py", "/page/%2e%2e/plane.py", "/page//etc/passwd", "/page/nothing.js"):
         assert http.get(path).status == 404, path
-
-
-def test_openapi_describes_every_action_as_it_is(http: Http) -> None:
-    described = http.get("/api/v1/openapi.json").json
-    assert described["openapi"] == "3.1.0"
-    paths = described["paths"]
-    assert {path.removeprefix(openapi.PREFIX) for path in paths} == set(ACTIONS)
-    for action, fields in ACTIONS.items():
-        methods = paths[openapi.PREFIX + action]
-        assert set(methods) == ({"get", "post"} if action in descriptions.READS else {"post"})
-        schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
-        assert schema["properties"].keys() == fields.keys()
-        assert all(each["description"] for each in schema["properties"].values())
 
 
 def test_while_the_broker_recovers_it_lives_and_is_not_ready(site: Site, tmp_path: Path) -> None:

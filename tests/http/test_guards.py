@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.broker_core.http_plane.answers import Planes
+from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.http_plane.web.sessions import Sessions
 from penstock.broker_core.security import Right
+from penstock.broker_core.settings.keys import Settings
 
 from ..flight.peers import Site, furnish
 from .helpers import Answer, Http, basic, cookie_of
@@ -121,23 +124,45 @@ def test_a_login_that_is_none_is_refused(site: Site, guarded: Http, body: bytes)
 
 def test_sessions_end_when_idle_when_old_and_when_there_are_too_many() -> None:
     now = [0.0]
-    sessions = Sessions(2, 10.0, 25.0, lambda: now[0])
-    first, _ = sessions.begin("t")
+    sessions = Sessions(2, 2, 10.0, 25.0, lambda: now[0])
+    first, _ = sessions.begin("alice", "t")
     for now[0] in (9.0, 18.0, 25.0):
         assert sessions.find(first) is not None
     now[0] = 25.1
     assert sessions.find(first) is None
-    names = [sessions.begin("t")[0] for _ in range(3)]
+    names = [sessions.begin(user, "t")[0] for user in ("alice", "bob", "carl")]
     assert [sessions.find(name) is not None for name in names] == [False, True, True]
     now[0] += 10.1
     assert sessions.find(names[1]) is None
     assert sessions.find(None) is None
 
 
+def test_who_logs_in_again_and_again_ends_only_sessions_of_its_own() -> None:
+    sessions = Sessions(10, 2, 100.0, 100.0)
+    other, _ = sessions.begin("bob", "t")
+    first, second = (sessions.begin("alice", "t")[0] for _ in range(2))
+    assert sessions.find(first) is not None  # and so the second is the one that was idle for longer
+    third, _ = sessions.begin("alice", "t")
+    assert [sessions.find(name) is not None for name in (other, first, second, third)] == [True, True, False, True]
+
+
+def test_a_user_has_so_many_logins_at_once(site: Site) -> None:
+    """As the setting says, over HTTP."""
+    site.user("alice", *Right)
+    running = HttpPlane(Settings(data=site.service.settings.data, http_port=0, http_sessions_per_user=2), site.access)
+    running.open(site.service, site.plane.actions, Planes(None, {}))
+    try:
+        http = Http(running.url)
+        cookies = [cookie_of(log_in(http, "alice")) for _ in range(3)]
+        assert [http.get("/api/v1/queue.list", cookie=cookie).status for cookie in cookies] == [401, 200, 200]
+    finally:
+        running.close()
+
+
 def test_a_session_asks_for_another_token_once_when_its_own_is_old() -> None:
     now = [0.0]
-    sessions = Sessions(2, 10_000.0, 10_000.0, lambda: now[0])
-    _, session = sessions.begin("t")
+    sessions = Sessions(2, 2, 10_000.0, 10_000.0, lambda: now[0])
+    _, session = sessions.begin("alice", "t")
     assert not sessions.wants_renewal(session)
     now[0] = 601.0
     assert [sessions.wants_renewal(session) for _ in range(2)] == [True, False]

@@ -112,6 +112,7 @@ def test_values_are_numbers_or_texts_with_a_unit(name: str, text: object, value:
         ("http_names", [5]),
         ("http_host", "a b"),
         ("http_sessions", 0),
+        ("http_sessions_per_user", 0),
         ("flight_tls", "yes"),
         ("flight_tls", 1),
         ("tls_cert_file", ""),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core.cli.show import counted
+from penstock.broker_core.cli.show import counted, duration
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
@@ -74,8 +74,13 @@ def test_a_subject_cannot_drive_the_terminal(penstock: Run, broker: Broker, clie
     assert "red\\x1b[31m" in shown
 
 
-def test_numbers_have_plurals() -> None:
+def test_numbers_have_plurals_and_units(penstock: Run, broker: Broker) -> None:
     assert [counted(number, "message") for number in (0, 1, 2000)] == ["0 messages", "1 message", "2,000 messages"]
+    times = (0.04, 90, 45 * 60, 36 * 3600, 30 * 86_400)
+    assert [duration(seconds) for seconds in times] == ["0.0 s", "90.0 s", "45 minutes", "36 hours", "30 days"]
+    broker.declare("orders")
+    assert "retention        30 days\n" in penstock("archive", url=broker.url).stdout
+    assert "lag=0.0 s, error=–, diskFullIn=–" in penstock("queue", "stat", "orders", url=broker.url).stdout
 
 
 # --- delete

@@ -86,6 +86,11 @@ def test_amqp_at_the_flight_port(plain: Broker, by: Callable[[str], None]) -> No
     logged(plain, "this is the Flight port; use grpc:// or port 5672")
 
 
+def test_grpc_at_the_http_port(plain: Broker) -> None:
+    with pytest.raises(errors.WrongPort, match="this is an HTTP port; use port 8815"):
+        by_flight(f"grpc://{place(plain.http_url)}")
+
+
 def test_tls_where_there_is_none(plain: Broker) -> None:
     with pytest.raises(errors.WrongPort, match="this is the Flight port without TLS; use grpc://"):
         by_flight(f"grpc+tls://{place(plain.flight_url)}")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...service.connections import SLOW_S
 from ..links.incoming import Incoming
 
 if TYPE_CHECKING:
     from ..ports import Endpoint
     from .transport import Wire
 
-SLOW_S = 60.0  # a consumer that holds a delivery for longer, while messages wait, is slow
-STALLED_S = 5.0  # and so is a peer whose socket takes nothing for longer
+STALLED_S = 5.0  # a peer whose socket takes nothing for longer is slow, too
 MAX_LINKS = 200  # of one connection that are described; `linkCount` has them all
 SHORT = 200  # characters of a name that a peer chose
 
@@ -44,12 +45,30 @@ def identifier(wire: Wire) -> str:
     return f"amqp-{wire.number}"
 
 
+def slow(wire: Wire, now: float) -> Iterator[str]:
+    """Yield the queue of each consumer of a connection that is slow. In the loop's thread."""
+    peer = wire.peer
+    if peer is not None and peer.opened and not peer.gone:
+        yield from (endpoint.queue for endpoint in peer.links.values() if _is_slow(endpoint, now))
+
+
+def _is_slow(endpoint: Endpoint, now: float) -> bool:
+    """Say whether a consumer has settled nothing for `SLOW_S` and can be sent nothing more, while messages wait."""
+    return (
+        endpoint.still_for(now) > SLOW_S
+        and not isinstance(endpoint, Incoming)
+        and endpoint.acquires
+        and endpoint.exhausted
+        and bool(endpoint.queue)
+        and endpoint.host.nodes.has_available(endpoint.queue)
+    )
+
+
 def _link(endpoint: Endpoint, now: float) -> dict[str, Any]:
     if isinstance(endpoint, Incoming):
         role, held_s = "producer", None
     else:
         role, held_s = "consumer" if endpoint.acquires else "browser", round(endpoint.held_for(now), 1)
-    waits = bool(endpoint.queue) and endpoint.host.nodes.has_available(endpoint.queue)
     return {
         "name": endpoint.link.name[:SHORT],
         "role": role,
@@ -57,5 +76,5 @@ def _link(endpoint: Endpoint, now: float) -> dict[str, Any]:
         "credit": endpoint.link.link_credit,
         "unsettled": len(endpoint.link.unsettled),
         "heldSeconds": held_s,
-        "slow": held_s is not None and held_s > SLOW_S and waits,
+        "slow": _is_slow(endpoint, now),
     }

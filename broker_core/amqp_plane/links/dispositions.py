@@ -8,7 +8,7 @@ from ...amqp import Accepted, Modified, Rejected, Released
 from ...amqp.encoder import encode
 from ...engine.columns.states import Cause, Outcome
 from ...engine.model.dispositions import Disposition, Retry
-from ...messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
+from ...messages.annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
 if TYPE_CHECKING:
     from ...amqp.performatives import DeliveryState
@@ -28,7 +28,7 @@ def disposition_of(state: DeliveryState | None, default: Disposition | None) -> 
         return RETURNED
     if isinstance(state, Modified):
         notes = dict(state.message_annotations or {})
-        retry = _retry(notes.pop(DELIVERY_TIME, None), notes.pop(DELIVERY_DELAY, None))
+        retry = _retry(notes.pop(DELIVERY_TIME, None), notes.pop(DELIVERY_DELAY, None), notes.pop(RETRY_DELAY, None))
         return Disposition(
             cause=Cause.MODIFIED if state.delivery_failed else Cause.MODIFIED_UNCOUNTED,
             exclude=bool(state.undeliverable_here),
@@ -38,13 +38,15 @@ def disposition_of(state: DeliveryState | None, default: Disposition | None) -> 
     return default
 
 
-def _retry(time: Any, delay: Any) -> Retry | None:
+def _retry(time: Any, delay: Any, otherwise: Any) -> Retry | None:
     """Read when a receiver wants the message to be delivered again, from the annotations with which a sender says when it is
-    delivered first: as RabbitMQ's clients ask for it. They are for the broker, and do not go on with the message."""
+    delivered first: as RabbitMQ's clients ask for it. `otherwise`: a delay for queues that have none of their own. They are for
+    the broker, and do not go on with the message."""
     if isinstance(time, int) and not isinstance(time, bool):
         return Retry(time=int(time))
-    if isinstance(delay, int) and not isinstance(delay, bool):
-        return Retry(after=max(0, int(delay)))
+    for after, gives_way in ((delay, False), (otherwise, True)):
+        if isinstance(after, int) and not isinstance(after, bool):
+            return Retry(after=max(0, int(after)), gives_way=gives_way)
     return None
 
 

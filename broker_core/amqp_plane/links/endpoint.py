@@ -35,6 +35,7 @@ class LinkEnd:
     kept: Any = None  # the detached link whose name it has, until its attach is carried out
     detach_error: Error | None = None  # what our answer to that says
     _held: tuple[Any, float] | None = None  # the oldest unsettled delivery, and since when it is known to be that
+    _still: tuple[Any, int, float] | None = None  # the newest one, how many there are, and since when both are so
 
     @property
     def keeps(self) -> bool:
@@ -42,14 +43,23 @@ class LinkEnd:
         return True
 
     def note_held(self, now: float) -> None:
-        """Note when the oldest unsettled delivery was first seen to be that. `now`: the plane's clock, seconds."""
-        oldest = next(iter(self.link.unsettled.values()), None)  # not its tag: what comes again has the same
+        """Note when the oldest unsettled delivery was first seen to be that, and when one was last seen to come or go. `now`: the
+        plane's clock, seconds."""
+        unsettled = self.link.unsettled
+        oldest = next(iter(unsettled.values()), None)  # not its tag: what comes again has the same
         if self._held is None or self._held[0] is not oldest:
             self._held = None if oldest is None else (oldest, now)
+        newest, count = next(reversed(unsettled.values()), None), len(unsettled)
+        if self._still is None or self._still[0] is not newest or self._still[1] != count:
+            self._still = None if newest is None else (newest, count, now)
 
     def held_for(self, now: float) -> float:
         """Return for how many seconds its oldest unsettled delivery is known to be unsettled; 0 without one."""
         return 0.0 if self._held is None else now - self._held[1]
+
+    def still_for(self, now: float) -> float:
+        """Return for how many seconds nothing was sent or settled while deliveries are unsettled; 0 without one."""
+        return 0.0 if self._still is None else now - self._still[2]
 
     def __init__(self, peer: LinkPeer) -> None:
         self.peer = peer

@@ -90,6 +90,18 @@ class Outgoing(LinkEnd, Consumer):
             peer.full[self] = None
         return min(free, min(link.link_credit, limits.unsettled_per_link - len(link.unsettled)) - self._pending)
 
+    @property
+    def exhausted(self) -> bool:
+        """Return True if it can be sent nothing more before its receiver settles something, or gives credit or window."""
+        link, peer, limits = self.link, self.peer, self.host.limits
+        return (
+            link.link_credit <= 0
+            or link.session.remote_incoming_window <= 0
+            or len(link.unsettled) >= limits.unsettled_per_link
+            or peer.held >= limits.unsettled_per_connection
+            or peer.held_in(link.session) >= limits.unsettled_per_session
+        )
+
     @abstractmethod
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         """Find the next messages for this link, and the log position at which they may leave.

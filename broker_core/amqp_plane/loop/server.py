@@ -8,6 +8,7 @@ import logging
 import selectors
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -211,6 +212,19 @@ class AmqpPlane:
                 found.append(described)
             if number % DESCRIBED_AT_ONCE == 0:
                 await asyncio.sleep(0)  # the sockets have their turn
+        return found
+
+    def slow_consumers(self) -> Counter[str]:
+        """Count slow consumers by queue. From another thread."""
+        found: Counter[str] = self._answer(self._slow())
+        return found
+
+    async def _slow(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for number, wire in enumerate(list(self._wires), 1):
+            found.update(listing.slow(wire, self.now()))
+            if number % DESCRIBED_AT_ONCE == 0:
+                await asyncio.sleep(0)
         return found
 
     def close_connection(self, identifier: str, reason: str) -> bool:

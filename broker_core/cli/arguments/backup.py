@@ -51,4 +51,6 @@ def add_commands(commands: Commands[Parser]) -> None:
     client_command(
         commands, "journal", "show how large the journal is, what of it is needed, and who keeps it", "status", "journal"
     )
-    client_command(commands, "status", "show the broker itself: its id, its log, and how far its copy is behind", "status")
+    client_command(
+        commands, "status", "show the broker itself: version, addresses, directory, disk, copy, and what is wrong now", "status"
+    )

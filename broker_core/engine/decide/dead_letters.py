@@ -115,7 +115,7 @@ def after_return(
     last = last_attempts(queue, rows, cause)
     events = dead_letter(state, queue, last, Reason.DELIVERY_LIMIT, now, coming, taker=taker) if last else []
     wall = now.wall // 1000
-    if retry is not None:
+    if retry is not None and not (retry.gives_way and queue.rules.retry_delay):
         until = min(retry.at(wall), wall + longest_delay(queue.rules))
         waiting = [(until, rows.minus(last))] if until > wall else []
     elif queue.rules.retry_delay and is_failure(queue, cause):

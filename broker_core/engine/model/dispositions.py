@@ -25,6 +25,7 @@ class Retry(NamedTuple):
 
     after: int = 0  # milliseconds
     time: int | None = None  # milliseconds since 1970
+    gives_way: bool = False  # a queue with a delay of its own has its way
 
     def at(self, now: int) -> int:
         """Return the time, in milliseconds since 1970 as `now`, which is that of the return."""

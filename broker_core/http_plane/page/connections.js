@@ -52,7 +52,7 @@ export function show(root, poll, chosen = null) {
       h("td", {class: "number"}, count(connection.linkCount)),
       h("td", {class: "number narrow-1"}, count(sum("credit"))),
       h("td", {class: "number"}, count(sum("unsettled"))),
-      h("td", {}, connection.stalled ? badge("stalled", "bad", "Its socket takes nothing: the client does not read") : connection.slow ? badge("slow", "warn", "A link holds a delivery for more than 60 s while messages wait") : badge("ok", "good")),
+      h("td", {}, connection.stalled ? badge("stalled", "bad", "Its socket takes nothing: the client does not read") : connection.slow ? badge("slow", "warn", "A consumer settles nothing and can be sent nothing more, while messages wait") : badge("ok", "good")),
       h("td", {class: "number"}, mine && close));
     if (!open) return [cells];
     const roles = links.map((link) => [

@@ -126,7 +126,7 @@ export function show(root, poll, name) {
       h("span", {class: "cut"}, link.name),
       count(link.credit),
       count(link.unsettled),
-      link.slow ? badge("slow", "warn", `holds a delivery for ${span(link.heldSeconds)} while messages wait`) : link.heldSeconds === null || !link.unsettled ? "" : span(link.heldSeconds),
+      link.slow ? badge("slow", "warn", "It settles nothing and can be sent nothing more, while messages wait") : link.heldSeconds === null || !link.unsettled ? "" : span(link.heldSeconds),
     ]));
     replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"]], links, "No AMQP link is on this queue."));
     const mine = held.leases.filter((lease) => lease.queue === name);

@@ -94,7 +94,8 @@ class _Application:
         self._secure: bool = hello["http_tls"]
         # Browsers send a cookie to every port of a host: brokers beside each other need names of their own.
         self._cookie = f"{'__Host-' if self._secure else ''}penstock-{hello['port']}"
-        self._sessions = Sessions(hello["http_sessions"], hello["http_session_idle_s"], hello["http_session_s"])
+        limits = ("http_sessions", "http_sessions_per_user", "http_session_idle_s", "http_session_s")
+        self._sessions = Sessions(*(hello[name] for name in limits))
         self._openapi: bytes | None = None
         self._most_queues: int = hello["http_metrics_queues"]
         self._process = metrics.process_of(hello["broker"])
@@ -165,7 +166,7 @@ class _Application:
         token = answer.header["token"]
         if token is None:  # there are no users
             return replies.json(json.dumps({**found, "csrf": None}).encode())
-        name, session = self._sessions.begin(token)
+        name, session = self._sessions.begin(found["user"], token)
         reply = replies.json(json.dumps({**found, "csrf": session.csrf}).encode())
         reply.set_cookie(self._cookie, name, path="/", secure=self._secure, httponly=True, samesite="strict")
         return reply

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import logs
+from ...children import step_back
 from ...security.tls import ServerTls
 from ...settings.keys import Settings
 from .application import application
@@ -25,7 +26,7 @@ log = logging.getLogger("penstock.http")
 
 def run() -> int:
     """Serve the listening socket of the broker that started this process, until the broker says stop, or is gone."""
-    os.nice(NICE)
+    step_back(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])  # a broker blocks them in itself
     channel = Channel(socket.socket(fileno=os.dup(0)), lost=lambda: os._exit(0))

@@ -21,7 +21,8 @@ RENEW_S = 600.0  # age of a broker's token, which holds for an hour, at which an
 class Session:
     """Login of one browser."""
 
-    token: str  # of the broker, for its user
+    user: str
+    token: str  # of the broker, for this user
     begun: float
     used: float
     renewed: float
@@ -33,17 +34,24 @@ class Session:
 
 
 class Sessions:
-    """All sessions. `clock`: monotonic, seconds."""
+    """All sessions, at most so many, and of one user at most `most_of_one`. `clock`: monotonic, seconds."""
 
-    def __init__(self, most: int, idle_s: float, longest_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most, self._idle_s, self._longest_s, self._clock = most, idle_s, longest_s, clock
+    def __init__(
+        self, most: int, most_of_one: int, idle_s: float, longest_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most, self._most_of_one = most, most_of_one
+        self._idle_s, self._longest_s, self._clock = idle_s, longest_s, clock
         self._sessions: OrderedDict[str, Session] = OrderedDict()  # by the cookie's value; the one used last is the last
 
-    def begin(self, token: str) -> tuple[str, Session]:
-        """Begin a session: its cookie's value, and what is known of it. With one too many the longest idle one ends."""
+    def begin(self, user: str, token: str) -> tuple[str, Session]:
+        """Begin a session: its cookie's value, and what is known of it. With one too many of this user, or of all, the one of
+        these that was idle for the longest ends."""
         now = self._clock()
-        name, session = secrets.token_urlsafe(32), Session(token, now, now, now)
+        name, session = secrets.token_urlsafe(32), Session(user, token, now, now, now)
         self._sessions[name] = session
+        own = [each for each, known in self._sessions.items() if known.user == user]
+        for each in own[: -self._most_of_one]:
+            self.end(each)
         while len(self._sessions) > self._most:
             self._sessions.popitem(last=False)
         return name, session

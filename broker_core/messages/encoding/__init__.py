@@ -1,6 +1,7 @@
 """Between encoded AMQP messages and stored columns, both ways, without a Python object per field.
 
 arriving, leaving           encoded messages into the stored form, and back
+whole                       messages of another broker, cut, and recognised when they come again
 lone                        a single message in the stored form, without Arrow
 decode, bare                encoded messages into columns; columns into bare messages
 walk, octets, maps, arrays  vector operations: many messages in lock step, octets, maps, Arrow arrays

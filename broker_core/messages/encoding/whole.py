@@ -1,0 +1,260 @@
+"""Whole messages as another broker sends them, many at once: cut into the stored form, and recognised when they come again.
+
+What a broker may change on the way (header, annotations, footer) stands around the bare message, which nobody changes. `walk`
+finds where the sections lie; a message that it does not follow is measured by `messages.scan`, which decides what is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...amqp.composites import from_values
+from ...amqp.decoder import decode
+from ...amqp.errors import RemoteProtocolError
+from ...amqp.messages import DELIVERY_ANNOTATIONS, FOOTER, HEADER, MESSAGE_ANNOTATIONS, scan
+from ...amqp.performatives import Header
+from ..columns import MESSAGE_COLUMNS
+from .decode import MAX_REASON, walk_of
+from .message_ids import message_id
+from .octets import Mask, Places, at, of_width, slices, validity, with_nulls, word
+from .walk import APPLICATION_PROPERTIES, DATA, LISTS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, Walk
+
+MOST_SECTIONS = 16  # of one body that are followed in lock step
+_MAPS, _BINARIES = (0xC1, 0xD1), (0xA0, 0xB0)
+_DURABLE, _PRIORITY, _FIRST, _COUNT = 0, 1, 3, 4  # fields of a header
+
+Numbers = npt.NDArray[np.uint64]
+
+
+class Cut(NamedTuple):
+    """Messages in the stored form, all rows of the input: those of `refused` (row → reason) are empty.
+
+    `attempts` is what the header says of failed deliveries, int32.
+    """
+
+    payload: pa.RecordBatch
+    attempts: pa.Array
+    refused: dict[int, str]
+
+
+class Keys(NamedTuple):
+    """Keys of messages: `known` where it has an id; `one` is 64 bits of id and content, `other` of the id.
+
+    Two messages are the same one if both are equal: an id that a producer repeats, with other content, is not.
+    """
+
+    known: Mask
+    one: Numbers
+    other: Numbers
+
+
+def cut(column: pa.Array) -> Cut:
+    """Cut complete encoded messages (binary, without nulls) into the stored form."""
+    walk, buffer = walk_of(column)
+    header = _header(walk)
+    notes = _annotations(walk)
+    begin = walk.cursor - 3 * (walk.code != 0)
+    end = _bare_end(walk)
+    attempts = _counted(walk, header[_COUNT])
+    priority, durable = _bytes(walk, header[_PRIORITY], {0x50: None}), _bytes(walk, header[_DURABLE], _BOOLEANS)
+    refused: dict[int, str] = {}
+    for row in np.flatnonzero(walk.odd).tolist():
+        message = column[row].as_py()
+        try:
+            found = _plain(message)
+        except RemoteProtocolError as error:
+            refused[row] = str(error)[:MAX_REASON]
+            found = _Found(0, 0, 0, 0, None, None, 0)
+        first = int(walk.first[row])
+        begin[row], end[row] = first + found.begin, first + found.end
+        notes[0][row], notes[1][row] = first + found.note, first + found.note_end
+        for (values, valid), value in ((priority, found.priority), (durable, found.durable)):
+            values[row], valid[row] = value or 0, value is not None
+        attempts[row] = found.attempts
+    columns = {"priority": _array(priority, "priority"), "durable": _array(durable, "durable")}
+    whole = bool((begin == walk.first).all() and (end == walk.last).all())
+    columns["message"] = column if whole else slices(buffer, begin, end)
+    noted = notes[1] > notes[0]
+    if noted.any():
+        columns["encodedAnnotations"] = with_nulls(slices(buffer, *notes), pa.binary(), noted)
+    schema = pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in columns])
+    return Cut(pa.RecordBatch.from_arrays(list(columns.values()), schema=schema), pa.array(attempts), refused)
+
+
+def keys(column: pa.Array) -> Keys:
+    """Compute what complete encoded messages are recognised by."""
+    walk, buffer = walk_of(column)
+    _header(walk)
+    _annotations(walk)
+    begin = walk.cursor - 3 * (walk.code != 0)
+    rows, ids = walk.rows_of(PROPERTIES), Cells.none(walk.first)
+    if rows is not None:
+        ids = walk.fields(rows)[0] or ids
+    known = (ids.code != NULL) & ~walk.odd
+    one = np.zeros(len(column), np.uint64)
+    other = np.zeros(len(column), np.uint64)
+    starts, ends = np.where(known, ids.start, walk.first), np.where(known, ids.end, walk.first)
+    known &= (starts <= ends) & (ends <= walk.last)
+    lengths = np.where(known, ends - starts, -1)
+    for width in np.unique(lengths[known]).tolist():
+        some = np.flatnonzero(lengths == width)
+        one[some] = _mixed(walk.buffer, starts[some], width, ids.code[some])
+    for row in np.flatnonzero(walk.odd).tolist():  # rare shapes, and damage, which has no id
+        bare = _bare_of(column[row].as_py())
+        if (value := message_id(bare)) is not None:
+            known[row] = True
+            one[row] = crc32(repr(value).encode()) | 1 << 40
+            begin[row] = walk.last[row] - len(bare)
+    octets = memoryview(buffer)
+    chosen = np.flatnonzero(known)
+    bounds = zip(begin[chosen].tolist(), walk.last[chosen].tolist(), strict=True)
+    sums = np.fromiter((crc32(octets[first:last]) for first, last in bounds), np.uint64, len(chosen))
+    length = (walk.last - begin)[chosen].astype(np.uint64)
+    other[chosen] = sums | (length << np.uint64(32))
+    return Keys(known, (one ^ (other * _ODD)) * _ODD, one)
+
+
+# --- Sections ----------------------------------------------------------------------------------------------------------------
+
+
+def _header(walk: Walk) -> list[Cells | None]:
+    rows = walk.rows_of(HEADER)
+    return [None] * (_COUNT + 1) if rows is None else walk.fields(rows)
+
+
+def _annotations(walk: Walk) -> tuple[Places, Places]:
+    """Skip both sections of annotations; return where those of the message begin and end, the same place where there are none."""
+    rows = walk.rows_of(DELIVERY_ANNOTATIONS)
+    if rows is not None:
+        walk.skip(rows, *_MAPS)
+    begin, end = walk.first.copy(), walk.first.copy()
+    rows = walk.rows_of(MESSAGE_ANNOTATIONS)
+    if rows is not None:
+        begin[rows] = walk.cursor[rows] - 3
+        code, _, after = walk.element(rows, walk.cursor[rows])
+        walk.require(rows, code, _MAPS)
+        end[rows] = after
+        walk.advance(rows, after)
+    return begin, np.minimum(end, walk.last)
+
+
+def _bare_end(walk: Walk) -> Places:
+    """Follow the bare message and what is behind it; return where it ends."""
+    around: list[tuple[int, tuple[int, ...]]] = [(PROPERTIES, LISTS), (APPLICATION_PROPERTIES, _MAPS)]
+    for code, constructors in around:
+        rows = walk.rows_of(code)
+        if rows is not None:
+            walk.skip(rows, *constructors)
+    kinds: list[tuple[int, tuple[int, ...]]] = [(DATA, _BINARIES), (SEQUENCE, LISTS), (VALUE, ())]
+    # Found before the first is followed: a second section of another kind is odd.
+    for (code, constructors), rows in zip(kinds, [walk.rows_of(code) for code, _ in kinds], strict=True):
+        if rows is not None:
+            walk.skip(rows, *constructors)
+            for _ in range(MOST_SECTIONS if code == DATA else 0):
+                again = walk.rows_of(DATA)
+                if again is None:
+                    break
+                walk.skip(again, *_BINARIES)
+    end = walk.cursor - 3 * (walk.code != 0)
+    rows = walk.rows_of(FOOTER)
+    if rows is not None:
+        walk.skip(rows, *_MAPS)
+    walk.finish()
+    bare: Places = np.minimum(end, walk.last)
+    return bare
+
+
+_BOOLEANS = {0x41: 1, 0x42: 0, 0x56: None}  # None: the octet says it
+
+
+def _bytes(walk: Walk, cells: Cells | None, kinds: dict[int, int | None]) -> tuple[npt.NDArray[np.int16], Mask]:
+    """The values of a field of one octet, and where there is one."""
+    values, valid = np.zeros(len(walk.first), np.int16), np.zeros(len(walk.first), np.bool_)
+    if cells is None:
+        return values, valid
+    fits = cells.code == NULL
+    for code, value in kinds.items():
+        rows = cells.code == code
+        if rows.any():
+            values[rows] = at(walk.buffer, cells.start[rows]) if value is None else value
+            valid |= rows
+            fits |= rows
+    walk.odd |= ~fits
+    return values, valid
+
+
+def _counted(walk: Walk, cells: Cells | None) -> npt.NDArray[np.int32]:
+    values = np.zeros(len(walk.first), np.int64)
+    if cells is not None:
+        for code, read in ((0x52, at), (0x70, word)):
+            rows = cells.code == code
+            if rows.any():
+                values[rows] = read(walk.buffer, cells.start[rows])
+        walk.odd |= ~np.isin(cells.code, (NULL, 0x43, 0x52, 0x70))
+    return np.minimum(values, 2**31 - 1).astype(np.int32)
+
+
+def _array(found: tuple[npt.NDArray[np.int16], Mask], name: str) -> pa.Array:
+    values, valid = found
+    wanted = MESSAGE_COLUMNS[name]
+    return pa.Array.from_buffers(pa.int16(), len(values), [validity(valid), pa.py_buffer(values)]).cast(wanted)
+
+
+# --- One at a time -------------------------------------------------------------------------------------------------------------
+
+
+class _Found(NamedTuple):
+    """Parts of one message: its bare message and its annotations by their octets, and three fields of its header."""
+
+    begin: int
+    end: int
+    note: int
+    note_end: int
+    priority: int | None
+    durable: bool | None
+    attempts: int
+
+
+def _plain(message: bytes) -> _Found:
+    """Raise RemoteProtocolError for what is no message."""
+    sections = scan(message)
+    by_code: dict[int, Any] = {section.code: section for section in sections}
+    header, note = by_code.get(HEADER), by_code.get(MESSAGE_ANNOTATIONS)
+    said: Any = Header()
+    if header is not None:
+        said = from_values(Header, decode(message, header.value, header.end)[0])
+    inside = [section for section in sections if PROPERTIES <= section.code <= VALUE]
+    begin, end = (inside[0].start, inside[-1].end) if inside else (len(message), len(message))
+    at_, after = (note.start, note.end) if note is not None else (0, 0)
+    return _Found(begin, end, at_, after, said.priority, said.durable, min(int(said.delivery_count or 0), 2**31 - 1))
+
+
+def _bare_of(message: bytes) -> bytes:
+    try:
+        return message[_plain(message).begin :]
+    except RemoteProtocolError:
+        return b""
+
+
+# --- Keys ----------------------------------------------------------------------------------------------------------------------
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(buffer: npt.NDArray[np.uint8], starts: Places, width: int, code: npt.NDArray[np.uint8]) -> Numbers:
+    """64 bits of octets that all have this width, and of the constructor: the ulong 1 and the string "1" are two ids."""
+    value = np.full(len(starts), width, np.uint64) ^ (code.astype(np.uint64) << np.uint64(56))
+    if width:
+        padded = np.zeros((len(starts), -(-width // 8) * 8), np.uint8)
+        padded[:, :width] = of_width(buffer, starts, width)
+        for part in padded.view(np.uint64).T:
+            value = (value ^ part) * _ODD
+            value ^= value >> np.uint64(29)
+    value *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed: Numbers = value ^ (value >> np.uint64(32))
+    return mixed

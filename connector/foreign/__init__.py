@@ -1,0 +1,17 @@
+"""Any AMQP 1.0 broker as the source of a stream.
+
+Such a broker knows no batches that stay the same, so the planner makes them: it receives by links, writes what came as one file
+a batch into a folder that executors reach (the *spool*), and names the file in the offset. The broker is told that a message is
+done with when its file is durable, or when Spark has committed the batch (option `settle`).
+
+consumer    the planner's side: a trigger is one batch, one file
+intake      a thread that receives within limits, and takes lost links up again
+links       connection and links to the broker
+spool       whose folder it is, and its batches
+batches     the form of a file: record batches of encoded messages
+store       files of a folder, local or in an object store: durable or not there
+window      which messages came before, by their ids
+offset      what the checkpoint holds
+partition   what the planner tells a task
+reading     a task's rows, out of the file
+"""

@@ -1,0 +1,277 @@
+"""The intake: a thread of the planner that receives ahead of Spark, within limits.
+
+The connection is the thread's alone; others leave requests for it and wake it. What has come waits here until a batch takes it.
+When the connection is lost, what waits is dropped, since the broker sends it again, and the links are taken up again with longer
+and longer pauses, for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from ...broker_core import shipped
+from ...broker_core.errors import PeerError, PenstockError
+from ..access import Access
+from ..backoff import RECONNECT_S
+from .links import MOST_CREDIT, attached, connected
+
+log = logging.getLogger("penstock")
+
+#: Messages and octets that wait here at most, beside what is on its way by the links' credit.
+WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20
+#: Seconds in which a broker answers a drain; one that does not has sent all it has.
+DRAIN_S = 5.0
+#: Seconds between two attempts to reach a broker that was lost, at first and at most.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
+_POLL_S = 1.0
+
+
+class Group(NamedTuple):
+    """Messages of one queue that came together: when, in microseconds since 1970, and over which connection."""
+
+    queue: int
+    time: int
+    connection: int
+    deliveries: list[Any]
+    octets: int
+
+
+class Settled(NamedTuple):
+    """Deliveries to accept, of one connection."""
+
+    connection: int
+    deliveries: list[Any]
+
+
+class Intake:
+    """Receives from `queues` once `start` was called. Safe to call from one other thread."""
+
+    def __init__(self, access: Access, queues: Sequence[str], *, readers: int = 1, selector: str | None = None) -> None:
+        self._access, self._queues, self._readers, self._selector = access, queues, readers, selector
+        self._came = threading.Condition()
+        self._waiting: deque[Group] = deque()
+        self._rows = self._octets = 0
+        self._requests: deque[Callable[[], None]] = deque()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._wake_read, self._wake_write = -1, -1
+        self._connection: Any = None
+        self._links: list[tuple[int, Any]] = []
+        self._number = 0  # of the connection; deliveries of another one cannot be settled any more
+        self._failure: PenstockError | None = None
+        self._failed_at = 0.0
+        self._mean = 0.0  # octets of a message
+        self.received = [0] * len(queues)
+        self.lost = 0  # connections
+
+    # --- For the planner -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect, and begin to receive; nothing if it has begun. Raises PenstockError if the first attempt fails."""
+        if self._thread is not None:
+            return
+        with shipped.own_errors():
+            self._connect()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        # A daemon: one that waits for its broker keeps no dead driver's planner alive.
+        self._thread = threading.Thread(target=self._run, name="penstock-intake", daemon=True)
+        self._thread.start()
+
+    def take(self, most_rows: int, most_bytes: int, wait_s: float) -> list[Group]:
+        """Take what waits, in order, within these limits (a single larger message alone); wait for the first at most `wait_s`.
+
+        Raises the broker's refusal, where it has lasted for `RECONNECT_S`. A broker that is only away is waited for.
+        """
+        with self._came:
+            self._came.wait_for(lambda: bool(self._waiting), wait_s)
+            if not self._waiting:
+                self._check()
+            found: list[Group] = []
+            rows, octets = most_rows, most_bytes
+            while self._waiting and rows > 0:
+                group = self._waiting[0]
+                if len(group.deliveries) > rows or group.octets > octets:
+                    group = self._part(group, rows, octets, alone=not found)
+                    if not group.deliveries:
+                        break
+                    self._waiting[0] = _without(self._waiting[0], group)
+                else:
+                    self._waiting.popleft()
+                found.append(group)
+                rows, octets = rows - len(group.deliveries), octets - group.octets
+            self._rows -= sum(len(group.deliveries) for group in found)
+            self._octets -= sum(group.octets for group in found)
+        if found:
+            self._wake()
+        return found
+
+    def accept(self, settled: Sequence[Settled]) -> None:
+        """Have these deliveries accepted; those of an earlier connection come again, and are nobody's any more."""
+        if settled:
+            self._ask(lambda: self._accept(settled))
+
+    def drain(self) -> bool:
+        """Have the broker send what it has; return when it has, or has not answered for `DRAIN_S`. False while it is away."""
+        done = threading.Event()
+        if self._thread is None:
+            return False
+        self._ask(lambda: self._drain(done))
+        return done.wait(DRAIN_S * (len(self._links) + 1))
+
+    @property
+    def away(self) -> PenstockError | None:
+        """Return why the broker cannot be reached; None while it can."""
+        return self._failure
+
+    @property
+    def waiting(self) -> int:
+        """Messages that have come and are in no batch yet."""
+        return self._rows
+
+    def close(self) -> None:
+        """Close the connection; what was not accepted returns to its queue."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._wake()
+            self._thread.join(10)
+            self._thread = None
+
+    def _check(self) -> None:
+        failure = self._failure
+        lasting = failure is not None and time.monotonic() - self._failed_at > RECONNECT_S
+        if failure is not None and lasting and not isinstance(failure, PeerError):
+            raise failure
+
+    @staticmethod
+    def _part(group: Group, rows: int, octets: int, *, alone: bool) -> Group:
+        """Return the first messages of a group that keep within the limits; with `alone`, one at least."""
+        size = count = 0
+        for delivery in group.deliveries[:rows]:
+            if size + len(delivery.payload) > octets and not (alone and not count):
+                break
+            size += len(delivery.payload)
+            count += 1
+        return group._replace(deliveries=group.deliveries[:count], octets=size)
+
+    def _ask(self, request: Callable[[], None]) -> None:
+        self._requests.append(request)
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # full: it wakes anyway
+            os.write(self._wake_write, b"\0")
+
+    # --- In the thread -------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                try:
+                    with shipped.own_errors():
+                        if self._connection is None:
+                            self._connect()
+                        while not self._stopped.is_set():
+                            self._step()
+                except PenstockError as error:
+                    self._lose(error)
+        finally:
+            self._disconnect()
+            for descriptor in (self._wake_read, self._wake_write):
+                os.close(descriptor)
+
+    def _step(self) -> None:
+        while self._requests:
+            self._requests.popleft()()
+        if self._rows >= WAITING_ROWS or self._octets >= WAITING_BYTES:
+            self._connection.idle()
+        elif sum(self._receive(number, link) for number, link in self._links):
+            return
+        self._sleep()
+
+    def _receive(self, number: int, link: Any) -> int:
+        deliveries = link.receive(timeout_s=0.0)
+        if not deliveries:
+            return 0
+        octets = sum([len(delivery.payload) for delivery in deliveries])
+        group = Group(number, time.time_ns() // 1000, self._number, deliveries, octets)
+        with self._came:
+            self._waiting.append(group)
+            self._rows += len(deliveries)
+            self._octets += octets
+            self._came.notify_all()
+        self.received[number] += len(deliveries)
+        self._mean = max(octets / len(deliveries), 0.9 * self._mean)
+        link.credit = max(1, min(MOST_CREDIT, int(WAITING_BYTES / (self._mean + 1) / len(self._links))))
+        return len(deliveries)
+
+    def _sleep(self) -> None:
+        due = self._connection.next_heartbeat_s()
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        poll.register(self._connection.fileno(), select.POLLIN | (select.POLLOUT if self._connection.congested else 0))
+        poll.poll(1000 * min(_POLL_S, _POLL_S if due is None else due))
+        with suppress(BlockingIOError):
+            os.read(self._wake_read, 1 << 16)
+
+    def _accept(self, settled: Sequence[Settled]) -> None:
+        for deliveries in (one.deliveries for one in settled if one.connection == self._number):
+            self._links[0][1].accept(deliveries)
+
+    def _drain(self, done: threading.Event) -> None:
+        for _, link in self._links:
+            try:
+                link.drain(DRAIN_S)
+            except PeerError:
+                self._connection.check()  # no answer: what it has, it has sent in this time
+        for number, link in self._links:
+            self._receive(number, link)
+        done.set()
+
+    def _connect(self) -> None:
+        connection = connected(self._access)
+        try:
+            self._links = attached(connection, self._queues, self._readers, self._selector)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._number += 1
+        if self._failure is not None:
+            log.info("the broker at %s is there again", self._access.url)
+        self._failure = None
+
+    def _lose(self, error: PenstockError) -> None:
+        """Drop what the broker will send again, and wait a little."""
+        if self._failure is None:
+            log.warning("the links to %s are lost, and will be taken up again: %s", self._access.url, error)
+            self._failed_at, self._pause = time.monotonic(), FIRST_PAUSE_S
+            self.lost += 1
+        self._failure = error
+        with self._came:
+            self._waiting.clear()
+            self._rows = self._octets = 0
+        self._disconnect()
+        self._stopped.wait(self._pause)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
+
+    _pause = FIRST_PAUSE_S
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(PenstockError):
+                connection.close()
+
+
+def _without(group: Group, taken: Group) -> Group:
+    return group._replace(deliveries=group.deliveries[len(taken.deliveries) :], octets=group.octets - taken.octets)

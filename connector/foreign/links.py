@@ -1,0 +1,45 @@
+"""Connection and links to a broker that is no Penstock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...broker_core import shipped
+from ...broker_core.errors import InvalidRequest
+from ..access import Access
+
+#: Seconds in which a broker must answer a login or an attach.
+ANSWER_S = 30.0
+#: Messages that a link may send before any of them was seen, so that nobody knows yet how large they are.
+FIRST_CREDIT = 100
+#: Messages of one link on their way, at most: enough for a distance of 50 ms at 100,000 messages a second.
+MOST_CREDIT = 5000
+
+
+def connected(access: Access, timeout_s: float = ANSWER_S) -> Any:
+    """Connect and log in. Raises PeerError, Unauthenticated."""
+    client, credentials = shipped.module("amqp_client"), access.credentials
+    return client.login(
+        access.url,
+        credentials.user,
+        credentials.password,
+        tls=credentials.tls_context() if access.url.startswith("amqps://") else None,
+        external=credentials.cert is not None,
+        timeout_s=timeout_s,
+    )
+
+
+def attached(connection: Any, queues: Sequence[str], readers: int, selector: str | None) -> list[tuple[int, Any]]:
+    """Attach `readers` links to each queue; return each with the index of its queue. Raises the broker's refusal."""
+    found = []
+    for number, queue in enumerate(queues):
+        for _ in range(readers):
+            receiver = connection.receiver(queue, FIRST_CREDIT, selector=selector)
+            if selector is not None and not receiver.selects:
+                raise InvalidRequest(
+                    f"option selector: the broker at {connection.name} has no selectors (it does not confirm the filter"
+                    " apache.org:selector-filter:string), so it would send every message: leave the option out, filter rows"
+                )
+            found.append((number, receiver))
+    return found

@@ -1,0 +1,85 @@
+"""Reading in a task: rows of a batch's file, decoded where there are processors for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ...broker_core.errors import DataLoss
+from ...broker_core.messages import assembly, conversion
+from . import batches
+from .partition import SpoolPartition
+from .spool import ASIDE
+from .store import Store
+
+log = logging.getLogger("penstock")
+
+
+def read_spooled(part: SpoolPartition, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a partition in order, as batches of `arrow_schema(columns)`.
+
+    What cannot be decoded is set aside in the spool, and left out. Raises DataLoss where the file is gone.
+    """
+    store = Store(part.spool)
+    file = store.open(part.file)
+    if file is None:
+        text = f"{part.file} is not in the spool {part.spool}: the folder was emptied, or this executor does not reach it"
+        if fail_on_data_loss:
+            raise DataLoss(f"{text}. To go on without its messages, set failOnDataLoss=false")
+        log.warning("%s. Its messages are left out, since failOnDataLoss is false", text)
+        return
+    with file:
+        reader = batches.opened(file, part.file)
+        row = part.row
+        for number in range(part.first, part.last + 1):
+            batch = reader.get_batch(number)
+            yield _converted(batch, columns, store, part.batch, row)
+            row += batch.num_rows
+
+
+def _converted(batch: pa.RecordBatch, columns: Sequence[str], store: Store, number: int, row: int) -> pa.RecordBatch:
+    first = number * batches.MOST_ROWS + row
+    cut = conversion.cut(batch.column("message"))
+    malformed: dict[int, str] = {first + at: reason for at, reason in cut.refused.items()}
+    found = assembly.assemble(
+        columns,
+        cut.payload,
+        queue="",
+        sequence=first,
+        time=batch.column("received"),
+        delivery_count=cut.attempts,
+        malformed=malformed,
+    )
+    if "queue" in columns:
+        place = list(columns).index("queue")
+        found = found.set_column(place, found.schema.field(place), batch.column("queue").cast(pa.string()))
+    if malformed:
+        _set_aside(batch, store, number, row, {sequence - first: reason for sequence, reason in malformed.items()})
+        found = assembly.readable(found, first, malformed)
+    return found
+
+
+def _set_aside(batch: pa.RecordBatch, store: Store, number: int, row: int, reasons: dict[int, str]) -> None:
+    """Write what cannot be decoded into a file of its own; a repeated task writes the same one."""
+    rows = sorted(reasons)
+    taken = batch.take(pa.array(rows))
+    columns: dict[str, Any] = {
+        "sequenceNumber": pa.array([number * batches.MOST_ROWS + row + at for at in rows], pa.int64()),
+        "reason": pa.array([reasons[at] for at in rows], pa.string()),
+        "queue": taken.column("queue").cast(pa.string()),
+        "received": taken.column("received"),
+        "message": taken.column("message"),
+    }
+    aside = pa.record_batch(columns)
+
+    def write(file: Any) -> None:
+        with pa.ipc.new_file(file, aside.schema) as writer:
+            writer.write_batch(aside)
+
+    store.put(f"{ASIDE}/batch-{number}-{row}-{len(rows)}.arrow", write)
+    log.warning(
+        "%d messages of batch %d cannot be decoded (%s), and are in %s/%s", len(rows), number, reasons[rows[0]], store.url, ASIDE
+    )

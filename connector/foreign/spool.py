@@ -1,0 +1,243 @@
+"""The spool: a folder of one query, with the batches that Spark has not committed and the keys of messages that came before.
+
+    owner.json          whose it is
+    batch-N.arrow       messages of batch N, until Spark has committed it
+    keys-N.arrow        what they are recognised by when they come again, for as long as the window reaches
+    aside/…             messages that cannot be decoded, for people; nobody deletes them
+
+A batch is there once its file is; its keys are written before. What a crash leaves besides is deleted by the next planner. Each
+planner writes a token of its own into `owner.json`, and one that does not find its token there any more has been replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from ...broker_core.errors import DataLoss, Fenced, StorageError, WrongOffset
+from . import batches
+from .offset import SpoolOffset
+from .partition import SpoolPartition
+from .store import PART, Store
+from .window import Window
+
+log = logging.getLogger("penstock")
+
+OWNER, ASIDE = "owner.json", "aside"
+_BATCH, _KEYS = re.compile(r"batch-(\d+)\.arrow"), re.compile(r"keys-(\d+)\.arrow")
+
+
+class Spool:
+    """One planner's view of a spool. `window` is None where nothing is recognised."""
+
+    def __init__(self, url: str, window: Window | None, *, fail_on_data_loss: bool) -> None:
+        self.store = Store(url)
+        self.window = window
+        self._fails = fail_on_data_loss
+        self._token = secrets.token_hex(8)
+        self._owner: dict[str, Any] = {}
+        self._counts: dict[int, list[int]] = {}  # rows of the record batches of each file, once they are known
+        self._files: set[int] = set()
+        self._kept: list[int] = []  # batches whose keys are there
+
+    # --- Whose it is ---------------------------------------------------------------------------------------------------------
+
+    def enter(self, offset: SpoolOffset) -> None:
+        """Take the spool up for the query of this offset; later calls compare. Raises WrongOffset, DataLoss, StorageError."""
+        if self._owner:
+            if not offset.initial and offset.spool != self._owner["spool"]:
+                raise WrongOffset(
+                    f"the offset names spool {offset.spool}, but this query's is {self._owner['spool']}: the checkpoint was"
+                    " changed while the query ran; start the query again"
+                )
+            return
+        self.store.prepare()
+        names = self.store.names()
+        owner = self._owner_of(offset, names)
+        for name in names:
+            if name.endswith(PART):
+                self.store.delete(name)
+        self._files = {int(found[1]) for name in names if (found := _BATCH.fullmatch(name))}
+        self._kept = sorted(int(found[1]) for name in names if (found := _KEYS.fullmatch(name)))
+        self._remember(int(owner["committed"]))
+        self._write_owner({**owner, "planner": self._token})
+        self._owner = owner
+
+    def _owner_of(self, offset: SpoolOffset, names: list[str]) -> dict[str, Any]:
+        content = self.store.read(OWNER)
+        owner = None if content is None else _parsed(content, self.store.url)
+        if offset.initial:
+            if owner is None:
+                strange = next((name for name in names if not name.endswith(PART)), None)
+                if strange is not None:
+                    raise WrongOffset(
+                        f"the spool {self.store.url} holds {strange!r}, which is no file of a spool: name an empty folder of the"
+                        " query's own"
+                    )
+                return {"v": 1, "spool": secrets.token_hex(16), "committed": 0}
+            if owner["committed"]:
+                raise WrongOffset(
+                    f"the spool {self.store.url} belongs to a query that has read already, and this one begins: two queries"
+                    " cannot share a spool, so give each its own folder. If its checkpoint is gone for good, empty the folder"
+                )
+            return owner
+        if owner is None:
+            self._lost(
+                f"the spool {self.store.url} was emptied: batches that were not committed, and what was recognised, are gone"
+            )
+            return {"v": 1, "spool": offset.spool, "committed": offset.batch}
+        if owner["spool"] != offset.spool:
+            raise WrongOffset(
+                f"the spool {self.store.url} is {owner['spool']}, but the checkpoint belongs to spool {offset.spool}: point the"
+                " option spool at the folder that the query began with, or start with a new checkpoint and an empty folder"
+            )
+        return owner
+
+    def check_owner(self) -> None:
+        """Raise Fenced if another planner has taken the spool up, DataLoss if it was emptied."""
+        content = self.store.read(OWNER)
+        if content is None:
+            raise DataLoss(
+                f"the spool {self.store.url} was emptied while the query ran: stop the query, and start it again with"
+                " failOnDataLoss=false, or with a new checkpoint"
+            )
+        found = _parsed(content, self.store.url)
+        if (found["spool"], found.get("planner")) != (self._owner["spool"], self._token):
+            raise Fenced(
+                f"another query, or this one started a second time, has taken up the spool {self.store.url}: give each query a"
+                " folder of its own, and run each once"
+            )
+
+    def _write_owner(self, owner: Mapping[str, Any]) -> None:
+        content = json.dumps(owner).encode()
+        self.store.put(OWNER, lambda file: file.write(content))
+
+    @property
+    def id(self) -> str:
+        """The spool's id, once it is entered."""
+        return str(self._owner["spool"])
+
+    # --- Batches -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def committed(self) -> int:
+        """Number of the last batch that Spark has committed, as far as the spool has been told."""
+        return int(self._owner["committed"])
+
+    def after(self, batch: int) -> int | None:
+        """Return the next batch that is there already; None if there is none. Raises DataLoss for a batch that came after it and
+        was committed: the checkpoint is older than the spool."""
+        if batch < self.committed:
+            self._lost(
+                f"batches {batch + 1} to {self.committed} of the spool {self.store.url} were committed: the checkpoint is older"
+            )
+        return min((number for number in self._files if number > batch), default=None)
+
+    def next_number(self, batch: int) -> int:
+        """Return the number of a new batch after this one: no other batch has had it."""
+        return max(batch, self.committed) + 1
+
+    def put(self, batch: int, rows: batches.Rows, keys: tuple[Any, Any] | None, most_rows: int) -> None:
+        """Write a batch: when this returns it is durable. `keys` are those of messages with an id, as arrays."""
+        self.check_owner()
+        counts = batches.chunks(_sizes(rows.message), most_rows)
+        if keys is not None and len(keys[0]):
+            self.store.put(f"keys-{batch}.arrow", lambda file: batches.write_keys(file, *keys))
+        self.store.put(f"batch-{batch}.arrow", lambda file: batches.write(file, rows, counts))
+        self._counts[batch] = counts
+        self._files.add(batch)
+        if keys is not None and len(keys[0]) and self.window is not None:
+            self.window.add(batch, *keys)
+            self._kept.append(batch)
+
+    def settle(self, batch: int) -> bool:
+        """Delete what Spark has committed, and keys beyond the window. Return whether there was anything."""
+        done = sorted(number for number in self._files if number <= batch)
+        if not done:
+            return False
+        self.check_owner()
+        # First: what is deleted then is known to be committed, and its keys are those of messages that came.
+        self._owner = {**self._owner, "committed": batch}
+        self._write_owner({**self._owner, "planner": self._token})
+        for number in done:
+            self.store.delete(f"batch-{number}.arrow")
+            self._files.discard(number)
+            self._counts.pop(number, None)
+        oldest = None if self.window is None else self.window.oldest
+        while self._kept and self._kept[0] <= batch and (oldest is None or self._kept[0] < oldest):
+            self.store.delete(f"keys-{self._kept.pop(0)}.arrow")
+        return True
+
+    def plan(self, start: int, end: int, most_rows: int, least: int) -> list[SpoolPartition]:
+        """Plan the tasks of the batches after `start` up to `end`. Raises DataLoss where a file is gone."""
+        found: list[SpoolPartition] = []
+        for batch in range(start + 1, end + 1):
+            counts = self._counts_of(batch)
+            most = max(1, min(most_rows, -(-sum(counts) // least)))
+            first = row = rows = 0
+            for number, count in enumerate(counts):
+                if rows and rows + count > most:
+                    found.append(self._partition(batch, first, number - 1, row))
+                    first, row, rows = number, row + rows, 0
+                rows += count
+            if rows:
+                found.append(self._partition(batch, first, len(counts) - 1, row))
+        return found
+
+    def _partition(self, batch: int, first: int, last: int, row: int) -> SpoolPartition:
+        file = f"batch-{batch}.arrow"
+        return SpoolPartition(spool=self.store.url, file=file, batch=batch, first=first, last=last, row=row)
+
+    def _counts_of(self, batch: int) -> list[int]:
+        if batch not in self._counts:
+            name = f"batch-{batch}.arrow"
+            file = self.store.open(name)
+            if file is None:
+                self._lost(
+                    f"batch {batch} is not in the spool {self.store.url}: the folder was emptied, or the checkpoint is older"
+                )
+                return []
+            with file:
+                self._counts[batch] = batches.counts_of(batches.opened(file, name))
+        return self._counts[batch]
+
+    def _lost(self, what: str) -> None:
+        if self._fails:
+            raise DataLoss(f"{what}. What they held is no longer at the broker. To go on without it, set failOnDataLoss=false")
+        log.warning("%s. The query goes on without them, since failOnDataLoss is false", what)
+
+    # --- What came before ----------------------------------------------------------------------------------------------------
+
+    def _remember(self, committed: int) -> None:
+        """Read the keys; delete those of a batch that never came to be: its messages were not accepted, and come again."""
+        for batch in list(self._kept):
+            name = f"keys-{batch}.arrow"
+            if self.window is None or (batch > committed and batch not in self._files):
+                self.store.delete(name)
+                self._kept.remove(batch)
+                continue
+            file = self.store.open(name)
+            if file is not None:
+                with file:
+                    self.window.add(batch, *batches.read_keys(file, name))
+
+
+def _sizes(message: Any) -> list[int]:
+    from pyarrow import compute
+
+    found: list[int] = compute.binary_length(message).to_pylist()
+    return found
+
+
+def _parsed(content: bytes, url: str) -> dict[str, Any]:
+    try:
+        owner = json.loads(content)
+        if owner["v"] == 1 and isinstance(owner["spool"], str) and isinstance(owner["committed"], int):
+            return dict(owner)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise StorageError(f"{OWNER} of the spool {url} is none of ours: was it changed by hand? Name an empty folder")

@@ -1,0 +1,155 @@
+"""Files of one folder, local or in an object store, by pyarrow's file systems. A file is whole and durable, or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from ...broker_core.errors import DiskFull, InvalidOption, NotAllowed, StorageError
+
+PART = ".part"  # ends the name of a file that is being written, on a local disk
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names, which Spark's users know
+
+
+class Store:
+    """The folder at `url`: a path, `file:///…`, `s3a://BUCKET/…` or another that pyarrow knows. Raises InvalidOption for none.
+
+    Nothing is asked before the first call. Errors name the folder and say what to do.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._made: tuple[Any, str] | None = None
+
+    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
+        return Store, (self.url,)
+
+    @property
+    def _place(self) -> tuple[Any, str]:
+        if self._made is None:
+            from pyarrow import fs
+
+            scheme, colon, rest = self.url.partition("://")
+            try:
+                if colon:
+                    found, root = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
+                else:
+                    found, root = fs.LocalFileSystem(), os.path.abspath(self.url)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise InvalidOption(f"option spool: {self.url!r} is no folder that pyarrow can use: {error}") from error
+            self._made = found, root.rstrip("/")
+        return self._made
+
+    @property
+    def local(self) -> bool:
+        """True for a folder of this machine's file systems."""
+        return bool(self._place[0].type_name == "local")
+
+    def prepare(self) -> None:
+        """Make the folder, where it is not there."""
+        found, root = self._place
+        self._try("made", lambda: found.create_dir(root, recursive=True) if self.local else None)
+
+    def names(self, under: str = "") -> list[str]:
+        """Return the names of all files in the folder, or in a folder of it."""
+        from pyarrow import fs
+
+        found, root = self._place
+        selector = fs.FileSelector(f"{root}/{under}".rstrip("/"), allow_not_found=True)
+        infos = self._try("listed", lambda: found.get_file_info(selector))
+        return [info.base_name for info in infos if info.type == fs.FileType.File]
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a small file; None where there is none."""
+        file = self.open(name)
+        if file is None:
+            return None
+        with file:
+            return bytes(file.read())
+
+    def open(self, name: str) -> Any:
+        """Open a file to read in any order, mapped where that is possible; None where there is none."""
+        found, root = self._place
+        path = f"{root}/{name}"
+        try:
+            return pa.memory_map(path) if self.local and os.path.getsize(path) else found.open_input_file(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, pa.ArrowException) as error:
+            raise self._wrong("read", error) from error
+
+    def put(self, name: str, write: Callable[[Any], object]) -> None:
+        """Write a file by `write`, which is given an open one. When this returns it is durable, under its name."""
+        self._try("written", lambda: self._put_local(name, write) if self.local else self._put_whole(name, write))
+
+    def _put_local(self, name: str, write: Callable[[Any], object]) -> None:
+        path = f"{self._place[1]}/{name}"
+        part = f"{path}.{secrets.token_hex(4)}{PART}"
+        try:
+            try:
+                file = pa.OSFile(part, "wb")
+            except FileNotFoundError:
+                if "/" not in name:
+                    raise
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                file = pa.OSFile(part, "wb")
+            with file:
+                write(file)
+            descriptor = os.open(part, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(part, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(part)
+            raise
+        folder = os.open(os.path.dirname(path), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _put_whole(self, name: str, write: Callable[[Any], object]) -> None:
+        found, root = self._place
+        memory = pa.BufferOutputStream()  # whole first: a stream that is given up half-way could leave half an object
+        write(memory)
+        with found.open_output_stream(f"{root}/{name}") as file:
+            file.write(memory.getvalue())
+
+    def delete(self, name: str) -> None:
+        """Delete a file; one that is not there is no error."""
+        found, root = self._place
+
+        def gone() -> None:
+            with suppress(FileNotFoundError):
+                found.delete_file(f"{root}/{name}")
+
+        self._try("deleted from", gone)
+
+    def _try(self, verb: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (OSError, pa.ArrowException) as error:
+            raise self._wrong(verb, error) from error
+
+    def _wrong(self, verb: str, error: Exception) -> StorageError | DiskFull | NotAllowed:
+        number = getattr(error, "errno", None)
+        if number in _FULL:
+            return DiskFull(
+                f"the spool {self.url} is full: make room there, and start the query again; what was not written is still at the"
+                " broker"
+            )
+        if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return NotAllowed(f"the spool {self.url} cannot be {verb} by this user ({error}): give Spark's user the right to it")
+        return StorageError(
+            f"the spool {self.url} cannot be {verb}: {error}. Is it there, and can driver and executors reach it?"
+        )

@@ -1,0 +1,81 @@
+"""The window of what came before: keys of the last messages, in sorted runs, each at least twice as long as the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.uint64]
+
+
+class _Run(NamedTuple):
+    """Keys of neighbouring batches, ascending by `one`; `batch` is the batch of each."""
+
+    one: Numbers
+    other: Numbers
+    batch: npt.NDArray[np.int64]
+
+
+class Window:
+    """Keys of at least the last `limit` messages that have one; up to three times as many are kept."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._runs: list[_Run] = []  # the oldest first
+
+    def __len__(self) -> int:
+        return sum(len(run.one) for run in self._runs)
+
+    @property
+    def oldest(self) -> int | None:
+        """Number of the oldest batch of which a key is kept."""
+        return int(self._runs[0].batch.min()) if self._runs else None
+
+    def find(self, one: Numbers, other: Numbers) -> npt.NDArray[np.int64]:
+        """Return the batch in which each message came before; 0 where it is new."""
+        import numpy as np
+
+        found = np.zeros(len(one), np.int64)
+        for run in self._runs:
+            place = np.minimum(np.searchsorted(run.one, one), len(run.one) - 1)
+            hit = (run.one[place] == one) & (run.other[place] == other)
+            found[hit] = run.batch[place[hit]]
+        return found
+
+    def add(self, batch: int, one: Numbers, other: Numbers) -> None:
+        """Add the messages of a batch; the oldest leave."""
+        import numpy as np
+
+        if not len(one):
+            return
+        order = np.argsort(one, kind="stable")
+        self._runs.append(_Run(one[order], other[order], np.full(len(one), batch, np.int64)))
+        while len(self._runs) > 1 and len(self._runs[-2].one) < 2 * len(self._runs[-1].one):
+            self._runs[-2:] = [_merged(*self._runs[-2:])]
+        while len(self._runs) > 1 and len(self) - len(self._runs[0].one) >= self._limit:
+            del self._runs[0]
+        if len(self) > 3 * self._limit:
+            self._runs = [_newest(run, self._limit) for run in self._runs]
+
+
+def _merged(first: _Run, second: _Run) -> _Run:
+    import numpy as np
+
+    one = np.concatenate([first.one, second.one])
+    order = np.argsort(one, kind="stable")
+    both: Any = zip(first[1:], second[1:], strict=True)
+    return _Run(one[order], *(np.concatenate(pair)[order] for pair in both))
+
+
+def _newest(run: _Run, count: int) -> _Run:
+    """Return the run with the keys of its newest batches, at least `count` keys."""
+    import numpy as np
+
+    if len(run.one) <= count:
+        return run
+    least = np.sort(run.batch)[-count]
+    kept = run.batch >= least
+    return _Run(run.one[kept], run.other[kept], run.batch[kept])

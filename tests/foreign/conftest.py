@@ -1,0 +1,38 @@
+"""One real broker for each file of tests, behind a relay that hides what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import Broker
+from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.client.flight import Client
+
+from .helpers import Queue
+from .hidden import Hidden
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def hidden(broker: Broker) -> Iterator[Hidden]:
+    relay = Hidden(parse(broker.amqp_url).port)
+    yield relay
+    relay.close()
+
+
+@pytest.fixture
+def queue(broker: Broker, hidden: Hidden, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Queue]:
+    with Client(broker.url) as client:
+        made = Queue(broker, hidden, client, request.node.name[:200], tmp_path / "spool")
+        yield made
+        for reader in made.readers:
+            reader.stop()
+        client.call("queue.delete", queue=made.name, force=True)

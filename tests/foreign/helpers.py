@@ -1,0 +1,90 @@
+"""A queue on a broker that hides what it is, and the stream reader's own methods in the order Spark calls them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from penstock import Broker
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.flight import Client
+from penstock.connector.options import Options
+from penstock.connector.schema import default_schema, source_schema
+from penstock.connector.stream import StreamReader
+
+from .hidden import Hidden
+
+INITIAL = {"v": 1, "batch": 0}
+LIMIT = ReadMaxRows(2**63 - 1)
+
+
+class Queue:
+    """A queue on a running broker, and readers of it."""
+
+    def __init__(self, broker: Broker, hidden: Hidden, client: Client, name: str, spool: Path) -> None:
+        self.broker, self.hidden, self.client, self.name, self.spool = broker, hidden, client, name, spool
+        self.readers: list[StreamReader] = []
+        client.call("queue.declare", queue=name)
+
+    def send(self, first: int, last: int, *, ids: bool = True, to: str | None = None) -> None:
+        """Send the numbers from `first` up to `last`, excluded, with message ids or without."""
+        sent = [
+            Message(data=[b"%d" % n], properties=Properties(message_id=f"id-{n}") if ids else None).encode()
+            for n in range(first, last)
+        ]
+        self.send_octets(sent, to)
+
+    def send_octets(self, payloads: list[bytes], to: str | None = None) -> None:
+        with connect(self.broker.amqp_url) as connection:
+            sender = connection.sender(to or self.name)
+            sender.send(payloads)
+            sender.flush()
+
+    def available(self) -> int:
+        stat = self.client.call("queue.stat", queue=self.name)
+        return int(stat["available"] + stat["acquired"])
+
+    def reader(self, columns: tuple[str, ...] = (), **options: str) -> StreamReader:
+        """A reader as one planner process has it."""
+        given = {"url": self.hidden.url, "queue": self.name, "spool": str(self.spool), **options}
+        reader = StreamReader(Options(given), source_schema(columns) if columns else default_schema())
+        self.readers.append(reader)
+        return reader
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.spool.iterdir())
+
+
+def next_batch(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    """Ask as Spark's trigger does, until there is something."""
+    for _ in range(100):
+        end = reader.latestOffset(start, LIMIT)
+        if end != start:
+            return end
+    raise AssertionError("nothing came")
+
+
+def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a batch, as its tasks read them."""
+    return [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def bodies(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    return [int(row["body"]) for row in rows(reader, start, end)]
+
+
+def drained(reader: StreamReader, start: dict[str, Any] = INITIAL, *, most: int = 1000) -> tuple[list[int], dict[str, Any]]:
+    """All numbers up to the end of an `availableNow` run, batch by batch, and the offset that was reached."""
+    reader.prepareForTriggerAvailableNow()
+    found: list[int] = []
+    for _ in range(most):
+        end = reader.latestOffset(start, LIMIT)
+        if end == start:
+            break
+        found += bodies(reader, start, end)
+        start = end
+    return found, start

@@ -1,0 +1,187 @@
+"""Docstrings of what a user calls (U8): in Google's style, and true to the signatures."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.broker_core import amqp, errors, messaging
+
+MODULES = (
+    "penstock",
+    "penstock.testing",
+    "penstock.broker_core.messaging",
+    "penstock.broker_core.amqp_client",
+    "penstock.connector",
+)
+#: Methods of exported classes that other modules of ours call, and no user.
+INTERNAL = {
+    "Backoff": "plan",
+    "ClientLink": "on_event on_outcome",
+    "Composite": "encode",
+    "Confirmation": "settle",
+    "messaging.Connection": "check wait_for current_wire on_current_wire wall_ms new_message_id report forget open",
+    "amqp_client.Connection": "session step wait_until timeout_error flush congested open",
+    "Consumer": "wait_for take attach lost fail wake",
+    "PenstockError": "to_json",
+    "Producer": "wait_until detach attach resend lost roll_back fail",
+    "Receiver": "on_event",
+    "Sender": "on_event on_outcome",
+    "Session": "check current transaction_id mark_rollback_only next_number acknowledge accept_if_held forget_producer flush"
+    " dispose drain attach lost",
+}
+#: Classes that a user makes by calling them; the others come out of a call.
+MADE_BY_USERS = {"Backoff", "Broker", "Header", "InProcessBroker", "Message", "Properties"}
+#: Numbers without a unit.
+UNITLESS = {"factor", "jitter"}
+
+_ENTRY = re.compile(r"(\*{0,2}\w+): (.+)", re.DOTALL)
+
+
+def exported() -> Iterator[tuple[str, Any]]:
+    seen = set()
+    for module in MODULES:
+        names = vars(importlib.import_module(module))
+        for name in names.get("__all__") or [name for name, value in names.items() if _is_of(value, module)]:
+            value = getattr(importlib.import_module(module), name)
+            if callable(value) and value not in seen:
+                seen.add(value)
+                yield f"{module}.{name}", value
+
+
+def _is_of(value: Any, module: str) -> bool:
+    """Return True for a public function or class of a module without `__all__`; a pytest fixture is wrapped in something else."""
+    return getattr(value, "__module__", None) == module and inspect.isclass(value)
+
+
+def calls() -> Iterator[tuple[str, Any]]:
+    """Every function, method and property that a user calls, once."""
+    seen = set()
+    for name, value in exported():
+        if not inspect.isclass(value):
+            yield name, inspect.unwrap(getattr(value, "__func__", value))
+            continue
+        for owner in value.__mro__:
+            if not owner.__module__.startswith("penstock.") or owner in seen:
+                continue
+            seen.add(owner)
+            room = owner.__module__.split(".")[-2]
+            internal = (INTERNAL.get(owner.__name__) or INTERNAL.get(f"{room}.{owner.__name__}") or "").split()
+            for method, made in vars(owner).items():
+                function = made.fget if isinstance(made, property) else getattr(made, "__func__", made)
+                if inspect.isfunction(function) and not method.startswith("_") and method not in internal:
+                    yield f"{owner.__module__}.{owner.__name__}.{method}", made if isinstance(made, property) else function
+
+
+CALLS = dict(calls())
+CLASSES = {name: value for name, value in exported() if inspect.isclass(value)}
+
+
+def sections(text: str) -> dict[str, dict[str, str]]:
+    """The entries of each section of a docstring, by name; a section without names has its text under the empty one."""
+    found: dict[str, dict[str, str]] = {}
+    for part in re.split(r"\n(?=\w+:\n    )", text)[1:]:
+        title, _, body = part.partition(":\n")
+        body = textwrap.dedent(body.split("\n\n\n")[0])
+        entries = re.split(r"\n(?=\S)", body.strip("\n"))
+        named = [_ENTRY.fullmatch(entry) for entry in entries]
+        found[title] = {match[1]: match[2] for match in named if match} or {"": body}
+    return found
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    given = inspect.signature(function).parameters.values()
+    return {stars.get(each.kind, "") + each.name: each for each in given if each.name not in ("self", "cls")}
+
+
+def raised(function: Any) -> set[str]:
+    """Names of the exceptions that the function's own text raises."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    made = (node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call))
+    names = {ast.unparse(call.func).rpartition(".")[2] for call in made}
+    return {name for name in names if name[0].isupper()}  # a function that makes an error says so itself
+
+
+def _exception(name: str) -> Any:
+    places = (errors, messaging, amqp, builtins)
+    return next((getattr(place, name) for place in places if hasattr(place, name)), None)
+
+
+def wrong(text: str, function: Any, named: dict[str, inspect.Parameter], owner: str = "Args") -> list[str]:
+    """Return what a docstring lacks, or says of what is not there."""
+    found = sections(text)
+    said = found.get(owner, {})
+    complaints = []
+    if list(said) != list(named):
+        complaints.append(f"{owner} are {list(said)}, the signature has {list(named)}")
+    complaints += [
+        f"{name} has no unit"
+        for name, each in named.items()
+        if "float" in str(each.annotation) and name not in UNITLESS and "econds" not in said.get(name, "")
+    ]
+    complaints += [f"{name} is no exception" for name in found.get("Raises", {}) if not inspect.isclass(_exception(name))]
+    known = [_exception(name) for name in found.get("Raises", {})]
+    for name in sorted(raised(function)) if function is not None else ():
+        if not any(issubclass(_exception(name) or Exception, base) for base in known if base is not None):
+            complaints.append(f"{name} is raised, and not said")
+    if re.search(r"\bRaises (?!:)[A-Z]", text):
+        complaints.append("what is raised stands in a section of its own")
+    return complaints
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_a_call_says_what_it_takes_gives_and_raises(name: str) -> None:
+    made = CALLS[name]
+    function = made.fget if isinstance(made, property) else made
+    text = inspect.getdoc(function) or ""
+    complaints = wrong(text, function, parameters(function))
+    returns = inspect.signature(function).return_annotation
+    begins = re.match(r"(Return|Yield)\b", text) is not None
+    if not isinstance(made, property) and returns not in (None, "None") and not begins:
+        complaints += [] if {"Returns", "Yields"} & set(sections(text)) else [f"it returns {returns}, and does not say what"]
+    assert not complaints, f"{name}:\n{text}"
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_a_class_says_how_it_is_made_or_what_it_holds(name: str) -> None:
+    made = CLASSES[name]
+    text = inspect.getdoc(made) or ""
+    assert text.strip()
+    attributes = sections(text).get("Attributes", {})
+    known = set(dir(made)) | set(getattr(made, "__annotations__", {})) | _assigned(made)
+    assert set(attributes) <= known, "attributes that it does not have"
+    if name.rpartition(".")[2] in MADE_BY_USERS:
+        owner = "Attributes" if "Attributes" in sections(text) else "Args"
+        assert not wrong(text, None, parameters(made), owner), text
+
+
+def _assigned(made: type) -> set[str]:
+    """Attributes that the class's own `__init__`, or that of a base, gives to `self`."""
+    texts = [inspect.getsource(owner) for owner in made.__mro__ if owner.__module__.startswith("penstock.")]
+    return {match for text in texts for match in re.findall(r"\bself\.(\w+)", text)}
+
+
+def test_the_tables_name_what_there_is() -> None:
+    owners = {owner for value in CLASSES.values() for owner in value.__mro__}
+    for name, methods in INTERNAL.items():
+        found = [owner for owner in owners if owner.__name__ == name.rpartition(".")[2]]
+        assert any(set(methods.split()) <= set(dir(owner)) for owner in found), name
+    assert {name.rpartition(".")[2] for name in CLASSES} >= MADE_BY_USERS
+
+
+def test_a_false_docstring_is_found() -> None:
+    def wait(timeout_s: float, often: int) -> None:
+        raise errors.PeerError("late")
+
+    text = "Wait.\n\nArgs:\n    timeout_s: How long.\n    seldom: Not there.\n\nRaises:\n    Wrong: Never."
+    said = wrong(text, wait, parameters(wait))
+    assert [part.split()[0] for part in said] == ["Args", "timeout_s", "Wrong", "PeerError"]
