@@ -115,7 +115,7 @@ def _name(text: str) -> str:
 
 def _queues(text: str) -> tuple[str, ...]:
     """Commas stand between names. As no name is empty, two of them can be one that belongs to a name."""
-    if "/" in text or "\0" in text:
+    if "\0" in text:
         raise ValueError
     names = text.replace(",,", "\0").split(",")
     queues = tuple(_name(name.replace("\0", ",").strip() if len(names) > 1 else name.replace("\0", ",")) for name in names)
@@ -177,6 +177,12 @@ def _given(text: str) -> str:
     return text
 
 
+def _folder(text: str) -> str:
+    if "@" in text.partition("://")[2].partition("/")[0]:
+        raise InvalidOption("option spool: it must not hold a user; urls end up in logs, so give keys by the environment")
+    return _given(text)
+
+
 def _dedupe(text: str) -> str:
     return {"messageid": "messageId", "none": "none"}[text.strip().lower()]
 
@@ -215,7 +221,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("leaseTimeout", (STREAM,), _TIME, _united(_TIMES, 60, MAX_LEASE_TIMEOUT_S)),
     Option("failOnDataLoss", (STREAM, REPLAY), "true or false", _flag, True),
     # Reading a stream from a broker that is no Penstock.
-    Option("spool", (STREAM,), "a folder that driver and executors reach: a path, or a url such as s3a://BUCKET/FOLDER", _given),
+    Option("spool", (STREAM,), "a folder that driver and executors reach: a path, or a url such as s3a://BUCKET/FOLDER", _folder),
     Option("settle", (STREAM,), "spooled or committed", _one_of("spooled", "committed"), "spooled"),
     Option("dedupe", (STREAM,), "messageId or none", _dedupe, "messageId"),
     Option("dedupeWindow", (STREAM,), _COUNT, _whole(1), 1_000_000),
@@ -367,6 +373,8 @@ def _check_together(options: Options) -> None:
                 raise InvalidOption(
                     f"option {name} has no meaning with operation=settle: the column 'delivery' names the message"
                 )
+    if options["spool"] is None and any("/" in queue for queue in options["queue"] or ()):  # other brokers have such addresses
+        raise InvalidOption(f"option queue cannot be {','.join(options['queue'])!r}; it must be {_QUEUES}")
     for name in ("settle", "dedupe", "dedupeWindow", "minReaders"):
         if name in options.given and options["spool"] is None:
             raise InvalidOption(

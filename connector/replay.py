@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from ..broker_core.archive.bounds import Bounds, Lineages, common, lineages_of, to_list
 from ..broker_core.archive.files import File, Table, tasks
+from ..broker_core.archive.scan import Share
 from ..broker_core.client.flight import Client
 from ..broker_core.errors import InvalidColumn, InvalidRequest, WrongOffset
 from .batching import as_declared
@@ -50,6 +51,9 @@ class Replayed(NamedTuple):
     lineages: Lineages  # of these
     next: int
     turn: int = 0
+    #: The greatest sequence number that the set may have, so that a query that is done need not look into that version, whose log
+    #: is cleaned up after 30 days. None: not known, the offset is one of before.
+    last: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that Spark keeps in its checkpoint."""
@@ -57,7 +61,7 @@ class Replayed(NamedTuple):
 
 
 INITIAL = {"v": REPLAYED}
-_FIELDS = ("broker", "queueId", "version", "after", "lineages", "next", "turn")
+_FIELDS = ("broker", "queueId", "version", "after", "lineages", "next", "turn", "last")
 
 
 def parse(data: Mapping[str, Any]) -> Replayed | None:
@@ -68,7 +72,8 @@ def parse(data: Mapping[str, Any]) -> Replayed | None:
         return None
     try:
         queue_id, version, after, following, turn = (int(data[name]) for name in ("queueId", "version", "after", "next", "turn"))
-        return Replayed(str(data["broker"]), queue_id, version, after, lineages_of(data["lineages"]), following, turn)
+        last = None if data.get("last") is None else int(data["last"])
+        return Replayed(str(data["broker"]), queue_id, version, after, lineages_of(data["lineages"]), following, turn, last)
     except (KeyError, TypeError, ValueError, InvalidRequest) as error:
         raise WrongOffset(f"{dict(data)!r} is not an offset of mode=replay: {error!r}") from None
 
@@ -198,8 +203,10 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         listed = version_of(self._connected(), self._queue, table, bounds)
         found = found._replace(version=listed.number)
         self._files = found[:5], listed.files
-        first = min((file.first for file in listed.files), default=0)
-        return found._replace(next=max(bounds.first, first)) if listed.files else None
+        if not listed.files:
+            return None
+        first, last = min(file.first for file in listed.files), max(file.last for file in listed.files)
+        return found._replace(next=max(bounds.first, first), last=last)
 
     def _bounds(self, of: Replayed) -> Bounds:
         first, last, since, until, outcome = (
@@ -216,7 +223,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._files[1]
 
     def _last(self, of: Replayed) -> int:
-        last = max((file.last for file in self._listed(of)), default=-1)
+        last = max((file.last for file in self._listed(of)), default=-1) if of.last is None else of.last
         ending = self._options["endingSequence"]
         return last if ending is None else min(last, ending)
 
@@ -246,11 +253,25 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_came(self, at: Replayed) -> int | None:
         """The time of arrival of the next message, microseconds since 1970; None: there is none."""
         if self._next is None or self._next[0] != at[:6]:
-            following = next(self._read(at, self._bounds(at)._replace(first=at.next)), None)
-            if following is None:
+            came, bounds = None, self._bounds(at)._replace(first=at.next)
+            for file in self._listed(at):  # by their first messages; the next one may be in any of those that overlap
+                while _may_have(file, bounds) and (found := self._least(at, file, bounds)) is not None:
+                    came, bounds = found[1], bounds._replace(last=found[0] - 1)
+            if came is None:
                 return None
-            self._next = at[:6], int(following.column("enqueuedTime").cast(pa.int64())[0].as_py())
+            self._next = at[:6], came
         return self._next[1]
+
+    def _least(self, at: Replayed, file: File, bounds: Bounds) -> tuple[int, int] | None:
+        """The least sequence number of a file's first batch within the bounds, and its time of arrival; None: it has none."""
+        import pyarrow.compute as pc
+
+        for batch in self._read(at, [file], bounds):
+            if batch.num_rows:
+                numbers = batch.column("sequenceNumber")
+                least = pc.min(numbers)
+                return least.as_py(), batch.column("enqueuedTime").cast(pa.int64())[pc.index(numbers, least).as_py()].as_py()
+        return None
 
     def _until(self, at: Replayed, last: int) -> Replayed:
         """The offset after the messages that came up to that time, and are at most as many as there may be."""
@@ -259,15 +280,14 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._bounds(at)
         until = last + 1 if bounds.until is None else min(last + 1, bounds.until)
         end = cut(self._listed(at), at.next, self._last(at), self._limit)
-        found = self._read(at, bounds._replace(first=at.next, last=end - 1, until=until))
+        bounds = bounds._replace(first=at.next, last=end - 1, until=until)
+        found = self._read(at, [file for file in self._listed(at) if _may_have(file, bounds)], bounds)
         return at._replace(next=max((pc.max(batch.column("sequenceNumber")).as_py() + 1 for batch in found), default=end))
 
-    def _read(self, at: Replayed, bounds: Bounds) -> Iterator[pa.RecordBatch]:
-        files = [file for file in self._listed(at) if file.last >= bounds.first]
+    def _read(self, at: Replayed, files: Sequence[File], bounds: Bounds) -> Iterator[pa.RecordBatch]:
         where = (self._connected().endpoint, self._queue, self._table(at).url)
-        for shares in tasks(files, 1):
-            part = RecordedPartition(*where, shares, bounds, ["sequenceNumber", "enqueuedTime"])
-            yield from self._rows(part)
+        shares = [Share(file.path, first=file.first, last=file.last) for file in files]
+        yield from self._rows(RecordedPartition(*where, shares, bounds, ["sequenceNumber", "enqueuedTime"]))
 
     # --- In a task -----------------------------------------------------------------------------------------------------
 
@@ -280,6 +300,11 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _rows(self, part: RecordedPartition) -> Iterator[pa.RecordBatch]:
         return read_recorded(part, self._options.access, fail_on_data_loss=self._options["failOnDataLoss"])
+
+
+def _may_have(file: File, bounds: Bounds) -> bool:
+    """Say whether a file may have sequence numbers within the bounds."""
+    return file.last >= bounds.first and (bounds.last is None or max(file.first, bounds.first) <= bounds.last)
 
 
 def cut(files: Sequence[File], first: int, last: int, limit: int) -> int:

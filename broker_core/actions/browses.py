@@ -17,6 +17,7 @@ from ..client import timeouts
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_ROWS, as_array
 from ..engine.columns.states import AVAILABLE
+from ..engine.decide.decision import need_queue
 from ..engine.model.queue import PackedBlock
 from ..messages.columns import arrow_schema
 from ..reading.batches import record_batches
@@ -64,6 +65,10 @@ class Browses:
                 yield pa.RecordBatch.from_pylist([], schema)
             batches = record_batches(self._service.journal, portion, columns, queue, token, stored=stored, set_aside=aside)
             yield from self.noting(batches)
+
+    def last(self, queue: str) -> int:
+        """Return the sequence number of the queue's newest message, -1 without one. Raises NotFound."""
+        return need_queue(self._service.state, queue).next_sequence - 1
 
     def browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield what the ticket `browse` asks for; batches without rows while nothing is found. Raises PenstockError,

@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from .. import errors
 from .browses import Browses
@@ -16,6 +20,8 @@ TEXT_BYTES = 4096  # of each text, and of a body, that are shown
 MAX_ENTRIES = 100  # of properties and annotations
 ENTRY_BYTES = 512  # of the name and of the value of each
 MAX_ANSWER_BYTES = 4 << 20  # after which an answer ends, and says where to go on
+WINDOW = 1024  # sequence numbers of which the recorded messages are looked at together, to bring them into their order,
+WIDER = 8  # and so many times as many next
 SEARCH_S = 5.0  # for which a selector may look for matches; then the answer has what was found, and says where to go on
 COLUMNS = [
     *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "holder", "deliveryCount", "body"),
@@ -32,10 +38,12 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
     look = {**f, "last": None, "since": None, "until": None, "outcome": None, "stored": False, "recordedAfter": None}
     rows: list[dict[str, Any]] = []
     until, following, octets = time.monotonic() + SEARCH_S, None, 0
-    for batch in browses.browse(look, COLUMNS):
+    for batch in _in_order(browses, look, wanted + 1, until):
         for at in range(batch.num_rows):
             (row,) = batch.slice(at, 1).to_pylist()
-            if len(rows) == wanted or octets > MAX_ANSWER_BYTES:
+            # A message that was settled, redriven and settled again has two rows, which come together.
+            full = len(rows) >= wanted or octets > MAX_ANSWER_BYTES
+            if full and row["sequenceNumber"] != rows[-1]["sequenceNumber"]:
                 following = row["sequenceNumber"]
                 break
             rows.append(_row(row))
@@ -51,6 +59,39 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
             following = rows[-1]["sequenceNumber"] + 1
             break
     return {"queue": f["queue"], "messages": rows, "next": following}
+
+
+def _in_order(browses: Browses, look: dict[str, Any], most: int, until: float) -> Iterator[pa.RecordBatch]:
+    """Yield messages in the order of their sequence numbers, those of the first `most` numbers at least; a batch without
+    rows when the time is `until`, of the monotonic clock.
+
+    The archive's files overlap, and the journal's messages come after them. So what is recorded is read in windows of sequence
+    numbers, each wider than the one before.
+    """
+    if "archived" not in look["states"]:
+        yield from browses.browse(look, COLUMNS)
+        return
+    first, width, last = look["first"], WINDOW, browses.last(look["queue"])
+    while first <= last:
+        window = {**look, "first": first, "last": min(last, first + width - 1)}
+        found: list[pa.RecordBatch] = []
+        for batch in browses.browse(window, COLUMNS):
+            found = _lowest([*found, batch], most)
+            if time.monotonic() > until:
+                yield batch.slice(0, 0)
+                return
+        yield from found
+        first, width = window["last"] + 1, width * WIDER
+
+
+def _lowest(batches: list[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
+    """The rows with the lowest `most` sequence numbers, in order, as one batch."""
+    rows = pa.Table.from_batches(batches)
+    numbers = rows.column("sequenceNumber").to_numpy()
+    order, different = numbers.argsort(kind="stable"), np.unique(numbers)
+    if len(different) > most:
+        order = order[: int(np.count_nonzero(numbers <= different[most - 1]))]
+    return list(rows.take(order).combine_chunks().to_batches())
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

@@ -235,11 +235,22 @@ class Connection:
         elif isinstance(event, events.TimedOut):
             self._fail(errors.PeerError(f"{self.name} has said nothing for its whole idle time-out: it hangs, or is unreachable"))
         elif isinstance(event, events.Lost):
-            self._fail(errors.PeerError(f"{self.name} closed the connection without a word: is it another kind of server?"))
+            self._fail(errors.PeerError(self._loss()))
         elif isinstance(event, events.AuthenticationFailed):
             self._fail(unauthenticated(self.name))
         elif isinstance(event, events.Authenticated):
             self._machine.open()
+
+    def _loss(self) -> str:
+        """Say what the end of the connection without a close means."""
+        if self._machine.remote_open is not None:
+            return f"the connection to {self.name} broke; the outcome of unconfirmed messages is unknown"
+        if self._transport.begun:  # in AMQP: of anything else the transport says it
+            return f"the connection to {self.name} broke during the login: the broker was stopped, perhaps; try again"
+        return (
+            f"{self.name} ended the connection before it said anything: the broker was stopped, perhaps, then try again; or it is"
+            " another kind of server"
+        )
 
     def _on_link(self, link: amqp.Link, event: events.Event) -> None:
         client_link = self.links.get(link)

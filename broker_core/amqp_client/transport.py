@@ -28,7 +28,7 @@ class Transport:
         self._socket = sock
         self._address = address
         self._unwritten: memoryview = memoryview(b"")
-        self._begun = False  # something was read
+        self.begun = False  # something was read
         self._poll = select.poll()  # not select(): a program may have more than 1,024 files open
         self._poll.register(sock.fileno(), 0)
 
@@ -70,7 +70,7 @@ class Transport:
 
     def read(self, timeout_s: float) -> bytes | None:
         """Return what has come, up to READ_OCTETS; None when nothing came in time, b"" at the end. Also writes."""
-        if self._begun:
+        if self.begun:
             return self._read(timeout_s)
         try:
             data = self._read(timeout_s)
@@ -78,7 +78,7 @@ class Transport:
             self._check_port(b"")
             raise
         if data is not None:
-            self._begun = True
+            self.begun = bool(data)
             self._check_port(data)
         return data
 

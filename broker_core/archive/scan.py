@@ -89,8 +89,9 @@ def batches(
 
 
 def _read(file: Any, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    # Not on Arrow's threads, which a process has once: a task has one processor, and waits for nobody else's work.
     try:
-        yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns)
+        yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise ArchiveUnreachable(f"a file of the archive cannot be read: {error}") from error
 

@@ -15,4 +15,8 @@ files of their own, and adds these to the table by one commit, which also notes 
 application. Then the broker logs that the pass has ended. Whatever dies in between, the same pass is given to the process again,
 which asks the table first: where the number is noted there, nothing is written. Files of an attempt that died are part of no
 version of the table, and vacuum removes them.
+
+A pass that had begun when a data directory was restored is inherited: its original may have committed it, and may have changed
+it before, by a redrive. It counts as recorded where the table has just its rows. Otherwise the restored broker makes it one of
+its own lineage first (`journal.lineage`) and writes it then: under a lineage's name commits nobody but its own broker.
 """

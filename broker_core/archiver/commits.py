@@ -13,15 +13,20 @@ from datetime import datetime, timedelta, timezone
 from urllib.parse import unquote
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
-from ..archive import table
+from ..archive import files as files_of
+from ..archive import scan, table
 from ..archive.files import OWNER
+from ..engine.columns.rowset import RowSet
+from ..engine.model.passes import NO_TABLE
 from . import compaction
 from .compaction import Member
 from .parquet import File
+from .rows import Content
 from .stores import LOG, Store, short
 
 log = logging.getLogger("penstock.archiver")
@@ -57,7 +62,7 @@ class QueueTable:
     """
 
     def __init__(self, store: Store, broker_id: str, queue: str | None, heard: int | None = None) -> None:
-        self._store = store
+        self._store, self._broker_id = store, broker_id
         self.url = store.url
         try:
             self._table = self._found(broker_id, queue)
@@ -149,6 +154,17 @@ class QueueTable:
         version = self._table.version()
         self._store.sync_log(version)  # whoever committed it may have died before that
         return version
+
+    def rows_of(self, content: Content) -> RowSet:
+        """Return which rows the table has by a pass of this number, queue and lineage. Raises ArchiveUnreachable."""
+        mine = files_of.Table(self.url, self._broker_id, content.queue_id, ((content.lineage, content.number),), NO_TABLE)
+        bounds = mine.of_pass(content.number)
+        parts = [np.array([], np.int64)]
+        for file in files_of.version(mine, bounds).files:
+            share = scan.Share(file.path)
+            found = scan.batches(scan.opened(self.url, file.path), share, ["sequenceNumber"], bounds)
+            parts += [batch.column("sequenceNumber").to_numpy() for batch in found]
+        return RowSet.of_sequences(np.unique(np.concatenate(parts)))
 
     def add(self, application_id: str, number: int, files: Sequence[File]) -> int:
         """Add the files of a pass in one commit, and return the version that has them. None of them may be there yet."""

@@ -55,6 +55,9 @@ class Host(Protocol):
     def content(self, backlog: Backlog, current: Pass) -> Content | None:
         """Return what a pass consists of; None where its queue is gone."""
 
+    def disown(self, content: Content) -> None:
+        """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
+
     def segments(self) -> list[tuple[str, int, int]]:
         """Return the journal's segments: file name, LSN of the first byte, LSN after the last written one."""
 
@@ -237,6 +240,8 @@ class Recorder:
         content = None if current is None else self._host.content(backlog, current)
         if current is None or content is None:
             return True
+        if not current.rows and content.inherited:
+            return self._disown(backlog, content)
         if not current.rows:
             self._host.submit(EndPass(backlog.queue_id, current.number, -1))
             return True
@@ -251,10 +256,21 @@ class Recorder:
         if "error" in answer:
             self._note_trouble(backlog, answer["error"], refused=answer["refused"])
             return False
+        if answer["differs"]:
+            return self._disown(backlog, content)
         self._host.submit(EndPass(backlog.queue_id, current.number, answer["version"]))
         self._note_success(backlog, answer)
         if answer["small"] >= self._settings.archive_compact_files:
             self._kept[url] = -math.inf
+        return True
+
+    def _disown(self, backlog: Backlog, content: Content) -> bool:
+        """Have an inherited pass written anew: the table has it with other rows, or not at all. False where that fails."""
+        try:
+            self._host.disown(content)
+        except errors.StorageError as error:
+            self._note_trouble(backlog, str(error), refused=False)
+            return False
         return True
 
     def _note_success(self, backlog: Backlog, answer: dict[str, Any]) -> None:

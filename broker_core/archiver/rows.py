@@ -35,7 +35,7 @@ class Content(NamedTuple):
     blocks: dict[int, bytes]  # packed columns of blocks in memory
     packed: dict[int, int]  # log positions of those that have left it
     version: int = NO_TABLE  # of the table after the last pass that has ended
-    inherited: bool = False  # it began before the directory was restored, under this lineage
+    inherited: bool = False  # it began before the directory was restored, under this lineage, whose broker may have ended it
     hold: Any = None  # of the journal: while it lives, no segment that is dropped leaves the disk
 
 

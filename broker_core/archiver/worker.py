@@ -100,14 +100,16 @@ class Worker:
             RowSet.from_json(header["rows"]),
             dict(zip(header["blocks"], request.attachments, strict=True)),
             {int(number): position for number, position in header["packed"].items()},
+            inherited=header["inherited"],
         )
         store, file_bytes = self._store(header["url"]), header["fileBytes"]
         self._step("open")
         found = QueueTable(store, self._broker_id, content.queue, header["version"])
         mine = application(self._broker_id, content.lineage, content.queue_id)
-        version = found.version_with(mine, content.number, inherited=header["inherited"])
-        if version is not None:
-            return {"version": version, "rows": 0, "bytes": 0, "gone": 0, "small": 0, "again": True}
+        version = found.version_with(mine, content.number, inherited=content.inherited)
+        differs = content.inherited and (version is None or found.rows_of(content) != content.rows)
+        if version is not None or differs:
+            return {"version": version, "rows": 0, "bytes": 0, "gone": 0, "small": 0, "again": True, "differs": differs}
         self._journal.follow((name, base, end) for name, base, end in header["segments"])
         rows = Rows(content, self._journal)
         self._step("write")
@@ -125,6 +127,7 @@ class Worker:
             "gone": rows.gone,
             "small": found.small_files(file_bytes),
             "again": False,
+            "differs": False,
         }
 
     def _keep(self, request: Frame) -> dict[str, Any]:

@@ -82,6 +82,7 @@ class Listener:
         self._begun: dict[socket.socket, float] = {}
         self._users: Counter[str] = Counter()
         self._calls = 0
+        self._ending = 0  # calls whose end the peer has not been told yet: they count no more, and `close` waits for them
         self._calls_of: Counter[str] = Counter()  # of these, by the user who was let in
         self._work: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._idle = 0
@@ -257,10 +258,15 @@ class Listener:
             trailers = self._serve(call)
             with self._lock:
                 self._calls -= 1  # before the peer hears that it is over, and begins the next one
+                self._ending += 1
                 if call.user is not None:
                     self._calls_of[call.user] -= 1
                     self._calls_of += Counter()  # without those of none
-            call.finish(trailers)
+            try:
+                call.finish(trailers)
+            finally:
+                with self._lock:
+                    self._ending -= 1
             del call
             with self._lock:
                 if self._idle >= IDLE_THREADS:
@@ -285,7 +291,7 @@ class Listener:
                 _shut(connection)
         while time.monotonic() < until:
             with self._lock:
-                if not self._calls:
+                if not self._calls and not self._ending:
                     break
             time.sleep(0.01)
         for each, _ in everybody:

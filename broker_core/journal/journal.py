@@ -120,11 +120,18 @@ class Journal:
     def adopt(self, numbers: Mapping[str, int]) -> None:
         """Note, at the first start after a restore, the last number of each thing that was numbered before. StorageError."""
         if self._lineage.parent is not None:
-            self._lineage = self._lineage.adopted(numbers)
-            try:
-                lineage.write(self._disk, self._lineage)
-            except OSError as error:
-                raise StorageError(f"the lineage cannot be written: {error}") from error
+            self._change(self._lineage.adopted(numbers))
+
+    def disown(self, what: str, number: int) -> None:
+        """Note that `number`, the last of `what` that the former lineage gave, names something else here. StorageError."""
+        self._change(self._lineage.disowned(what, number))
+
+    def _change(self, changed: Lineage) -> None:
+        try:
+            lineage.write(self._disk, changed)
+        except OSError as error:
+            raise StorageError(f"the lineage cannot be written: {error}") from error
+        self._lineage = changed
 
     # ---- writing
 

@@ -2,8 +2,9 @@
 original.
 
 What a state numbers, and somebody elsewhere knows by that number, belongs to a lineage: a restored state gives the same numbers
-once more, to something else. What was numbered when the copy was taken is the former lineages': both name the same by it, also
-where it had begun and not ended. In the file `lineage`:
+once more, to something else. What was numbered when the copy was taken is the former lineages': both name the same by it. What
+had begun then and not ended may have become different things in both; who finds that disowns the number, and gives it anew. In
+the file `lineage`:
 
     {"version": 2, "name": lineage, "parent": the former one | null, "history": {what: [[former lineage, its last number] …]}}
 
@@ -53,6 +54,11 @@ class Lineage:
         """Return the lineage with what was numbered before it, and the last number of each: all of these are the former's."""
         before = Lineage(self.parent or self.name, None, self.history)
         return Lineage(self.name, None, {what: before.until(what, number) for what, number in numbers.items()})
+
+    def disowned(self, what: str, number: int) -> Lineage:
+        """Return the lineage in which the last number of `what` that was given before it is its own."""
+        before = tuple((name, min(last, number - 1)) for name, last in self.history.get(what, ()))
+        return Lineage(self.name, self.parent, {**self.history, what: before})
 
 
 def read(disk: Disk, broker_id: str) -> Lineage:

@@ -67,8 +67,8 @@ def composed(
         group_id: The message group: its messages go to one consumer at a time, in order.
         content_type: The MIME type of the body.
     """
-    named = (subject, properties, delay, priority, ttl, message_id, correlation_id, reply_to, group_id, content_type)
     if isinstance(body, Message):
+        named = (subject, properties, delay, priority, ttl, message_id, correlation_id, reply_to, group_id, content_type)
         if json is not NOTHING or any(value is not None for value in named):
             raise errors.InvalidRequest("a whole Message is sent as it is: set its fields in the Message")
         return body
@@ -77,28 +77,33 @@ def composed(
         if body is not None:
             raise errors.InvalidRequest("a message has a body or json, not both")
         body, content_type = _encoded(json), content_type or JSON
-    if priority is not None and not 0 <= priority <= 9:
-        raise errors.InvalidRequest(f"priority is 0 to 9, not {priority}")
-    header = Header(durable=durable, ttl=_milliseconds("ttl", ttl))
-    if priority is not None:
-        header = Header(durable=durable, priority=priority, ttl=header.ttl)
+    found = _with_body(body)
+    found.header = _header(durable, priority, _milliseconds("ttl", ttl))
     delay_ms = _milliseconds("delay", delay)
-    return Message(
-        header=header,
-        message_annotations=None if delay_ms is None else {DELIVERY_DELAY: Long(delay_ms)},
-        properties=Properties(
-            message_id=message_id,
-            subject=subject,
-            reply_to=reply_to,
-            correlation_id=correlation_id,
-            content_type=None if content_type is None else Symbol(content_type),
-            group_id=group_id,
-        ),
-        application_properties=None if properties is None else dict(properties),
-        data=[body] if isinstance(body, bytes) else [],
-        value=None if isinstance(body, bytes) else body,
-        has_value=not isinstance(body, bytes),
+    found.message_annotations = None if delay_ms is None else {DELIVERY_DELAY: Long(delay_ms)}
+    kind = None if content_type is None else Symbol(content_type)
+    found.properties = Properties(
+        message_id=message_id,
+        subject=subject,
+        reply_to=reply_to,
+        correlation_id=correlation_id,
+        content_type=kind,
+        group_id=group_id,
     )
+    found.application_properties = None if properties is None else dict(properties)
+    return found
+
+
+def _with_body(body: bytes | str | None) -> Message:
+    return Message(data=[body]) if isinstance(body, bytes) else Message(value=body, has_value=True)
+
+
+def _header(durable: bool, priority: int | None, ttl: int | None) -> Header:
+    if priority is None:
+        return Header(durable=durable, ttl=ttl)
+    if not 0 <= priority <= 9:
+        raise errors.InvalidRequest(f"priority is 0 to 9, not {priority}")
+    return Header(durable=durable, priority=priority, ttl=ttl)
 
 
 def _check_body(body: object) -> None:

@@ -118,20 +118,7 @@ class Worker:
         Raises:
             PenstockError: The queue was deleted, a right is missing, or the connection is lost for good.
         """
-        failures: list[BaseException] = []
-        threads = [
-            threading.Thread(target=self._work, args=(connection, stop, failures), name=f"penstock-worker-{number}", daemon=True)
-            for number in range(self.concurrency)
-        ]
-        for thread in threads:
-            thread.start()
-        stop.wait()
-        deadline = time.monotonic() + grace_s
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        if failures:
-            raise failures[0]
-        return not any(thread.is_alive() for thread in threads)
+        return run_all([self], connection, stop, grace_s)
 
     def _work(self, connection: Connection, stop: threading.Event, failures: list[BaseException]) -> None:
         loop = asyncio.new_event_loop()
@@ -231,21 +218,18 @@ def worker(
 
 def run_all(workers: Sequence[Worker], connection: Connection, stop: threading.Event, grace_s: float = GRACE_S) -> bool:
     """Run several workers on one connection until `stop` is set; see `Worker.run`. Returns whether all handlers have ended."""
-    done: list[bool] = []
     failures: list[BaseException] = []
-
-    def run(one: Worker) -> None:
-        try:
-            done.append(one.run(connection, stop, grace_s))
-        except BaseException as error:
-            failures.append(error)
-            stop.set()
-
-    threads = [threading.Thread(target=run, args=(one,), daemon=True) for one in workers]
+    threads = [
+        threading.Thread(target=one._work, args=(connection, stop, failures), name=f"penstock-worker-{number}", daemon=True)
+        for one in workers
+        for number in range(one.concurrency)
+    ]
     for thread in threads:
         thread.start()
+    stop.wait()
+    deadline = time.monotonic() + grace_s
     for thread in threads:
-        thread.join()
+        thread.join(max(0.0, deadline - time.monotonic()))
     if failures:
         raise failures[0]
-    return all(done)
+    return not any(thread.is_alive() for thread in threads)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,53 +47,50 @@ def serve(
     open_files.make_room(amqp_connections + settings.flight_max_connections)
     access = Access.of(settings)
     tls = ServerTls(settings) if settings.tls_cert_file is not None else None
-    planes: list[FlightPlane | AmqpPlane] = []
-    # First: a probe hears that the broker recovers.
-    http = HttpPlane(settings, access) if settings.http_listener is not None else None
-    try:
-        service = BrokerService(settings, on_failure=fail, archive=settings.archive != OFF)
-    except BaseException:
+    with contextlib.ExitStack() as opened:  # whatever is raised from here on closes all that is open
+        # First: a probe hears that the broker recovers.
+        http = HttpPlane(settings, access) if settings.http_listener is not None else None
         if http is not None:
-            http.close()
-        raise
-    _introduce(service, settings, access)
-    try:
+            opened.callback(http.close)
+        service = BrokerService(settings, on_failure=fail, archive=settings.archive != OFF)
+        opened.callback(_close, service, failure)
+        _introduce(service, settings, access)
         reloads(partial(reloading.reload, service))
         declared.prepare(service, settings)
-        flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
-        flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls)
-        planes.append(flight)
-        connected: dict[str, Callable[[], int]] = {"flight": flight.count_connections}
-        beat = None
-        urls: list[str] = []
-        if settings.amqp_listeners:
-            amqp = AmqpPlane(
-                service,
-                settings.amqp_listeners,
-                access=access,
-                tls_context=tls.context if tls else None,
-                flight=(flight.scheme, flight.port),
-            )
-            planes.append(amqp)
-            beat, connected["amqp"] = amqp.call, amqp.count_connections
-            urls = amqp.urls
-        service.listeners = [flight.url, *urls, *([] if http is None else [http.url])]
-        if http is not None:
-            http.open(service, flight.actions, Planes(beat, connected))
-        said = {"amqp": urls[0] if urls else None, "flight": flight.url, "http": http.url if http else None}
-        ready({"ready": True, **said, "listeners": urls})
+        ready(_listen(service, access, tls, http, opened))
         stop.wait()
-    finally:
-        if http is not None:
-            http.close()
-        for plane in reversed(planes):
-            plane.close()
-        try:
-            service.close()
-        except errors.StorageError:
-            if not failure:
-                raise
     return 1 if failure else 0
+
+
+def _close(service: BrokerService, failure: Sequence[Exception]) -> None:
+    try:
+        service.close()
+    except errors.StorageError:
+        if not failure:
+            raise
+
+
+def _listen(
+    service: BrokerService, access: Access, tls: ServerTls | None, http: HttpPlane | None, opened: contextlib.ExitStack
+) -> dict[str, Any]:
+    """Open the planes, each to be closed by `opened`; return what the ready line says."""
+    settings = service.settings
+    flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
+    flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls)
+    opened.callback(flight.close)
+    connected: dict[str, Callable[[], int]] = {"flight": flight.count_connections}
+    beat, urls = None, []
+    if settings.amqp_listeners:
+        where, context = (flight.scheme, flight.port), tls.context if tls else None
+        amqp = AmqpPlane(service, settings.amqp_listeners, access=access, tls_context=context, flight=where)
+        opened.callback(amqp.close)
+        beat, connected["amqp"], urls = amqp.call, amqp.count_connections, amqp.urls
+    service.listeners = [flight.url, *urls, *([] if http is None else [http.url])]
+    if http is not None:
+        http.open(service, flight.actions, Planes(beat, connected))
+        opened.callback(http.close)  # before those that it asks; where that is done, the other call of it does nothing
+    said = {"amqp": urls[0] if urls else None, "flight": flight.url, "http": http.url if http else None}
+    return {"ready": True, **said, "listeners": urls}
 
 
 def _introduce(service: BrokerService, settings: Settings, access: Access) -> None:

@@ -87,7 +87,7 @@ class BrokerService(Looks):
         policies = policies_of(settings)
         allocator.keep_heaps_short()
         self.settings = settings
-        self._clock = clock = clock or RunningClock()
+        self._clock = clock or RunningClock()
         self._lock = threading.Lock()
         self._arrivals = Arrivals(self._lock)
         self._recent = Recent()
@@ -97,21 +97,24 @@ class BrokerService(Looks):
         self._closing = threading.Event()
         disk = disk or LocalDisk(settings.data)
         try:
-            self.journal = Journal.open(
-                disk,
-                fsync=settings.fsync,  # type: ignore[arg-type]  # checked by Settings
-                interval_s=settings.fsync_interval_s,
-                segment_bytes=settings.segment_bytes,
-                on_failure=on_failure,
-            )
-            if self.journal.repaired is not None:
-                log.warning("the journal's tail was repaired: %s", self.journal.repaired)
+            self.journal = _opened(settings, disk, on_failure)
             self.state = recovered(self.journal, policies, records=archive)
             self.journal.adopt({str(number): queue.passes.last for number, queue in self.state.by_id.items()})
             self.copier = copying.begin(settings, self.journal, disk, store)
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
+        self._equip()
+        copying.start(self.journal, self.copier)
+        self._start()
+        self.recorder = self._recording() if archive else None
+        if self.recorder is not None:
+            self.recorder.start()
+            self.archive = self.recorder.url
+        self._watch()
+
+    def _equip(self) -> None:
+        """Make what works on the state and the journal."""
         self.matching = Matcher(self.state, self.journal, self._lock, self._recent, self.damage)
         self.nodes = Nodes(self.state, self._lock)
         self.counts = QueueCounts(self.state, self._lock)
@@ -119,14 +122,16 @@ class BrokerService(Looks):
         self.connections = Connections()
         self.histograms = Histograms()
         self.journal.tell_syncs(self.histograms.fsync.observe)
-        owner = Owner(self.state, self.journal, settings, self.damage, self._lock, self.submit_logged, self.take_snapshot)
+        owner = Owner(self.state, self.journal, self.settings, self.damage, self._lock, self.submit_logged, self.take_snapshot)
         self.cleaner = Cleaner(owner, self.wall_ms, self._closing)
         self._blocked = BlockedProducers(self.state)
-        self._ticker = Ticker(self.state, clock, lambda: self.submit(c.Tick()))
+        self._ticker = Ticker(self.state, self._clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `has_space` believes it
-        copying.start(self.journal, self.copier)
         self.started_ms = self.wall_ms()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
+
+    def _start(self) -> None:
+        """Give back what links of the last life held, and start the threads."""
         lost = self.submit(c.Recovered(secrets.token_hex(16)))
         if lost:
             log.info("given back what links of the last life held: %s", lost)
@@ -135,13 +140,13 @@ class BrokerService(Looks):
         self._housekeeper.start()
         self._cleaning = threading.Thread(target=self.cleaner.run, name="penstock-cleaner", daemon=True)
         self._cleaning.start()
-        self.recorder: Recorder | None = None
-        if archive:
-            self.recorder = Recorder(
-                Recordings(self.state, self.journal, self._lock, clock, lambda command: self.submit(command)), settings
-            )
-            self.recorder.start()
-            self.archive = self.recorder.url
+
+    def _recording(self) -> Recorder:
+        host = Recordings(self.state, self.journal, self._lock, self._clock, lambda command: self.submit(command))
+        return Recorder(host, self.settings)
+
+    def _watch(self) -> None:
+        """Look after what an operator has to know of, in a thread."""
         self.alarms = Alarms(self.wall_ms)
         watched = Watched(
             self.state,
@@ -389,6 +394,19 @@ class BrokerService(Looks):
             log.warning("%s", error)
         finally:
             copying.close(self.journal, self.copier)
+
+
+def _opened(settings: Settings, disk: Disk, on_failure: Callable[[Exception], None] | None) -> Journal:
+    journal = Journal.open(
+        disk,
+        fsync=settings.fsync,  # type: ignore[arg-type]  # checked by Settings
+        interval_s=settings.fsync_interval_s,
+        segment_bytes=settings.segment_bytes,
+        on_failure=on_failure,
+    )
+    if journal.repaired is not None:
+        log.warning("the journal's tail was repaired: %s", journal.repaired)
+    return journal
 
 
 def _has_live(queue: Queue, first: int, last: int) -> bool:

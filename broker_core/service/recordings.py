@@ -66,6 +66,10 @@ class Recordings:
             hold,
         )
 
+    def disown(self, content: Content) -> None:
+        """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
+        self._journal.disown(str(content.queue_id), content.number)
+
     def segments(self) -> list[tuple[str, int, int]]:
         """Return the journal's segments: file name, LSN of the first byte, LSN after the last written one."""
         return [(Path(each.path).name, each.base, each.end) for each in self._journal.segments()]

@@ -240,12 +240,12 @@ class Relocation:
         taken = np.full(len(payloads.first), -1)
         taken[numbers] = np.arange(len(numbers))
         by_queue: dict[int, list[tuple[_Part, Ints, Ints]]] = {}
-        packed: int | None = None
+        packed: set[int] = set()
         for part, found, of in payloads.messages(taken >= 0):
             if part.packed is None:
                 by_queue.setdefault(part.queue_id, []).append((part, found, taken[of]))
             else:
-                packed = part.queue_id
+                packed.add(part.queue_id)
         messages = [
             c.Copied(
                 queue_id,
@@ -261,7 +261,7 @@ class Relocation:
             )
             for queue_id, some in by_queue.items()
         ]
-        moved, position = self._owner.submit(c.Relocate(messages, stored, packed))
+        moved, position = self._owner.submit(c.Relocate(messages, stored, sorted(packed)))
         return None if moved is None else position
 
     def _repack(self, packed: Unrecorded, rows: Ints, positions: Ints, taken: Ints) -> int:

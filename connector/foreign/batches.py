@@ -40,19 +40,20 @@ class Rows(NamedTuple):
     names: Sequence[str]
 
 
-def chunks(sizes: Sequence[int], most_rows: int) -> list[int]:
-    """Cut messages of these sizes into record batches; return the rows of each."""
-    found, rows, octets = [], 0, 0
-    most = min(most_rows, CHUNK_ROWS)
-    if max(sizes) * most <= CHUNK_BYTES:  # nearly always: no need to look at each
-        whole, rest = divmod(len(sizes), most)
-        return [most] * whole + ([rest] if rest else [])
-    for size in sizes:
-        if rows and (rows >= most or octets + size > CHUNK_BYTES):
-            found.append(rows)
-            rows = octets = 0
-        rows, octets = rows + 1, octets + size
-    return [*found, rows]
+def chunks(message: pa.Array, most_rows: int) -> list[int]:
+    """Cut messages into record batches of at most so many rows, and `CHUNK_BYTES` where a row is not larger by itself."""
+    import numpy as np
+    from pyarrow import compute
+
+    ends = np.cumsum(compute.binary_length(message).to_numpy(), dtype=np.int64)
+    found: list[int] = []
+    row = 0
+    while row < len(ends):
+        before = int(ends[row - 1]) if row else 0
+        fits = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right")) - row
+        found.append(max(1, min(fits, most_rows, CHUNK_ROWS, len(ends) - row)))
+        row += found[-1]
+    return found
 
 
 def write(file: Any, rows: Rows, counts: Sequence[int]) -> None:

@@ -67,6 +67,8 @@ class ForeignConsumer:
         if there is None:
             self._begin(0.0 if offset.initial else RECONNECT_S)
             if self._ended or not self._receive(wait):
+                if self._ended:
+                    self._intake.flush()  # nothing else is asked of this planner, perhaps
                 return dict(start)
         if there is None:
             there = self._spool.next_number(offset.batch)
@@ -124,6 +126,8 @@ class ForeignConsumer:
 
     def _receive(self, wait: bool) -> bool:
         """Have a batch of new messages in `_cut`, within the trigger's limits. False if there is none."""
+        if self._cut is not None and not all(self._intake.holds(settled) for settled in self._cut.deliveries):
+            self._cut = None  # it could not be written, and the connection was lost since: the broker sends all of it again
         if self._cut is None:
             self._take(LONG_POLL_MS / 1000 if wait and not self._ending else 0.0)
         if self._cut is None and (self._ending or not (wait or self._looked)):
@@ -224,6 +228,8 @@ class ForeignConsumer:
                 patience.wait(error)
         deliveries, self._cut = self._cut.deliveries, None
         if self._late:
+            for delivery in (delivery for settled in deliveries for delivery in settled.deliveries):
+                delivery.payload = b""  # it is in the file
             self._unsettled[number] = deliveries
         else:
             self._intake.accept(deliveries)

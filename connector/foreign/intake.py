@@ -29,9 +29,12 @@ log = logging.getLogger("penstock")
 WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20
 #: Seconds in which a broker answers a drain; one that does not has sent all it has.
 DRAIN_S = 5.0
+#: Seconds in which what was asked of the thread is written.
+FLUSH_S = 5.0
 #: Seconds between two attempts to reach a broker that was lost, at first and at most.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 _POLL_S = 1.0
+_DONE_POLL_S = 0.05
 
 
 class Group(NamedTuple):
@@ -67,7 +70,7 @@ class Intake:
         self._links: list[tuple[int, Any]] = []
         self._number = 0  # of the connection; deliveries of another one cannot be settled any more
         self._failure: PenstockError | None = None
-        self._failed_at = 0.0
+        self._refused_at: float | None = None  # since when the broker answers, and refuses
         self._mean = 0.0  # octets of a message
         self.received = [0] * len(queues)
         self.lost = 0  # connections
@@ -120,13 +123,30 @@ class Intake:
         if settled:
             self._ask(lambda: self._accept(settled))
 
+    def holds(self, settled: Settled) -> bool:
+        """Say whether these deliveries can still be settled: they came over the connection that there is."""
+        return settled.connection == self._number and self._failure is None
+
+    def flush(self) -> None:
+        """Return when what was asked before is written to the broker, or it is away."""
+        done = threading.Event()
+        if self._thread is not None:
+            self._ask(done.set)
+            self._wait(done, FLUSH_S)
+
+    def _wait(self, done: threading.Event, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not done.wait(_DONE_POLL_S) and self._failure is None and time.monotonic() < until:
+            pass
+
     def drain(self) -> bool:
         """Have the broker send what it has; return when it has, or has not answered for `DRAIN_S`. False while it is away."""
         done = threading.Event()
         if self._thread is None:
             return False
         self._ask(lambda: self._drain(done))
-        return done.wait(DRAIN_S * (len(self._links) + 1))
+        self._wait(done, DRAIN_S * (len(self._links) + 1))
+        return done.is_set()
 
     @property
     def away(self) -> PenstockError | None:
@@ -148,8 +168,8 @@ class Intake:
 
     def _check(self) -> None:
         failure = self._failure
-        lasting = failure is not None and time.monotonic() - self._failed_at > RECONNECT_S
-        if failure is not None and lasting and not isinstance(failure, PeerError):
+        # A broker that starts may refuse for a moment what it accepts a little later.
+        if failure is not None and self._refused_at is not None and time.monotonic() - self._refused_at > RECONNECT_S:
             raise failure
 
     @staticmethod
@@ -184,9 +204,13 @@ class Intake:
                             self._step()
                 except PenstockError as error:
                     self._lose(error)
+            with suppress(PenstockError), shipped.own_errors():
+                while self._requests and self._connection is not None:
+                    self._requests.popleft()()
         finally:
             self._disconnect()
-            for descriptor in (self._wake_read, self._wake_write):
+            descriptors, self._wake_read, self._wake_write = (self._wake_read, self._wake_write), -1, -1
+            for descriptor in descriptors:
                 os.close(descriptor)
 
     def _step(self) -> None:
@@ -230,7 +254,8 @@ class Intake:
     def _drain(self, done: threading.Event) -> None:
         for _, link in self._links:
             try:
-                link.drain(DRAIN_S)
+                with shipped.own_errors():
+                    link.drain(DRAIN_S)
             except PeerError:
                 self._connection.check()  # no answer: what it has, it has sent in this time
         for number, link in self._links:
@@ -248,15 +273,19 @@ class Intake:
         self._number += 1
         if self._failure is not None:
             log.info("the broker at %s is there again", self._access.url)
-        self._failure = None
+        self._failure = self._refused_at = None
 
     def _lose(self, error: PenstockError) -> None:
         """Drop what the broker will send again, and wait a little."""
         if self._failure is None:
             log.warning("the links to %s are lost, and will be taken up again: %s", self._access.url, error)
-            self._failed_at, self._pause = time.monotonic(), FIRST_PAUSE_S
+            self._pause = FIRST_PAUSE_S
             self.lost += 1
         self._failure = error
+        if isinstance(error, PeerError):
+            self._refused_at = None
+        elif self._refused_at is None:
+            self._refused_at = time.monotonic()
         with self._came:
             self._waiting.clear()
             self._rows = self._octets = 0

@@ -144,7 +144,7 @@ class Spool:
     def put(self, batch: int, rows: batches.Rows, keys: tuple[Any, Any] | None, most_rows: int) -> None:
         """Write a batch: when this returns it is durable. `keys` are those of messages with an id, as arrays."""
         self.check_owner()
-        counts = batches.chunks(_sizes(rows.message), most_rows)
+        counts = batches.chunks(rows.message, most_rows)
         if keys is not None and len(keys[0]):
             self.store.put(f"keys-{batch}.arrow", lambda file: batches.write_keys(file, *keys))
         self.store.put(f"batch-{batch}.arrow", lambda file: batches.write(file, rows, counts))
@@ -224,13 +224,6 @@ class Spool:
             if file is not None:
                 with file:
                     self.window.add(batch, *batches.read_keys(file, name))
-
-
-def _sizes(message: Any) -> list[int]:
-    from pyarrow import compute
-
-    found: list[int] = compute.binary_length(message).to_pylist()
-    return found
 
 
 def _parsed(content: bytes, url: str) -> dict[str, Any]:

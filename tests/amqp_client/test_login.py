@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import SaslServer, events
+from penstock.broker_core.amqp.frames import protocol_header
 from penstock.broker_core.amqp.scram import make_credentials
 from penstock.broker_core.amqp_client import connect
 
@@ -170,3 +173,30 @@ def test_nobody_there_and_somebody_else_there() -> None:
         connect(f"amqp://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.2)
     with Peer() as peer, pytest.raises(errors.WrongPort, match="the AMQP port without TLS"):
         connect(f"amqps://127.0.0.1:{peer.port}", timeout_s=5)
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        (b"", "ended the connection before it said anything: the broker was stopped, perhaps"),
+        (protocol_header(3), "broke during the login: the broker was stopped, perhaps; try again"),
+    ],
+    ids=["nothing", "a header"],
+)
+def test_a_server_that_goes_during_the_login(said: bytes, says: str) -> None:
+    """As a broker does that is killed just then; it is called another kind of server only where it may be one."""
+
+    def serve(listening: socket.socket) -> None:
+        for _ in range(2):  # and a look at what speaks there, where nothing was said
+            with contextlib.suppress(OSError):
+                accepted, _ = listening.accept()
+                with accepted:
+                    accepted.recv(8)
+                    accepted.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(5)
+        threading.Thread(target=serve, args=(listening,), daemon=True).start()
+        with pytest.raises(errors.PeerError, match=says) as refused:
+            connect(f"amqp://127.0.0.1:{listening.getsockname()[1]}", timeout_s=5)
+    assert ("another kind of server" in str(refused.value)) == (not said)

@@ -10,7 +10,9 @@ import pytest
 
 from penstock.broker_core.amqp.frames import protocol_header
 from penstock.broker_core.amqp.performatives import Close, Open, SaslMechanisms, SaslOutcome
+from penstock.broker_core.amqp_plane.loop import server
 
+from ..service.helpers import Clock
 from .harness import Stage, stage
 from .logins import hear
 
@@ -67,3 +69,14 @@ def test_a_login_that_takes_too_long_is_told_so(tmp_path: Path, said: str) -> No
             assert isinstance(hear(a), SaslMechanisms)
             assert hear(a) == SaslOutcome(code=4), "a temporary error of the system (5.3.3.6)"
         a.expect_end()
+
+
+def test_a_stop_ends_though_the_broker_s_clock_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that does not answer the close has the time of grace, and no more."""
+    monkeypatch.setattr(server, "STOP_GRACE_S", 0.1)
+    with stage(tmp_path, clock=Clock()) as s:
+        s.script()
+        s.stop()
+        assert s._stopping is not None
+        s._stopping.join(LIMIT_S)
+        assert not s._stopping.is_alive()

@@ -15,12 +15,11 @@ from penstock.broker_core import errors
 from penstock.broker_core.archiver import compaction, parquet
 from penstock.broker_core.archiver.commits import QueueTable
 from penstock.broker_core.archiver.stores import Folder, store_of
-from penstock.connector import recorded
 from penstock.connector.options import Options
 from penstock.connector.replay import ReplayReader
 from penstock.connector.schema import source_schema
 
-from ..connector.recording import Site
+from ..connector.recording import Site, recording
 from ..flight.helpers import numbered
 from .helpers import Died, Rig, numbers, sequences
 
@@ -202,11 +201,8 @@ def test_a_disk_that_is_full_where_a_pass_is_committed(
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    recorded._unreachable.clear()
-    running = Site(tmp_path)
-    running.client.call("queue.declare", queue="q")
-    yield running
-    running.close()
+    with recording(tmp_path) as running:
+        yield running
 
 
 def test_retention_while_a_replay_reads(site: Site) -> None:

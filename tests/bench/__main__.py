@@ -44,6 +44,7 @@ ROWS = {
     "stuck": "amqp_rows.stuck",
     "latency": "amqp_rows.latency",
     "artemis": "artemis_rows.both_ways",
+    "drain-artemis": "foreign_rows.drain_artemis",
     "connections": "amqp_rows.connections",
     "watched": "http_rows.watched",
     "page": "page_rows.opened",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from feeding import BATCH, QUEUE, anonymous_bytes, batch_of, copied, enqueue_command, filled, nbytes
+from feeding import BATCH, QUEUE, anonymous_bytes, batch_of, enqueue_command, filled, nbytes, started
 from harness import Bench, Line, Stopwatch
 from yardsticks import discarding_server, read_and_checksum, write_and_sync
 
@@ -140,21 +140,9 @@ def restart(bench: Bench) -> Iterator[Line]:
     with bench.doing(f"{messages:,} messages, {settled:,} of them settled, then kill -9"):
         filled(origin, messages, settled=settled, crash=True)
 
-    def started(_: int) -> float:
-        data = copied(origin, bench.folder())
-        broker = Broker(data, fsync="always")
-        with Stopwatch() as watch:
-            broker.start()
-        try:
-            with Client(broker.url) as client:
-                assert client.call("queue.stat", queue=QUEUE)["available"] == messages - settled
-        finally:
-            broker.kill()
-            bench.remove(data)
-        return watch.seconds
-
-    started(0)
-    ours, other = bench.pairs("s", started, lambda _: read_and_checksum(origin))
+    waiting = messages - settled
+    started(bench, origin, waiting)
+    ours, other = bench.pairs("s", lambda _: started(bench, origin, waiting), lambda _: read_and_checksum(origin))
     size = sum(path.stat().st_size for path in Path(origin).glob("*.seg"))
     bench.remove(origin)
     yield Line(

@@ -7,14 +7,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from feeding import QUEUE, batch_of, copied, enqueue, enqueue_command, nbytes
+from feeding import QUEUE, batch_of, copied, enqueue, enqueue_command, nbytes, started
 from harness import MIB, Bench, Line, Stopwatch
 from yardsticks import write_and_sync
 
-from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
-from penstock.broker_core.server.process import Broker
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.cleaning import DISK_SHARE
 from penstock.broker_core.settings.keys import Settings
@@ -172,21 +170,8 @@ def restart_archived(bench: Bench) -> Iterator[Line]:
             _with_archived(folder, count)
     sizes = [sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) >> 20 for folder in folders]
 
-    def started(origin: Path) -> float:
-        data = copied(origin, bench.folder())
-        broker = Broker(data, fsync="always")
-        with Stopwatch() as watch:
-            broker.start()
-        try:
-            with Client(broker.url) as client:
-                assert client.call("queue.stat", queue=QUEUE)["available"] == LIVE
-        finally:
-            broker.kill()
-            bench.remove(data)
-        return watch.seconds
-
-    started(folders[0])
-    ours, other = bench.pairs("s", lambda _: started(folders[0]), lambda _: started(folders[1]))
+    started(bench, folders[0], LIVE)
+    ours, other = bench.pairs("s", lambda _: started(bench, folders[0], LIVE), lambda _: started(bench, folders[1], LIVE))
     for folder in folders:
         shutil.rmtree(folder)
     yield Line(

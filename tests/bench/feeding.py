@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from harness import Bench, Stopwatch
 
+from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.columns import stored_sizes
 from penstock.broker_core.reading.stored import store
+from penstock.broker_core.server.process import Broker
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 
@@ -87,6 +90,21 @@ def copied(data: Path, to: Path) -> Path:
     """A data directory of its own with the same journal: hard links to every file but the lock."""
     shutil.copytree(data, to, copy_function=lambda old, new: os.link(old, new), ignore=shutil.ignore_patterns("lock"))
     return to
+
+
+def started(bench: Bench, origin: Path, waiting: int) -> float:
+    """Seconds until a broker is ready on a copy of a data directory, in whose queue so many messages wait."""
+    data = copied(origin, bench.folder())
+    broker = Broker(data, fsync="always")
+    with Stopwatch() as watch:
+        broker.start()
+    try:
+        with Client(broker.url) as client:
+            assert client.call("queue.stat", queue=QUEUE)["available"] == waiting
+    finally:
+        broker.kill()
+        bench.remove(data)
+    return watch.seconds
 
 
 def anonymous_bytes(pid: int | str = "self") -> int:

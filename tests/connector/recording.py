@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from penstock.broker_core.flight_plane import FlightPlane
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
+from penstock.connector import recorded
 from penstock.connector.batch import BatchReader
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
@@ -104,3 +106,12 @@ class Site:
 
     def numbers(self, queue: str, **options: str) -> list[int]:
         return [row["sequenceNumber"] for row in self.read(queue, **options)]
+
+
+@contextlib.contextmanager
+def recording(folder: Path) -> Iterator[Site]:
+    """Run a broker with the queue `q`, whose tables every reader tries again to reach."""
+    recorded._unreachable.clear()
+    with contextlib.closing(Site(folder)) as site:
+        site.client.call("queue.declare", queue="q")
+        yield site

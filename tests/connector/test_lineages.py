@@ -69,7 +69,7 @@ class Site:
         return rows_of(reader, reader.partitions())
 
     def replay(self, offset: dict[str, Any] | None = None, queue: str = "q") -> tuple[Rows, dict[str, Any]]:
-        """What a replay gives from an offset on until nothing more comes, and the offset then."""
+        """Replay from an offset on until nothing more comes; return the rows, and the offset then."""
         reader = self.replayer(queue)
         offset, found = offset or reader.initialOffset(), []
         while (end := reader.latestOffset(offset, ReadMaxRows(2**62))) != offset:
@@ -153,7 +153,7 @@ def test_a_read_shows_what_the_restored_history_recorded(site: Site, left: Calla
 
 @pytest.mark.parametrize("step", ["write", "commit", "answer"])
 def test_a_pass_that_had_begun_is_of_both(site: Site, step: str) -> None:
-    """Its rows are the same in both lineages, and in the table once, whoever writes them."""
+    """Rows of it are the same in both lineages, and in the table once."""
 
     def die(name: str) -> None:
         if name == step:
@@ -182,6 +182,66 @@ def test_a_pass_that_had_begun_is_of_both(site: Site, step: str) -> None:
     assert sequences(table(Path(site.archive))) == [*range(10), *(number for number in range(10, 15) for _ in range(2))]
 
 
+@pytest.fixture
+def begun(site: Site) -> Rig:
+    """A broker with a backup where a pass of five dead letters has begun, after one of five others, and has no commit yet."""
+
+    def die(name: str) -> None:
+        if name == "write":
+            raise Died
+
+    one = site.open("one")
+    one.service.submit(c.DeclareQueue("q", options={"deadLetterQueue": "nowhere"}))
+    one.send("q", numbered(10))
+    one.settle("q", 5)
+    one.record()
+    one.step = die
+    one.settle("q", 5, Outcome.REJECTED)
+    one.record(2)
+    site.backup("one", "backup")
+    return site.open("one")
+
+
+RECORDED = rows(range(5)) + rows(range(5, 10), "dead-lettered")
+
+
+@pytest.mark.parametrize(("first", "last"), [(6, 7), (5, 9)], ids=["some", "all"])
+def test_a_pass_that_the_original_has_changed_since_is_written_anew(site: Site, begun: Rig, first: int, last: int) -> None:
+    """Rows that the original has redriven are missing from what it has committed under the number, if it has at all."""
+    begun.service.submit(c.Redrive("q", first=first, last=last))
+    begun.record()
+    begun.settle("q", last - first + 1)
+    begun.record()
+    two = site.open("two", restored="backup")
+    assert site.read() == RECORDED
+    two.record()
+    assert site.read() == site.replay()[0] == RECORDED
+    assert two.unrecorded() == 0
+    two.send("q", numbered(2))
+    two.settle("q", 2)
+    two.record()
+    site.backup("two", "of two")
+    three = site.open("three", restored="of two")
+    assert site.read() == site.replay()[0] == RECORDED + rows(range(10, 12))
+    assert three.unrecorded() == 0
+
+
+@pytest.mark.parametrize("last", [6, 9], ids=["some", "all"])
+def test_a_pass_that_the_restored_one_has_changed_since_is_its_own(site: Site, begun: Rig, last: int) -> None:
+    """Neither takes for recorded what only the other has committed, whoever comes first."""
+    two = site.open("two", restored="backup")
+    two.service.submit(c.Redrive("q", first=5, last=last))
+    two.record()
+    mine = rows(range(5)) + rows(range(last + 1, 10), "dead-lettered")
+    assert site.read() == mine
+    site.open("one").record()
+    assert site.read() == RECORDED
+    two = site.open("two")
+    two.settle("q", last - 4)
+    two.record()
+    assert site.read() == site.replay()[0] == sorted(mine + rows(range(5, last + 1)))
+
+
 def test_the_original_shows_nothing_of_the_restored_one(site: Site, left: Callable[[], Rig]) -> None:
     left()
     settle_anew(site.open("two", restored="backup"))
@@ -198,7 +258,7 @@ def test_a_directory_that_was_restored_and_never_started_is_no_lineage_of_its_ow
 
 
 def test_without_an_archive_for_a_while(site: Site, left: Callable[[], Rig]) -> None:
-    """What counts of the former lineage is noted by the first start, whether that one has an archive or not."""
+    """The first start notes what counts of the former lineage, whether that start has an archive or not."""
     left()
     first = site.open("two", restored="backup")
     noted = first.service.journal.lineage
@@ -228,7 +288,7 @@ def test_a_queue_that_only_the_left_lineage_had(site: Site, left: Callable[[], R
 
 
 def test_a_replay_goes_on_over_a_restore(site: Site, left: Callable[[], Rig]) -> None:
-    """Its batches stay what they were; after them comes what the restored directory recorded since the backup."""
+    """Batches stay what they were; after them comes what the restored directory recorded since the backup."""
     left()
     reader = site.replayer()
     first = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2**62))

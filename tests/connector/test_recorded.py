@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, LessThan
 
 from penstock.broker_core import errors
+from penstock.broker_core.actions import shown
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import (
@@ -37,7 +38,9 @@ from penstock.broker_core.amqp.types import (
 )
 from penstock.broker_core.archive import files
 from penstock.broker_core.client.discovery import this_host
-from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.engine.model import retention
 from penstock.broker_core.messages import columns as message
 from penstock.broker_core.service import looks
@@ -377,3 +380,29 @@ def test_Q13_Q23_what_has_failed_too_often_and_has_no_dead_letter_queue_is_a_row
     assert (row["body"], row["outcome"]) == (b"poison", "dead-lettered")
     died = dict(row["annotations"])
     assert (died["x-opt-death-reason"], died["x-opt-death-queue"]) == ("delivery_limit", "q")
+
+
+def test_pages_for_people_follow_the_sequence_numbers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where files overlap, with what is not recorded yet between them, and a message that was settled twice."""
+    monkeypatch.setattr(shown, "WINDOW", 4)
+    site.client.call("queue.declare", queue="q", options={"deadLetterQueue": "nowhere"})
+    site.send("q", body=[b"%d" % number for number in range(40)])
+    service = site.service
+    link = service.submit(c.Subscribe("q"))
+    rows = service.submit(c.Acquire("q", link, 40)).rows.sequences()
+    for part in (rows[[0, 9, 20, 39]], rows[[3, 4, 38]], rows[5:9]):
+        service.submit(c.Settle("q", link, RowSet.of_sequences(part), Outcome.REJECTED))
+        if part[0] != 5:
+            site.record("q")
+    service.submit(c.Redrive("q", first=4, last=4))
+    service.submit(c.Settle("q", link, service.submit(c.Acquire("q", link, 1)).rows))
+    for count in (1, 2, 5, 50):
+        found, following = [], 0
+        while following is not None:
+            page = site.client.call("queue.messages", queue="q", states=["archived"], first=following, count=count)
+            numbers = [each["sequenceNumber"] for each in page["messages"]]
+            assert len(numbers) >= count or page["next"] is None
+            found, following = found + numbers, page["next"]
+        assert found == [0, 3, 4, 4, 5, 6, 7, 8, 9, 20, 38, 39]
+    both = site.client.call("queue.messages", queue="q", states=["archived", "acquired"], first=18, count=4)
+    assert [each["sequenceNumber"] for each in both["messages"]] == [18, 19, 20, 21]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,16 +12,19 @@ import deltalake
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from penstock.broker_core.archive import scan
 from penstock.broker_core.archive.files import File
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.commands import Now
-from penstock.broker_core.errors import DataLoss, InvalidRequest, WrongOffset
+from penstock.broker_core.errors import DataLoss, InvalidRequest, PenstockError, WrongOffset
 from penstock.broker_core.service.clock import system_clock
 from penstock.connector import recorded, replay
 from penstock.connector.options import READ, REPLAY, STREAM, Options
 from penstock.connector.replay import ReplayReader, cut
 from penstock.connector.schema import source_schema
 
-from .recording import Site
+from .recording import Site, recording
 
 LIMIT = ReadMaxRows(2**62)
 
@@ -36,11 +40,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    recorded._unreachable.clear()
-    running = Site(tmp_path)
-    running.client.call("queue.declare", queue="q")
-    yield running
-    running.close()
+    with recording(tmp_path) as running:
+        yield running
 
 
 def add(site: Site, count: int, *, recorded_rows: int = 1 << 30) -> None:
@@ -262,6 +263,57 @@ def test_what_is_late_comes_at_once_and_the_pace_goes_on(arrived: Site, clock: C
     narrow = reader(arrived, pace="1000", maxMessagesPerTrigger="1", available_now=True)
     clock.now += 1000
     assert [batch for batch in drained(narrow, second)[0] if batch] == [[2], [3], [4]]
+
+
+def test_the_pace_is_kept_where_files_overlap(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next message may be in another file than the one after it: here, in the second, what came between."""
+    with contextlib.closing(Site(tmp_path, clock)) as site:
+        for name in ("q", "other"):
+            site.client.call("queue.declare", queue=name)
+        began = clock.now
+        for number in range(8):
+            clock.now = began + number
+            site.send("q", body=[b"x"])
+        link = site.service.submit(c.Subscribe("q"))
+        rows = site.service.submit(c.Acquire("q", link, 8)).rows.sequences()
+        for part in ([0, 1, 6, 7], [2, 4], [3, 5]):
+            site.service.submit(c.Settle("q", link, RowSet.of_sequences(rows[part])))
+            site.record("q")
+        monkeypatch.setattr(replay, "time", clock)
+        made = reader(site, available_now=True, pace="1")
+        offset, came = made.initialOffset(), []
+        while (end := made.latestOffset(offset, LIMIT)) != offset:
+            came += [(number, clock.now) for number in batch_of(made, offset, end)]
+            offset = end
+        assert [number for number, _ in came] == list(range(8))
+        assert [at - came[0][1] for _, at in came] == pytest.approx(list(range(8)), abs=1e-5)
+
+
+def test_a_large_file_is_opened_once_for_a_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(site, 5000)
+    opened: list[str] = []
+    sound = scan.opened
+    monkeypatch.setattr(scan, "opened", lambda url, path: opened.append(path) or sound(url, path))  # type: ignore[func-returns-value]
+    made = reader(site, pace="1", available_now=True)
+    made.latestOffset(made.initialOffset(), LIMIT)
+    assert 0 < len(opened) <= 3
+
+
+def test_a_query_that_is_done_goes_on_when_the_table_s_log_was_cleaned_up(site: Site) -> None:
+    """Delta keeps the log of old versions for 30 days; a query that has read its version needs it no more."""
+    add(site, 3)
+    _, offset = drained(reader(site))
+    of_before = {name: value for name, value in offset.items() if name != "last"}
+    add(site, 2)
+    assert drained(reader(site), of_before)[0] == [[3, 4]], "an offset of before has no last number"
+    found = deltalake.DeltaTable(site.url("q"))
+    found.create_checkpoint()
+    for commit in Path(site.url("q"), "_delta_log").glob("*.json"):
+        if int(commit.stem) < found.version():
+            commit.unlink()
+    assert drained(reader(site), offset)[0] == [[3, 4]]
+    with pytest.raises(PenstockError):
+        drained(reader(site), of_before)
 
 
 def test_a_query_that_waits_for_its_pace_can_be_stopped(arrived: Site, clock: Clock) -> None:

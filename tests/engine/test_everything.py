@@ -117,8 +117,8 @@ class History:
         return self.in_turn(sorted(np.flatnonzero(may).tolist(), key=self.level, reverse=True))
 
     def in_turn(self, rows: list[int]) -> list[int]:
-        """Those that overtake no message that waits for its retry: none of their group, or none at all where one consumer works
-        at a time."""
+        """Leave out what overtakes a message that waits for its retry: all of its group, or all that there is where one consumer
+        works at a time."""
         queue, block = self.queue, self.queue.blocks[0]
         waiting = [row for row in rows_in(block, State.DELAYED).tolist() if column(block, "returned")[row]]
         groups = column(block, "group") if queue.grouping is not None else np.zeros(block.filled)
@@ -139,7 +139,7 @@ class History:
         return max(self.engine.wall, self.engine.state.time) // 1000
 
     def held(self, link: int) -> list[int]:
-        """What it holds, without what a transaction ends."""
+        """Rows that a link holds, without what a transaction ends."""
         places, said = np.arange(self.queue.next_sequence), self.engine.state.transactions.retired(link)
         rows: list[int] = self.queue.held_by(link, RowSet.of_sequences(places)).minus(said).sequences().tolist()
         return rows
@@ -182,7 +182,7 @@ class History:
             self.engine.run(c.Unsubscribe("q", link))
 
     def acquire(self) -> None:
-        """What is eligible, in order, of one level at a time, and nothing else."""
+        """Take what is eligible, in order, of one level at a time, and nothing else."""
         if self.links:
             (link, selector), most = self.random.choice(list(self.links.items())), self.random.randint(1, 3)
             eligible = self.eligible(link, selector)
@@ -319,7 +319,8 @@ def a_group_has_one_holder(queue: Queue) -> None:
 
 
 def a_start_finds_the_same(queue: Queue, started: Engine) -> None:
-    """What is derived is counted anew. The codes of names may be others; so may be names that no row has, but a sticky link."""
+    """Compare what is derived, which a start counts anew. The codes of names may be others; so may be names that no row has,
+    but a sticky link."""
     found = started.state.queues["q"]
     for name in ("counts", "bytes", "available_bytes", "stayed", "ended"):
         assert getattr(found, name) == getattr(queue, name), name

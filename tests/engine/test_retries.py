@@ -260,7 +260,7 @@ def test_what_expires_or_is_purged_while_it_waits_ends_so() -> None:
 
 
 def test_Q17_a_newer_value_replaces_one_that_waits_for_its_retry() -> None:
-    """Whether it comes before the failure or after it."""
+    """The newer one may come before the failure or after it."""
     key = Attributes(key=Coded(["k"], np.array([1])))
     for newer_first in (False, True):
         engine = Engine()

@@ -19,6 +19,7 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.flight_plane import arrow_ipc, frames, protobuf
+from penstock.broker_core.flight_plane.listener import Limits, Listener
 from penstock.broker_core.flight_plane.server import SERVICE
 
 from .helpers import batch_of, numbered, send
@@ -170,3 +171,28 @@ def test_random_metadata_is_refused_or_read(queue: str) -> None:
             kind, _, found = arrow_ipc._inspect(bytes(evil)[: source.choice([len(evil), source.randrange(len(evil))])])
             assert isinstance(kind, int)
             assert len(found.buffers) <= arrow_ipc.MOST_BUFFERS
+
+
+def test_a_listener_that_closes_ends_the_answers_that_it_has_begun() -> None:
+    """The call counts no more while its last octets leave; its connection stays until they have."""
+    answer, begun = b"\0" * (15 * MIB), threading.Event()  # more than the sockets hold
+
+    def serve(call: object) -> bytes:
+        begun.set()
+        return answer
+
+    listener = Listener("127.0.0.1", 0, Limits(9, 9, 9, 9, 30.0, MIB), serve, None)
+    peer = Raw(("127.0.0.1", listener.port))
+    peer.begin("DoAction", end=True)
+    assert begun.wait(30)
+    closing = threading.Thread(target=listener.close, args=(30.0,))
+    closing.start()
+    got = 0
+    with contextlib.suppress(ConnectionError):
+        while data := peer.socket.recv(MIB):
+            got += len(data)
+            closing.join(0.001)  # slower than a close that does not wait
+    peer.close()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert got > len(answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,13 @@ class Queue:
             sender = connection.sender(to or self.name)
             sender.send(payloads)
             sender.flush()
+
+    def released(self) -> None:
+        """Return when the broker has noticed that a consumer is gone."""
+        end = time.monotonic() + 20
+        while self.client.call("queue.stat", queue=self.name)["acquired"]:
+            assert time.monotonic() < end, "the broker holds messages for a consumer that is gone"
+            time.sleep(0.01)
 
     def available(self) -> int:
         stat = self.client.call("queue.stat", queue=self.name)

@@ -7,6 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.amqp import Message
+from penstock.connector.batch import BatchReader
+from penstock.connector.options import Options
+from penstock.connector.schema import default_schema
+from penstock.connector.stream import StreamReader
 
 from .helpers import INITIAL, Queue, bodies, drained, next_batch, rows
 
@@ -65,9 +70,51 @@ def test_a_plain_broker_needs_a_spool_and_a_penstock_none(queue: Queue, tmp_path
         reader.latestOffset(INITIAL, None)
 
 
-def _without_spool(queue: Queue):  # type: ignore[no-untyped-def]
-    from penstock.connector.options import Options
-    from penstock.connector.schema import default_schema
-    from penstock.connector.stream import StreamReader
+def test_a_batch_read_is_refused(queue: Queue) -> None:
+    reader = BatchReader(Options({"url": queue.hidden.url, "queue": queue.name}), default_schema())
+    with pytest.raises(errors.InvalidRequest, match=r"plain AMQP 1.0 broker.*reads a stream"):
+        reader.partitions()
 
+
+def test_several_queues_are_one_batch(queue: Queue) -> None:
+    other = f"{queue.name}-other"
+    queue.client.call("queue.declare", queue=other)
+    queue.send(0, 20)
+    queue.send(20, 40, to=other)
+    reader = queue.reader(queue=f"{queue.name},{other}")
+    end, found = INITIAL, []
+    reader.prepareForTriggerAvailableNow()
+    while (start := end) != (end := reader.latestOffset(start, None)):
+        found += [(row["queue"], int(row["body"])) for row in rows(reader, start, end)]
+    reader.stop()
+    assert sorted(found) == sorted([(queue.name, n) for n in range(20)] + [(other, n) for n in range(20, 40)])
+    queue.client.call("queue.delete", queue=other)
+
+
+def test_the_limits_of_a_trigger_and_of_a_task(queue: Queue) -> None:
+    queue.send_octets([Message(data=[b"x" * 1000]).encode() for _ in range(100)])
+    reader = queue.reader(maxBytesPerTrigger="10k", maxMessagesPerPartition="4")
+    reader.prepareForTriggerAvailableNow()
+    end = next_batch(reader, INITIAL)
+    parts = reader.partitions(INITIAL, end)
+    sizes = [sum(batch.num_rows for batch in reader.read(part)) for part in parts]
+    assert sizes == [4, 4, 2]
+    reader.stop()
+    alone = queue.reader(spool=str(queue.spool) + "-alone", maxBytesPerTrigger="1")
+    alone.prepareForTriggerAvailableNow()
+    assert len(rows(alone, INITIAL, next_batch(alone, INITIAL))) == 1  # larger than the limit, so alone
+
+
+def test_a_selector_takes_only_what_matches(queue: Queue) -> None:
+    made = [Message(data=[b"%d" % n], application_properties={"n": n}).encode() for n in range(20)]
+    queue.send_octets(made)
+    assert drained(queue.reader(selector="n >= 15"))[0] == list(range(15, 20))
+
+
+def test_several_readers_share_a_queue(queue: Queue) -> None:
+    queue.send(0, 500)
+    assert sorted(drained(queue.reader(minReaders="3"))[0]) == list(range(500))
+
+
+def _without_spool(queue: Queue) -> StreamReader:
     return StreamReader(Options({"url": queue.hidden.url, "queue": queue.name}), default_schema())

@@ -38,7 +38,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 @pytest.fixture
 def plane(site: Site) -> Iterator[HttpPlane]:
-    """Of the broker of `site`, whose users it asks for a login."""
+    """HTTP plane of the broker of `site`, whose users it asks for a login."""
     running = HttpPlane(Settings(data=site.service.settings.data, http_port=0), site.access)
     running.open(site.service, site.plane.actions, Planes(None, {}))
     yield running

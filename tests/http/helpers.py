@@ -20,7 +20,7 @@ class Answer(NamedTuple):
 
     @property
     def code(self) -> str:
-        """Of an error."""
+        """Code of an error."""
         return str(self.json["error"]["code"])
 
 
@@ -71,5 +71,5 @@ def basic(user: str, password: str = "secret") -> str:
 
 
 def cookie_of(answer: Answer) -> str:
-    """What a browser sends back."""
+    """Cookie of an answer, as a browser sends it back."""
     return answer.headers["set-cookie"].partition(";")[0]

@@ -42,7 +42,7 @@ def connect(http: Http) -> socket.socket:
 
 
 def ended(connection: socket.socket) -> bytes:
-    """What comes until the broker closes the connection."""
+    """Octets that come until the broker closes the connection."""
     said = b""
     try:
         while piece := connection.recv(65536):

@@ -128,6 +128,6 @@ class Page:
         return int(self.browser.run_async(script, action, json.dumps(fields)))
 
     def problems(self) -> list[str]:
-        """What the browser complains about: errors of scripts, what the Content-Security-Policy stopped."""
+        """Complaints of the browser: errors of scripts, what the Content-Security-Policy stopped."""
         entries = [entry["message"] for entry in self.browser.log() if entry["level"] in ("SEVERE", "WARNING")]
         return [entry for entry in entries if not any(each in entry for each in EXPECTED)]

@@ -22,7 +22,7 @@ def found() -> tuple[str, str] | None:
 
 
 class WebDriverError(Exception):
-    """What the driver refused, and why."""
+    """Refusal of the driver, and why."""
 
 
 class Browser:

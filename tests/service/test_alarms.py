@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 import threading
 from datetime import datetime, timezone
@@ -25,6 +24,7 @@ from ..archiver.helpers import Rig
 from ..copy.faulty_store import FaultyStore
 from ..copy.helpers import until
 from ..journal.lying_disk import LyingDisk
+from ..programs import needs
 from ..tools.pages import rows, section
 from .helpers import MIB, Clock, enqueue, numbered, running
 
@@ -169,8 +169,7 @@ class TestCertificates:
 
     @pytest.fixture(autouse=True)
     def _needs_openssl(self) -> None:
-        if shutil.which("openssl") is None:
-            pytest.skip("openssl is not installed")
+        needs("openssl", "openssl")
 
     @staticmethod
     def make(folder: Path, days: int) -> Path:

@@ -19,7 +19,7 @@ SENTENCE = "there is no queue 'nowhere': declare it with `penstock queue declare
 
 
 def shown(error: BaseException) -> str:
-    """What a user sees of an error; it must be of ours and Spark's alone."""
+    """Text of an error as a user sees it: nothing in it is of others than us and Spark."""
     text = str(error)
     assert [foreign for foreign in ("gRPC", "pyarrow", "During handling", "direct cause") if foreign in text] == []
     return text

@@ -1,4 +1,4 @@
-"""What the command line prints: whole in a pipe, cut on a terminal, names never; and what it asks before it destroys."""
+"""Output of the command line: whole in a pipe, cut on a terminal, names never; and what it asks before it destroys."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_terminal_gets_cut_columns_but_whole_names(broker: Broker, client: Cli
 
 
 def test_a_subject_cannot_drive_the_terminal(penstock: Run, broker: Broker, client: Client) -> None:
-    """What a client wrote is shown with its control characters escaped."""
+    """Control characters of what a client wrote are shown escaped."""
     client.call("queue.declare", queue="orders")
     batch = pa.record_batch({"body": pa.array([b"one"]), "subject": ["red\x1b[31m"]})
     client.put({"op": "enqueue", "queue": "orders"}, batch.schema, [batch])

@@ -22,7 +22,15 @@ PLACES = {STREAM: "stream", REPLAY: "replay", READ: "batch", WRITE: "write"}
 #: Calls of Spark in the examples: where, and the options of one line.
 CALL = re.compile(r"(spark\.readStream|spark\.read|\.write)\b[^\n]*?\.options\(([^\n]*?)\)\.")
 #: What an example says by a name, which a line above it gives a value.
-NAMES: dict[str, Any] = {"large": "amount > 1000", "secure": {}, "broker": {}, "day": {}, "once": {}, "own.url": "amqp://h"}
+NAMES: dict[str, Any] = {
+    "large": "amount > 1000",
+    "secure": {},
+    "broker": {},
+    "day": {},
+    "once": {},
+    "window": {},
+    "own.url": "amqp://h",
+}
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock.broker_core
+from penstock.broker_core.server import serve as serving
 from penstock.broker_core.server.process import Broker
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import load
 
 COMMAND = [sys.executable, "-m", "penstock"]
 #: Imports each module in a fork that has none of ours, and says which cannot be the first.
@@ -70,3 +75,32 @@ def test_a_fork_is_a_child_with_its_own_files_folder_and_environment(tmp_path: P
         assert started.communicate(timeout=60) == (None, b"")
     assert started.returncode == 0
     assert (tmp_path / "said").read_text() == f"penstock {penstock.broker_core.__version__}\n"
+
+
+class Mistake(Exception):
+    """Raised at one step of a start."""
+
+
+def ignore(said: Any) -> None:
+    pass
+
+
+@pytest.mark.parametrize("step", ["the recovery", "the words about it", "the way to reload", "the AMQP plane", "the ready line"])
+def test_a_start_that_fails_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Neither a thread nor the lock of the data directory, whatever step fails."""
+
+    def fail(*arguments: Any, **named: Any) -> Any:
+        raise Mistake
+
+    steps = {"the recovery": "BrokerService", "the words about it": "_introduce", "the AMQP plane": "AmqpPlane"}
+    if step in steps:
+        monkeypatch.setattr(serving, steps[step], fail)
+    settings = load(None, {"data": tmp_path, "flight_port": 0, "amqp_port": 0, "http_port": 0, "fsync": "never"})
+    before = set(threading.enumerate())
+    ready, reloads = (fail if step == each else ignore for each in ("the ready line", "the way to reload"))
+    with pytest.raises(Mistake):
+        serving.serve(settings, ready, threading.Event(), reloads)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
+        assert not thread.is_alive(), thread.name
+    BrokerService(settings).close()

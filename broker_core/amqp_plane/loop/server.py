@@ -347,10 +347,10 @@ class AmqpPlane:
                 wire.abort()
         for endpoint in self.detached.links():
             self.detached.expire(endpoint)
-        until = self.now() + STOP_GRACE_S
-        while (self._wires or len(self.detached)) and self.now() < until:
+        until = self._loop.time() + STOP_GRACE_S  # not the broker's clock: a stop ends, whatever that one does
+        while (self._wires or len(self.detached)) and self._loop.time() < until:
             await asyncio.sleep(0.01)
         for wire in list(self._wires):
             wire.abort()
-        while self._wires and self.now() < until + 1.0:
+        while self._wires and self._loop.time() < until + 1.0:
             await asyncio.sleep(0.01)

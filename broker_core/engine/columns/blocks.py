@@ -15,6 +15,7 @@ from .rowset import BLOCK_BITS, BLOCK_ROWS, as_array, row_count
 from .runs import Locations, Run, Runs, positions_of, relocated
 from .series import Column, Ints, Rows, Series, Sizes
 from .states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, State
+from .waiting import RetriesOfBlock
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
 _SCAN_ROWS = 1024  # rows looked at in one step when the mark of the first AVAILABLE one moves on
@@ -73,6 +74,7 @@ class Block(Columns):
     noted_due: int  # what of these stands in the timetables
     noted_expiry: int
     noted_lock: int
+    retries: RetriesOfBlock | None  # None: not looked for since rows became DELAYED, or are it no more
 
     __slots__ = tuple(__annotations__)
 
@@ -89,7 +91,7 @@ class Block(Columns):
         self.counts = [0] * len(State)
         self.unrecorded = 0
         self.low = 0
-        self.level = self.by_level = None
+        self.level = self.by_level = self.retries = None
         self.lock = Column()
         self.next_expiry = self.next_due = self.next_lock = NEVER
         self.noted_due = self.noted_expiry = self.noted_lock = NEVER
@@ -228,6 +230,8 @@ class Block(Columns):
         self.state[rows] = target
         self.counts[source] -= count
         self.counts[target] += count
+        if DELAYED in (source, target):
+            self.retries = None
         if target == AVAILABLE:
             self.low = min(self.low, rows.start if isinstance(rows, slice) else int(rows[0]))
         elif source == AVAILABLE:

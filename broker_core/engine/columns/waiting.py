@@ -20,6 +20,15 @@ class FirstRetries(NamedTuple):
     of_groups: Ints  # the lowest of each of these
 
 
+class RetriesOfBlock(NamedTuple):
+    """Lowest sequence numbers of such messages in one block."""
+
+    levels: Ints  # of which some wait, ascending
+    of_levels: Ints  # the lowest of each of these
+    groups: Ints
+    of_groups: Ints
+
+
 class Waiting:
     """Counts of one level. Blocks are numbered from 0; the first ones empty for good, the last one fills."""
 

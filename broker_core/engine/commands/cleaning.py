@@ -33,7 +33,7 @@ class Relocate(Command[int | None]):
 
     messages: Sequence[Copied]
     payload: Any  # a buffer, or several
-    packed: int | None = None  # id of a queue with blocks out of memory that are to have payloads there: see `Repack`
+    packed: Sequence[int] = ()  # ids of queues with blocks out of memory that are to have payloads there: see `Repack`
 
 
 @dataclass(frozen=True)

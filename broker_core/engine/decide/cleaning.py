@@ -24,8 +24,8 @@ def relocate(state: BrokerState, command: c.Relocate, now: c.Now) -> Decision[in
     A log position belongs to one record for ever, so rows that have it, and the same row of it, have the same payload.
     """
     found = [event for each in command.messages if (event := _relocated(state, each)) is not None]
-    if not found and command.packed in state.by_id:
-        found = [e.Relocated(command.packed, RowSet())]
+    if not found:  # then it is stored for any of these queues that is still there
+        found = [e.Relocated(queue_id, RowSet()) for queue_id in command.packed if queue_id in state.by_id][:1]
     if not found:
         return Decision([], None)
     event = replace(found[0], also=tuple(found[1:]) or None)

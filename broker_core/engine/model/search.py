@@ -18,7 +18,7 @@ It has been held before. A message that its sender delayed has not, and keeps no
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -28,7 +28,7 @@ from ..columns.limits import NEVER
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, exclude, head, row_count
 from ..columns.series import Ints, Rows
 from ..columns.states import AVAILABLE, DELAYED
-from ..columns.waiting import FirstRetries
+from ..columns.waiting import FirstRetries, RetriesOfBlock
 from .exclusions import Exclusions
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _SCAN_ROWS = 1024  # a link that wants three messages looks at this many rows first
 _WIDER = 8  # and at so many times as many next
+_NONE: Ints = np.zeros(0, np.int64)
 
 
 class Filter(Protocol):
@@ -285,30 +286,33 @@ def _first_retries(queue: Queue) -> FirstRetries:
 
 
 def _find_first_retries(queue: Queue) -> FirstRetries:
-    levels = [NEVER] * queue.rules.levels
-    codes: list[Ints] = [np.zeros(0, np.int64)]
-    sequences: list[Ints] = [np.zeros(0, np.int64)]
-    for block, rows in _retries(queue):
-        numbers = rows + block.base
-        of_level = np.zeros(len(rows), np.uint8) if block.level is None else block.level[rows]
-        for level in np.unique(of_level).tolist():
-            levels[level] = min(levels[level], int(numbers[of_level == level].min()))
-        group = block.group.get(rows)
-        if not isinstance(group, int):
-            codes.append(group[group > 0].astype(np.int64))
-            sequences.append(numbers[group > 0])
-    found, which = np.unique(np.concatenate(codes), return_inverse=True)
-    lowest = np.full(len(found), NEVER)
-    np.minimum.at(lowest, which, np.concatenate(sequences))
-    return FirstRetries(levels, found, lowest)
+    waiting = [block for _, block in sorted(queue.blocks.items()) if block.counts[DELAYED]]
+    levels, found = [NEVER] * queue.rules.levels, []
+    for block in waiting:
+        mine = block.retries = block.retries or _retries(block)
+        for level, sequence in zip(mine.levels.tolist(), mine.of_levels.tolist(), strict=True):
+            levels[level] = min(levels[level], sequence)
+        if len(mine.groups):
+            found.append(mine)
+    if len(found) < 2:
+        return FirstRetries(levels, *(found[0][2:] if found else (_NONE, _NONE)))
+    lowest = np.full(1 + max(int(mine.groups[-1]) for mine in found), NEVER)  # by code
+    for mine in reversed(found):  # the first block's last
+        lowest[mine.groups] = mine.of_groups
+    groups = np.flatnonzero(lowest != NEVER)
+    return FirstRetries(levels, groups, lowest[groups])
 
 
-def _retries(queue: Queue) -> Iterator[tuple[Block, Ints]]:
-    """The messages that wait for their retry, by block."""
-    for block in queue.blocks.values() if queue.counts[DELAYED] else ():
-        if block.counts[DELAYED] and block.returned.values is not None:
-            delayed = np.flatnonzero(block.state[: block.filled] == DELAYED)
-            yield block, delayed[block.returned.values[delayed] > 0]
+def _retries(block: Block) -> RetriesOfBlock:
+    """Find the first messages of a block that wait for their retry."""
+    if block.returned.values is None:
+        return RetriesOfBlock(_NONE, _NONE, _NONE, _NONE)
+    delayed = np.flatnonzero(block.state[: block.filled] == DELAYED)
+    rows = delayed[block.returned.values[delayed] > 0]
+    levels, first = np.unique(0 * rows if block.level is None else block.level[rows], return_index=True)
+    codes, first_of_group = np.unique(np.broadcast_to(block.group.get(rows), len(rows)).astype(np.int64), return_index=True)
+    grouped = codes > 0
+    return RetriesOfBlock(levels, rows[first] + block.base, codes[grouped], rows[first_of_group[grouped]] + block.base)
 
 
 def _one_at_a_time(queue: Queue) -> bool:

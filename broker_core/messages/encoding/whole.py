@@ -26,7 +26,9 @@ from .walk import APPLICATION_PROPERTIES, DATA, LISTS, NULL, PROPERTIES, SEQUENC
 
 MOST_SECTIONS = 16  # of one body that are followed in lock step
 _MAPS, _BINARIES = (0xC1, 0xD1), (0xA0, 0xB0)
-_DURABLE, _PRIORITY, _FIRST, _COUNT = 0, 1, 3, 4  # fields of a header
+_DURABLE, _PRIORITY, _TTL, _FIRST, _COUNT = range(5)  # fields of a header
+_BOOLEANS = {0x41: 1, 0x42: 0, 0x56: None}  # None: the octet says it
+_UINTS = (NULL, 0x43, 0x52, 0x70)
 
 Numbers = npt.NDArray[np.uint64]
 
@@ -62,6 +64,7 @@ def cut(column: pa.Array) -> Cut:
     end = _bare_end(walk)
     attempts = _counted(walk, header[_COUNT])
     priority, durable = _bytes(walk, header[_PRIORITY], {0x50: None}), _bytes(walk, header[_DURABLE], _BOOLEANS)
+    walk.odd |= durable[0] > 1
     refused: dict[int, str] = {}
     for row in np.flatnonzero(walk.odd).tolist():
         message = column[row].as_py()
@@ -124,7 +127,13 @@ def keys(column: pa.Array) -> Keys:
 
 def _header(walk: Walk) -> list[Cells | None]:
     rows = walk.rows_of(HEADER)
-    return [None] * (_COUNT + 1) if rows is None else walk.fields(rows)
+    if rows is None:
+        return [None] * (_COUNT + 1)
+    fields = walk.fields(rows)
+    for cells, codes in ((fields[_TTL], _UINTS), (fields[_FIRST], (NULL, *_BOOLEANS)), *((more, (NULL,)) for more in fields[5:])):
+        if cells is not None:
+            walk.odd |= ~np.isin(cells.code, codes)
+    return fields
 
 
 def _annotations(walk: Walk) -> tuple[Places, Places]:
@@ -169,9 +178,6 @@ def _bare_end(walk: Walk) -> Places:
     return bare
 
 
-_BOOLEANS = {0x41: 1, 0x42: 0, 0x56: None}  # None: the octet says it
-
-
 def _bytes(walk: Walk, cells: Cells | None, kinds: dict[int, int | None]) -> tuple[npt.NDArray[np.int16], Mask]:
     """The values of a field of one octet, and where there is one."""
     values, valid = np.zeros(len(walk.first), np.int16), np.zeros(len(walk.first), np.bool_)
@@ -195,7 +201,7 @@ def _counted(walk: Walk, cells: Cells | None) -> npt.NDArray[np.int32]:
             rows = cells.code == code
             if rows.any():
                 values[rows] = read(walk.buffer, cells.start[rows])
-        walk.odd |= ~np.isin(cells.code, (NULL, 0x43, 0x52, 0x70))
+        walk.odd |= ~np.isin(cells.code, _UINTS)
     return np.minimum(values, 2**31 - 1).astype(np.int32)
 
 
@@ -225,13 +231,15 @@ def _plain(message: bytes) -> _Found:
     sections = scan(message)
     by_code: dict[int, Any] = {section.code: section for section in sections}
     header, note = by_code.get(HEADER), by_code.get(MESSAGE_ANNOTATIONS)
-    said: Any = Header()
+    values: Any = []
     if header is not None:
-        said = from_values(Header, decode(message, header.value, header.end)[0])
+        values, _ = decode(message, header.value, header.end)
+        from_values(Header, values)  # checks the types
+    durable, priority, _, _, attempts = [*values, *[None] * (_COUNT + 1)][: _COUNT + 1]
     inside = [section for section in sections if PROPERTIES <= section.code <= VALUE]
     begin, end = (inside[0].start, inside[-1].end) if inside else (len(message), len(message))
     at_, after = (note.start, note.end) if note is not None else (0, 0)
-    return _Found(begin, end, at_, after, said.priority, said.durable, min(int(said.delivery_count or 0), 2**31 - 1))
+    return _Found(begin, end, at_, after, priority, durable, min(int(attempts or 0), 2**31 - 1))
 
 
 def _bare_of(message: bytes) -> bytes:

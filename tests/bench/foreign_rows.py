@@ -1,0 +1,74 @@
+"""The row about other brokers: what Spark gets out of Artemis, against our own client that throws away what it gets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from artemis import VERSION, artemis
+from feeding import QUEUE
+from harness import Bench, Line
+from pyspark.sql import DataFrame
+from spark_rows import _run, session
+
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp_client import connect
+from penstock.connector.foreign.links import MOST_CREDIT
+
+BODY = bytes(1024)
+
+
+def drain_artemis(bench: Bench) -> Iterator[Line]:
+    messages = bench.count(1_000_000, 50_000)
+    home = bench.folder()
+    with artemis(home, QUEUE) as url:
+
+        def ours(_: int) -> float:
+            _fill(url, messages)
+            spool = bench.folder()
+            rate = messages / _run(bench, _stream(url, str(spool)), "noop", messages)
+            bench.remove(spool)
+            return rate
+
+        def theirs(_: int) -> float:
+            _fill(url, messages)
+            return messages / _thrown_away(url, messages)
+
+        ours(0), theirs(0)
+        figures = bench.pairs("rows/s", ours, theirs)
+    bench.remove(home)
+    what = f"drain {messages:,} durable messages of 1 KiB with ids from ActiveMQ Artemis {VERSION}, availableNow into noop"
+    against = "our client, which receives them, accepts them and throws them away"
+    yield Line("drain-artemis", what, against, 0.6, 0.8, True, "rows/s", *figures)
+
+
+def _stream(url: str, spool: str) -> DataFrame:
+    return session().readStream.format("amqp").options(url=url, queue=QUEUE, spool=spool).load()
+
+
+def _fill(url: str, messages: int) -> None:
+    with connect(url) as connection:
+        sender = connection.sender(QUEUE)
+        for first in range(0, messages, 10_000):
+            sender.send(
+                [
+                    Message(header=Header(durable=True), properties=Properties(message_id=f"id-{n:09d}"), data=[BODY]).encode()
+                    for n in range(first, min(messages, first + 10_000))
+                ]
+            )
+        sender.flush()
+
+
+def _thrown_away(url: str, messages: int) -> float:
+    """Seconds from the attach to the last message."""
+    with connect(url) as connection:
+        started = time.perf_counter()
+        receiver = connection.receiver(QUEUE, MOST_CREDIT)
+        left = messages
+        while left:
+            deliveries = receiver.receive(timeout_s=30)
+            assert deliveries, f"{left} messages did not come"
+            receiver.accept(deliveries)
+            left -= len(deliveries)
+        return time.perf_counter() - started

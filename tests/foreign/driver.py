@@ -1,0 +1,111 @@
+"""A driver in a process of its own, with Spark's own order of steps, that kills itself at one of them.
+
+    python driver.py FOLDER OPTIONS STEP TIMES
+
+What Spark keeps is in FOLDER: `plan-N` is its log of offsets, written before batch N runs; `table-N` the rows of batch N, in a
+table that takes each batch once; `done-N` its log of commits. STEP is passed TIMES times before it kills.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from penstock.connector.foreign import intake, spool, store
+from penstock.connector.options import Options
+from penstock.connector.schema import source_schema
+from penstock.connector.stream import StreamReader
+
+from pyspark.sql.streaming.datasource import ReadMaxRows  # isort: skip
+
+INITIAL = {"v": 1, "batch": 0}
+
+
+class Deadly:
+    """Counts the steps, and dies at the chosen one."""
+
+    def __init__(self, step: str, times: int) -> None:
+        self._step, self._left = step, times
+
+    def at(self, step: str) -> None:
+        if step == self._step:
+            self._left -= 1
+            if self._left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(deadly: Deadly) -> None:
+    """Put the steps that lie inside the connector around what it calls there."""
+    put, delete, accept = store.Store.put, store.Store.delete, intake.Intake._accept
+
+    def deadly_put(self: Any, name: str, write: Any) -> None:
+        kind = name.partition("-")[0].partition(".")[0]
+        deadly.at(f"before {kind}")
+        put(self, name, write)
+        deadly.at(f"after {kind}")
+
+    def deadly_delete(self: Any, name: str) -> None:
+        deadly.at("before delete")
+        delete(self, name)
+        deadly.at("after delete")
+
+    def deadly_accept(self: Any, settled: Any) -> None:
+        deadly.at("before accept")
+        accept(self, settled)
+        if self._connection is not None:
+            self._connection.idle()
+        deadly.at("after accept")
+
+    store.Store.put = deadly_put  # type: ignore[method-assign]
+    store.Store.delete = deadly_delete  # type: ignore[method-assign]
+    intake.Intake._accept = deadly_accept  # type: ignore[method-assign]
+    assert spool.OWNER == "owner.json"
+
+
+def written(path: Path, value: Any) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(value))
+    part.rename(path)
+
+
+def numbered(folder: Path, kind: str) -> list[int]:
+    return sorted(int(path.name.split("-")[1]) for path in folder.glob(f"{kind}-[0-9]*") if path.suffix != ".part")
+
+
+def run(folder: Path, options: dict[str, str], deadly: Deadly) -> None:
+    """Drain the queue into the table, from where the logs say."""
+    reader = StreamReader(Options(options), source_schema(("body",)))
+    done, planned = numbered(folder, "done"), numbered(folder, "plan")
+    number = (done or [0])[-1]
+    start = json.loads((folder / f"plan-{number}").read_text()) if number else INITIAL
+    reader.prepareForTriggerAvailableNow()
+    while True:
+        number += 1
+        if number in planned:  # Spark plans it again before it asks for anything else
+            end = json.loads((folder / f"plan-{number}").read_text())
+        else:
+            end = reader.latestOffset(start, ReadMaxRows(2**62))
+            deadly.at("before plan")
+            if end == start:
+                break
+            written(folder / f"plan-{number}", end)
+        deadly.at("after plan")
+        rows = [int(body.as_py()) for p in reader.partitions(start, end) for batch in reader.read(p) for body in batch.column(0)]
+        deadly.at("before table")
+        if number not in numbered(folder, "table"):
+            written(folder / f"table-{number}", rows)
+        deadly.at("after table")
+        written(folder / f"done-{number}", True)
+        deadly.at("after done")
+        start = end
+    reader.stop()
+
+
+if __name__ == "__main__":
+    chosen = Deadly(sys.argv[3], int(sys.argv[4]))
+    arm(chosen)
+    run(Path(sys.argv[1]), json.loads(sys.argv[2]), chosen)

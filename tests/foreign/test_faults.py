@@ -1,0 +1,188 @@
+"""S11: brokers that are away, and spools that are full, emptied, shared or of somebody else."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker_core import errors
+from penstock.connector.foreign import consumer, intake, store
+
+from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "SPOOL_S", 0.3)
+    monkeypatch.setattr(consumer, "RECONNECT_S", 0.3)
+    monkeypatch.setattr(intake, "RECONNECT_S", 0.3)
+
+
+def test_a_broker_that_is_away_at_the_start_is_named(queue: Queue) -> None:
+    queue.hidden.close()
+    with pytest.raises(errors.PeerError, match=f"{queue.hidden.port}"):
+        queue.reader().latestOffset(INITIAL, LIMIT)
+
+
+def test_what_is_in_the_spool_is_read_without_the_broker(queue: Queue) -> None:
+    queue.send(0, 10)
+    first = queue.reader()
+    end = next_batch(first, INITIAL)
+    first.stop()
+    queue.hidden.close()
+    second = queue.reader()
+    assert second.latestOffset(INITIAL, LIMIT) == end
+    assert bodies(second, INITIAL, end) == list(range(10))
+
+
+def test_a_query_waits_for_a_broker_that_goes_and_comes(queue: Queue) -> None:
+    queue.send(0, 10)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    queue.hidden.away = True
+    queue.hidden.cut()
+    for _ in range(100):
+        assert reader.latestOffset(end, LIMIT) == end
+        counts = reader.reportLatestOffset()["queues"]
+        if "away" in counts:
+            break
+    assert "away" in counts
+    queue.hidden.away = False
+    queue.send(10, 20)
+    assert bodies(reader, end, next_batch(reader, end)) == list(range(10, 20))
+
+
+def test_a_queue_that_is_not_there_is_named(queue: Queue) -> None:
+    with pytest.raises(errors.NotFound, match="no-such-queue"):
+        queue.reader(queue="no-such-queue").latestOffset(INITIAL, LIMIT)
+
+
+def test_a_full_spool_loses_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue.send(0, 50)
+    reader, put = queue.reader(), store.Store._put_local
+
+    def full(self: store.Store, name: str, write: Any) -> None:
+        if name.startswith("batch"):
+            raise OSError(errno.ENOSPC, "no space left on device")
+        put(self, name, write)
+
+    monkeypatch.setattr(store.Store, "_put_local", full)
+    with pytest.raises(errors.DiskFull, match="is full: make room"):
+        next_batch(reader, INITIAL)
+    reader.stop()
+    assert queue.available() == 50
+    monkeypatch.setattr(store.Store, "_put_local", put)
+    assert drained(queue.reader())[0] == list(range(50))
+
+
+def test_a_spool_that_was_emptied_is_data_loss(queue: Queue) -> None:
+    queue.send(0, 50)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    reader.stop()
+    for path in queue.spool.iterdir():
+        path.unlink()
+    again = queue.reader()
+    with pytest.raises(errors.DataLoss, match="was emptied"):
+        again.partitions(INITIAL, end)
+    lenient = queue.reader(failOnDataLoss="false")
+    assert rows(lenient, INITIAL, end) == []
+    queue.send(50, 60)
+    more = drained(lenient, end)[0]
+    assert more[-10:] == list(range(50, 60))
+
+
+def test_an_emptied_spool_stops_the_query_that_runs(queue: Queue) -> None:
+    queue.send(0, 5)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    (queue.spool / "owner.json").unlink()
+    queue.send(5, 9)
+    with pytest.raises(errors.DataLoss, match="emptied while the query ran"):
+        next_batch(reader, end)
+
+
+def test_two_queries_cannot_share_a_spool(queue: Queue) -> None:
+    queue.send(0, 20)
+    first, second = queue.reader(maxMessagesPerTrigger="5"), queue.reader(maxMessagesPerTrigger="5")
+    end = next_batch(first, INITIAL)
+    next_batch(second, INITIAL)  # it began as well: nobody has committed anything, so it could be the first one started anew
+    with pytest.raises(errors.Fenced, match="another query, or this one started a second time"):
+        next_batch(first, end)
+
+
+def test_a_spool_of_another_query_is_refused(queue: Queue, tmp_path: Path) -> None:
+    queue.send(0, 20)
+    first = queue.reader()
+    _, end = drained(first)
+    with pytest.raises(errors.WrongOffset, match="two queries cannot share a spool"):
+        queue.reader().latestOffset(INITIAL, LIMIT)
+    with pytest.raises(errors.WrongOffset, match="belongs to spool another"):
+        queue.reader().latestOffset({**end, "spool": "another"}, LIMIT)
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "part-0.parquet").write_text("x")
+    with pytest.raises(errors.WrongOffset, match="no file of a spool"):
+        queue.reader(spool=str(strange)).latestOffset(INITIAL, LIMIT)
+
+
+def test_orphans_of_a_crash_are_deleted(queue: Queue) -> None:
+    queue.send(0, 20)
+    first = queue.reader()
+    _, end = drained(first)
+    first.stop()
+    (queue.spool / "batch-9.arrow.0123.part").write_text("half")
+    (queue.spool / "keys-9.arrow").write_text("of a batch that never came to be")
+    second = queue.reader()
+    assert second.latestOffset(end, LIMIT) == end
+    assert not [name for name in queue.files() if "9" in name]
+
+
+def test_an_older_checkpoint_is_told(queue: Queue) -> None:
+    queue.send(0, 20)
+    reader = queue.reader(maxMessagesPerTrigger="5")
+    first = next_batch(reader, INITIAL)
+    _, end = drained(reader, first)
+    reader.commit(end)
+    reader.stop()
+    with pytest.raises(errors.DataLoss, match="the checkpoint is old"):
+        queue.reader().latestOffset(first, LIMIT)
+
+
+def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(queue: Queue) -> None:
+    relay = _Damaged(queue)
+    queue.send(0, 10)
+    found, end = drained(relay.reader)
+    assert found == [n for n in range(10) if n not in (3, 7)]
+    relay.reader.commit(end)
+    assert relay.reader.reportLatestOffset()["queues"][queue.name]["setAside"] == 2
+    assert len(list((queue.spool / "aside").iterdir())) == 1
+
+
+class _Damaged:
+    """A reader whose broker sends octets that are no messages: ours would refuse to take them."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.reader = queue.reader()
+        receive = intake.Intake._receive
+
+        def damaging(self: intake.Intake, number: int, link: Any) -> int:
+            before = link.receive
+
+            def received(**fields: Any) -> list[Any]:
+                deliveries = before(**fields)
+                for delivery in deliveries:
+                    if delivery.payload[-1:] in (b"3", b"7"):
+                        delivery.payload = b"\x00Sq" + delivery.payload
+                return list(deliveries)
+
+            link.receive = received
+            try:
+                return receive(self, number, link)
+            finally:
+                del link.receive
+
+        self.reader._consumer._intake._receive = damaging.__get__(self.reader._consumer._intake)  # type: ignore[attr-defined]

@@ -1,0 +1,142 @@
+"""S11: what the broker sends again is recognised, and nothing else is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp.types import ULong
+from penstock.broker_core.messages.encoding import plain, whole
+from penstock.connector.foreign.window import Window
+
+from .helpers import INITIAL, Queue, bodies, drained, next_batch
+
+
+def encoded(id_: object, body: bytes, **around: object) -> bytes:
+    return Message(properties=Properties(message_id=id_), data=[body], **around).encode()  # type: ignore[arg-type]
+
+
+def test_a_message_is_the_same_whatever_a_broker_writes_around_it() -> None:
+    again = encoded("a", b"x", header=Header(delivery_count=3), message_annotations={"x-opt-lock": "1"})
+    others = [encoded("a", b"y"), encoded("b", b"x"), encoded(ULong(1), b"x"), encoded("1", b"x"), encoded(None, b"x")]
+    found = whole.keys(pa.array([encoded("a", b"x"), again, *others], pa.binary()))
+    assert found.known.tolist() == [True] * 6 + [False]
+    both = list(zip(found.one.tolist(), found.other.tolist(), strict=True))
+    assert both[0] == both[1]
+    assert len(set(both[:6])) == 5
+
+
+def test_a_message_that_is_sent_twice_with_one_id_and_content_comes_once(queue: Queue) -> None:
+    queue.send(0, 50)
+    queue.send(0, 50)
+    reader = queue.reader(maxMessagesPerTrigger="30")
+    found, _ = drained(reader)
+    assert found == list(range(50))
+    assert reader.reportLatestOffset()["queues"][queue.name]["repeated"] == 50
+    reader.stop()
+    assert queue.available() == 0
+
+
+def test_an_id_that_a_producer_repeats_loses_nothing(queue: Queue) -> None:
+    queue.send_octets([encoded("always", b"%d" % n) for n in range(100)])
+    assert drained(queue.reader(maxMessagesPerTrigger="30"))[0] == list(range(100))
+
+
+def test_the_window_outlives_the_files(queue: Queue) -> None:
+    queue.send(0, 20)
+    first = queue.reader()
+    _, end = drained(first)
+    first.commit(end)
+    first.stop()
+    assert not [name for name in queue.files() if name.startswith("batch")]
+    queue.send(0, 25)
+    assert drained(queue.reader(), end)[0] == list(range(20, 25))
+
+
+def test_nothing_is_recognised_where_nobody_asks_for_it(queue: Queue) -> None:
+    queue.send(0, 20)
+    queue.send(0, 20)
+    assert sorted(drained(queue.reader(dedupe="none"))[0]) == sorted([*range(20)] * 2)
+    assert not [name for name in queue.files() if name.startswith("keys")]
+
+
+def test_a_lost_connection_gives_no_message_twice_and_none_up(queue: Queue) -> None:
+    queue.send(0, 300)
+    reader = queue.reader(maxMessagesPerTrigger="50", settle="committed")
+    end = next_batch(reader, INITIAL)
+    found = bodies(reader, INITIAL, end)
+    queue.hidden.cut()  # the batch of 50 is not accepted, and comes again
+    more, _ = drained(reader, end)
+    assert found + sorted(more) == list(range(300))
+    counts = reader.reportLatestOffset()["queues"][queue.name]
+    assert (counts["repeated"], counts["lostConnections"]) == (len(found), 1)
+    reader.stop()
+    assert queue.available() == 0
+
+
+def test_the_window_finds_what_it_holds_and_nothing_else() -> None:
+    window, numbers = Window(1000), np.random.default_rng(7)
+    kept: dict[tuple[int, int], int] = {}
+    for batch in range(1, 200):
+        one, other = (numbers.integers(0, 2**63, 20, dtype=np.uint64) for _ in range(2))
+        assert not window.find(one, other).any()
+        window.add(batch, one, other)
+        kept.update(dict.fromkeys(zip(one.tolist(), other.tolist(), strict=True), batch))
+    newest = list(kept.items())[-1000:]
+    one, other = (np.array([key[place] for key, _ in newest], np.uint64) for place in (0, 1))
+    assert window.find(one, other).tolist() == [batch for _, batch in newest]
+    assert not window.find(one, other + np.uint64(1)).any()
+    assert 1000 <= len(window) <= 3000
+
+
+VALUES = st.one_of(st.none(), st.text(max_size=5), st.integers(0, 2**40), st.binary(max_size=5))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(
+                st.none(),
+                st.builds(Header, durable=st.booleans(), priority=st.integers(0, 255), delivery_count=st.integers(0, 9)),
+            ),
+            st.one_of(st.none(), st.dictionaries(st.text("abc", min_size=1, max_size=3), VALUES, max_size=3)),
+            st.one_of(st.none(), st.builds(Properties, message_id=st.text(max_size=3), subject=st.text(max_size=3))),
+            st.lists(st.binary(max_size=5), max_size=3),
+            st.booleans(),
+            st.one_of(st.none(), st.binary(max_size=9)),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_whole_messages_are_cut_where_the_plain_decoder_cuts_them(made: list[tuple]) -> None:  # type: ignore[type-arg]
+    payloads = [
+        damage
+        if damage is not None
+        else Message(
+            header=header,
+            message_annotations=notes,
+            properties=properties,
+            data=data or [b""],
+            footer={"f": 1} if foot else None,
+        ).encode()
+        for header, notes, properties, data, foot, damage in made
+    ]
+    cut = whole.cut(pa.array(payloads, pa.binary()))
+    for row, payload in enumerate(payloads):
+        try:
+            found = whole._plain(payload)
+        except plain.REFUSALS:
+            assert row in cut.refused
+            continue
+        assert row not in cut.refused
+        line = cut.payload.slice(row, 1).to_pylist()[0]
+        assert line["message"] == payload[found.begin : found.end]
+        assert (line["priority"], line["durable"]) == (found.priority, found.durable)
+        assert (line.get("encodedAnnotations") or b"") == payload[found.note : found.note_end]
+        assert cut.attempts[row].as_py() == found.attempts
