@@ -30,7 +30,7 @@ NAME = "penstock_shipped"
 FOLDERS = (
     *("broker_core/amqp", "broker_core/amqp_client", "broker_core/archive", "broker_core/client"),
     *("broker_core/messages", "broker_core/messages/encoding", "broker_core/selectors", "connector"),
-    "connector/foreign",
+    *("connector/brokers", "connector/foreign"),
 )
 MODULES = ("__init__", "broker_core/__init__", "broker_core/errors", "broker_core/shipped", "broker_core/wrong_port")
 #: Packages and modules of `broker_core` that the connector imports when it is imported. Where code travels by value these are

@@ -24,7 +24,8 @@ access, connections    a broker's address and credentials; a task's connection, 
 context                query and attempt of a task
 reporting, explanation our errors as Spark shows them; any of Spark's in one sentence
 quiet                  no traceback where Spark has closed a worker's socket
-foreign/                any other AMQP 1.0 broker as the source of a stream
+brokers/               several brokers behind one query and one write
+foreign/               any other AMQP 1.0 broker as the source of a stream
 pyfiles, _discovery    the zip for `--py-files`; makes Spark find the format by itself
 
 A query's progress is in Spark's checkpoint, and names durable data of the broker. A planner's epoch lives as long as its

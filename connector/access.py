@@ -31,6 +31,10 @@ class Access:
         """Return a connection. With an AMQP url whose endpoint is not known yet, the broker is asked for it."""
         return Client(self.url, self.credentials, known=self.known)
 
+    def of(self, url: str) -> Access:
+        """Return a copy for one of several brokers; itself for its own url, or an empty one."""
+        return self if url in ("", self.url) else Access(url, self.credentials)
+
     def at(self, known: Endpoint | None) -> Access:
         """Return a copy with this endpoint, which the planner or another task has found."""
         return replace(self, known=known)

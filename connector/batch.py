@@ -8,6 +8,7 @@ is a class of its own, chosen by the option `pushdown=true`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -28,6 +29,7 @@ from ..broker_core.archive.bounds import Bounds
 from ..broker_core.archive.files import Table, tasks
 from ..broker_core.client.flight import Client
 from .batching import as_declared
+from .brokers.identities import connected
 from .options import OUTCOMES, READ, Options
 from .partition import BrowsePartition, RecordedPartition
 from .read import read_browsed
@@ -60,20 +62,23 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the ranges of all queues, and one partition for each range. Raises PenstockError."""
         queues = self._options["queue"]
-        least = -(-self._options["minPartitions"] // len(queues))
+        least = -(-self._options["minPartitions"] // (len(queues) * len(self._options.urls)))
         sizes = {"minPartitions": least, "maxMessages": self._options["maxMessagesPerPartition"]}
         more = {"selector": self._options["selector"], "columns": self._columns}
         plan = "archive.plan" if "archived" in self._options["states"] else "browse.plan"
-        with self._options.access.client() as client:
+        found: list[InputPartition] = []
+        with ExitStack() as stack:
+            clients = connected(self._options, stack)
             # All ranges before any message is read; the bounds are those of each queue.
-            plans = {queue: client.call(plan, **self._asked(queue), **sizes) for queue in queues}
-            found: list[InputPartition] = []
-            for queue, answer in plans.items():
+            plans = [(client, queue, client.call(plan, **self._asked(queue), **sizes)) for client in clients for queue in queues]
+            for client, queue, answer in plans:
                 table = Table.of_fields(answer["table"]) if answer.get("table") else None
                 if table is not None:
                     found += self._recorded(client, queue, table, least)
                 rest = {"op": "browse", **self._asked(queue), **more, "recordedAfter": table.passes if table is not None else 0}
-                found += [BrowsePartition(client.endpoint, {**rest, "first": a, "last": b}) for a, b in answer["parts"]]
+                found += [
+                    BrowsePartition(client.endpoint, {**rest, "first": a, "last": b}, client.url) for a, b in answer["parts"]
+                ]
         return found
 
     def _recorded(self, client: Client, queue: str, known: Table, least: int) -> Iterator[InputPartition]:
@@ -82,7 +87,9 @@ class BatchReader(DataSourceReader):
         bounds = Bounds(known.queue_id, known.lineages, 0, self._first, self._last, *came, *settled, self._outcome)
         listed = version_of(client, queue, known, bounds).files
         for shares in tasks(listed, self._options["maxMessagesPerPartition"], least):
-            yield RecordedPartition(client.endpoint, queue, known.url, shares, bounds, self._columns, self._options["selector"])
+            part = RecordedPartition(client.endpoint, queue, known.url, shares, bounds, self._columns, self._options["selector"])
+            part.broker_url = client.url
+            yield part
 
     def _asked(self, queue: str) -> dict[str, Any]:
         """Return the fields that name the messages to read, in the plan and in tickets."""
@@ -100,9 +107,9 @@ class BatchReader(DataSourceReader):
         """Read one partition's messages, in a task."""
         found: Iterator[pa.RecordBatch] = iter(())  # Spark makes one partition of nothing where there is none
         if isinstance(partition, BrowsePartition):
-            found = read_browsed(partition, self._options.access)
+            found = read_browsed(partition, self._options.access.of(partition.broker_url))
         elif isinstance(partition, RecordedPartition):
-            found = read_recorded(partition, self._options.access)
+            found = read_recorded(partition, self._options.access.of(partition.broker_url))
         return as_declared(found, self._nullable)
 
 

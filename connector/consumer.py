@@ -1,57 +1,41 @@
-"""Consumers: from the offsets of Spark to the lease of one queue, or the leases of several."""
+"""Consumers: from the offsets of Spark to the lease of one queue, or the leases of several, at one broker or several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from ..broker_core.client.discovery import Endpoint
 from ..broker_core.errors import InvalidOption, PeerError
+from .brokers.consumer import Consumer, OneBroker
+from .brokers.credit import Credit
+from .brokers.several import SeveralBrokers
 from .foreign.consumer import ForeignConsumer
-from .foreign.partition import SpoolPartition
-from .lease import LONG_POLL_MS, Lease, TriggerLimits
+from .identity import Identity
+from .lease import Lease
 from .offset import parse_one
 from .options import Options
 from .partition import LeasePartition
 from .several import SeveralQueues
 
 
-class Consumer(Protocol):
-    """Planner's view of one queue or several, by offsets (`connector.offset`) in JSON.
-
-    Every call is idempotent, and any can be the first after a restart.
-    """
-
-    def fix_tail(self) -> None:
-        """Take nothing that comes from now on: an `availableNow` run begins."""
-
-    def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
-        """Settle everything up to `start`; return the offset after the next batch, or `start` if there is nothing to take."""
-        ...
-
-    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[LeasePartition | SpoolPartition]:
-        """Plan the tasks between two offsets."""
-        ...
-
-    def settle(self, end: Mapping[str, Any]) -> None:
-        """Settle everything up to `end`."""
-
-    def counts(self) -> dict[str, Any]:
-        """Return the counts of each queue, as they came with the last `advance`; nothing is asked."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection. Leases stay."""
-
-
-def consumer_of(options: Options) -> Consumer:
-    """Return the consumer for what stands at the option `url`, asked now, and for one queue or several.
+def consumer_of(options: Options, *, several: bool = False) -> Consumer:
+    """Return the consumer for what stands at the option `url`, asked now: for one queue or several, at one broker or several.
 
     Where the option `spool` is given, a broker that does not answer is taken for one that is no Penstock: what is in the spool
-    can be read without it.
+    can be read without it. `several` says that the checkpoint is of several brokers.
     """
-    if _is_foreign(options):
-        return ForeignConsumer(options)
+    if several or len(options.urls) > 1:
+        return SeveralBrokers(options, _of_one_broker)
+    return ForeignConsumer(options) if _is_foreign(options) else _of_queues(options)
+
+
+def _of_one_broker(options: Options) -> OneBroker:
+    _is_foreign(options)  # an error where it is: there is no spool
+    return _of_queues(options)
+
+
+def _of_queues(options: Options) -> OneQueue | SeveralQueues:
     return OneQueue(options) if len(options["queue"]) == 1 else SeveralQueues(options)
 
 
@@ -84,21 +68,21 @@ class OneQueue:
         self._lease = Lease(options, options["queue"][0], options.access.client())
         self._until: int | None = None  # the queue's tail when an `availableNow` run began
 
+    def identity(self) -> Identity:
+        """Ask which broker it is."""
+        return self._lease.identity
+
     def fix_tail(self) -> None:
         """Remember the queue's end: later messages are not taken."""
         self._until = self._lease.next_sequence()
 
-    def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
+    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit) -> dict[str, Any]:
         """Settle up to `start` and acquire the next batch, in one request."""
-        limits = TriggerLimits(
-            self._options["maxMessagesPerTrigger"],
-            self._options["maxBytesPerTrigger"],
-            self._until,
-            exclude=self._until is not None,
-            wait_ms=LONG_POLL_MS if wait and self._until is None else 0,
-            partitions=self._options["minPartitions"],
-        )
-        return self._lease.advance(parse_one(start), limits).offset.to_json()
+        wait = wait_ms if self._until is None else 0
+        least, ends = self._options["minPartitions"], self._until is not None
+        taken = self._lease.advance(parse_one(start), credit.limits(self._until, exclude=ends, wait_ms=wait, partitions=least))
+        credit.spend(taken.messages, taken.bytes)
+        return taken.offset.to_json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
         """Plan the tasks of the batch between two offsets; none where they are the same."""

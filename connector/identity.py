@@ -1,12 +1,27 @@
-"""Identity of a query at the broker: the name of its lease, and what must not change under a checkpoint."""
+"""Identities: of a broker; of a query at it, which is the name of its lease, and what must not change under a checkpoint."""
 
 from __future__ import annotations
 
 import secrets
+from typing import NamedTuple
 
+from ..broker_core.client.flight import Client
 from ..broker_core.errors import WrongOffset
 from .offset import Offset, Offsets
 from .options import RANDOM_LEASE, Options
+
+
+class Identity(NamedTuple):
+    """Id of a broker, and its product with the version."""
+
+    broker: str
+    product: str
+
+
+def identity_of(client: Client) -> Identity:
+    """Ask a broker. Raises PenstockError."""
+    answer = client.call("hello")
+    return Identity(answer["broker"], answer["product"])
 
 
 def begun(options: Options, broker: str) -> Offset:

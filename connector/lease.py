@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 from ..broker_core.client.flight import Client
 from ..broker_core.errors import PeerError, PenstockError
 from .backoff import RECONNECT_S, Patience
-from .identity import begun, check_names, check_same
+from .brokers.credit import TriggerLimits
+from .identity import Identity, begun, check_names, check_same, identity_of
 from .offset import Offset
 from .options import Options
 from .partition import LeasePartition
@@ -34,19 +35,6 @@ log = logging.getLogger("penstock")
 RENEW_S = 10.0  # the broker gives an unread batch back after a minute of silence
 UNREAD_TOLD = 3  # batches in a row that a query left unread, after which its user is told: from here on the broker slows it down
 LONG_POLL_MS = 100  # all sources of a query are asked in one thread: a longer wait would hold up the others
-
-
-class TriggerLimits(NamedTuple):
-    """Limits of what one trigger takes of a queue. None: no limit."""
-
-    messages: int | None
-    bytes: int | None
-    until: int | None = None  # the first sequence number not to take
-    exclude: bool = False  # not again what this planner gave back unread
-    wait_ms: int = 0
-    alone: bool = True  # one message larger than `bytes` is taken alone
-    measure: bool = False  # say how much was taken
-    partitions: int = 1  # of so many tasks at least
 
 
 class Taken(NamedTuple):
@@ -96,13 +84,20 @@ class Lease:
         self._planned: _Planned | None = None
         self.counts: dict[str, Any] = {}  # of the queue, as the broker told with the last batch
         self._unread = 0  # batches in a row that the query finished, and that came back
-        self._broker = ""
+        self._identity: Identity | None = None
         self._stopped = threading.Event()
 
     @property
     def taken_up(self) -> bool:
         """True if this planner has an epoch; a lease that has never taken anything has none."""
         return self._epoch is not None
+
+    @property
+    def identity(self) -> Identity:
+        """Id and version of the broker: the one call besides. Not sent again when nobody answers: the url may be wrong."""
+        if self._identity is None:
+            self._identity = identity_of(self._client)
+        return self._identity
 
     def next_sequence(self) -> int:
         """Return the sequence number that the queue gives next: all messages below it are there now."""
@@ -169,6 +164,7 @@ class Lease:
         names = ("batch", "first", "last", "count", "bucket", "buckets")
         parts = [dict(zip(names, part, strict=False)) for part in planned.parts]
         fields: dict[str, Any] = {
+            "url": self._options["url"],
             "known": self._client.endpoint,  # its token is a fresh one, as of this planner's last call
             "broker": known.broker,
             "queue": self._queue,
@@ -200,12 +196,10 @@ class Lease:
 
     def _enter(self, offset: Offset) -> Offset:
         """Return the names of this planner's lease: the offset's, or new ones. Raises WrongOffset for contradictions."""
-        if not self._broker:
-            # The one call besides: which broker is it? Not sent again when nobody answers: the url may be wrong.
-            self._broker = self._client.call("hello")["broker"]
+        broker = self.identity.broker
         if self._known is None:
-            self._known = begun(self._options, self._broker) if offset.initial else offset
-            check_names(self._options, self._broker, self._known)
+            self._known = begun(self._options, broker) if offset.initial else offset
+            check_names(self._options, broker, self._known)
         if not offset.initial:
             check_same(offset, self._known)
         return self._known
@@ -236,7 +230,7 @@ class Lease:
     # --- Talking -------------------------------------------------------------------------------------------------------
 
     def _call(self, action: str, **fields: Any) -> dict[str, Any]:
-        patience = Patience(RECONNECT_S if self._broker else 0.0)
+        patience = Patience(RECONNECT_S if self._identity and self._options.waits else 0.0)
         while True:
             try:
                 return self._client.call(action, **fields)

@@ -20,6 +20,7 @@ from ..broker_core.errors import WrongOffset
 ONE, SEVERAL, SIGNED = 1, 2, 3  # the versions
 REPLAYED = 4  # of a query that takes nothing: see `replay`
 SPOOLED = 5  # of a query on a broker that is no Penstock: see `foreign.offset`
+BROKERS = 6  # over several brokers: see `brokers.offset`
 _NAMES = ("broker", "lease", "run")
 
 
@@ -91,6 +92,11 @@ def parse(data: Mapping[str, Any]) -> Offset | Offsets:
         return _several(data)
     if data["v"] == REPLAYED:
         raise WrongOffset("the checkpoint belongs to a query with mode=replay, which takes nothing: start with a new checkpoint")
+    if data["v"] == BROKERS:
+        raise WrongOffset(
+            "the checkpoint belongs to a query over several brokers, but the option url names one, or it is an offset of one"
+            " broker within it: put the option back as it was, or start with a new checkpoint"
+        )
     if data["v"] == SPOOLED:
         raise WrongOffset(
             "the checkpoint belongs to a query on a broker that was no Penstock, with batches in its option spool, but a Penstock"

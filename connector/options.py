@@ -5,6 +5,7 @@ Everything is checked before anything starts. Names are case-insensitive, as Spa
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -40,8 +41,9 @@ _TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_LONG = 2**63 - 1
 MAX_NAME = 255  # characters, the broker's limit on a name
 MAX_LEASE_TIMEOUT_S = 3650 * 86400  # the broker's limit
+MAX_QUEUES = 128  # of one query: each costs a request for every trigger, at each broker
+MAX_BROKERS = 64  # of one query or write: each has a connection and a thread in the planner
 MAX_READERS = 64  # links to one queue: they share a connection, and more only make the broker divide its messages
-MAX_QUEUES = 64  # of one query: each costs a request for every trigger
 
 
 class Option(NamedTuple):
@@ -149,6 +151,16 @@ def _time(text: str) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
+def _urls(text: str) -> str:
+    urls = [_url(each.strip()) for each in text.split(",")]
+    if len(urls) > MAX_BROKERS:
+        raise ValueError
+    twice = next((url for url in urls if urls.count(url) > 1), None)
+    if twice is not None:
+        raise InvalidOption(f"option url names {twice} twice: name each broker once")
+    return ",".join(urls)
+
+
 def _url(text: str) -> str:
     if "@" in text:
         raise InvalidOption("option url: it must not hold a user; urls end up in logs, so use the options userName and password")
@@ -203,10 +215,13 @@ _QUEUES = (
     f"the name of a queue, or to read from several at most {MAX_QUEUES} different ones separated by commas; up to 255 characters"
     " each, without '/'; a comma within a name is written twice"
 )
-_URL = "amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT"
+_URL = (
+    "amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT, or at most"
+    f" {MAX_BROKERS} of these with commas between them"
+)
 
 OPTIONS: tuple[Option, ...] = (
-    Option("url", ANYWHERE, _URL, _url),
+    Option("url", ANYWHERE, _URL, _urls),
     Option("queue", ANYWHERE, _QUEUES, _queues),
     # Logging in. The files are read where the options are given; executors need none.
     Option("userName", ANYWHERE, "the name of a user, not empty", _given),
@@ -220,6 +235,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("lease", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _lease),
     Option("leaseTimeout", (STREAM,), _TIME, _united(_TIMES, 60, MAX_LEASE_TIMEOUT_S)),
     Option("failOnDataLoss", (STREAM, REPLAY), "true or false", _flag, True),
+    Option("failOnBrokerLoss", (STREAM,), "true or false", _flag, True),
     # Reading a stream from a broker that is no Penstock.
     Option("spool", (STREAM,), "a folder that driver and executors reach: a path, or a url such as s3a://BUCKET/FOLDER", _folder),
     Option("settle", (STREAM,), "spooled or committed", _one_of("spooled", "committed"), "spooled"),
@@ -284,6 +300,7 @@ class Options(Mapping[str, Any]):
             self._values[option.name] = _parse(option, text)
             self.given.add(option.name)
         _check_together(self)
+        self.waits = True  # a planner waits for its broker, if that is away
         self.access = self._access()
 
     def _access(self) -> Access:
@@ -294,11 +311,30 @@ class Options(Mapping[str, Any]):
             raise InvalidOption("option keyFile has no meaning without certFile: give both")
         try:
             credentials = Credentials.from_files(self["userName"], password, self["caFile"], self["certFile"], self["keyFile"])
-            if self["url"] is not None:
-                check(self["url"], credentials)
+            for url in self.urls:
+                check(url, credentials)
         except InvalidRequest as error:
             raise InvalidOption(f"options url, userName, caFile, certFile, keyFile: {error}") from None
-        return Access(self["url"] or "", credentials)
+        return Access(next(iter(self.urls), ""), credentials)
+
+    @property
+    def urls(self) -> list[str]:
+        """The brokers, one or several."""
+        return [] if self["url"] is None else self["url"].split(",")
+
+    def each(self) -> list[Options]:
+        """Return the options for each broker by itself. The tasks of a batch are divided among them."""
+        return [self._at(url) for url in self.urls]
+
+    def _at(self, url: str) -> Options:
+        found = copy.copy(self)
+        least = -(-self["minPartitions"] // len(self.urls))
+        found._values = {**self._values, "url": url, "minPartitions": least}
+        if self["mode"] == "replay" and self["maxMessagesPerTrigger"] is not None:  # a stream has one credit for all
+            found._values["maxMessagesPerTrigger"] = max(1, self["maxMessagesPerTrigger"] // len(self.urls))
+        found.access = self.access.of(url)
+        found.waits = self["failOnBrokerLoss"]
+        return found
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -312,7 +348,7 @@ class Options(Mapping[str, Any]):
     @property
     def description(self) -> str:
         """The source in a few words: `amqp[orders @ host:port]`."""
-        return f"amqp[{', '.join(self['queue'] or ())} @ {(self['url'] or '').partition('://')[2]}]"
+        return f"amqp[{', '.join(self['queue'] or ())} @ {', '.join(url.partition('://')[2] for url in self.urls)}]"
 
     def check_for(self, place: str) -> None:
         """Refuse what has no meaning in this place, and what is missing. `place` is STREAM, READ or WRITE."""
@@ -373,6 +409,10 @@ def _check_together(options: Options) -> None:
                 raise InvalidOption(
                     f"option {name} has no meaning with operation=settle: the column 'delivery' names the message"
                 )
+    if options["spool"] is not None and len(options.urls) > 1:
+        raise InvalidOption(
+            "option spool is of one broker that is no Penstock, and the option url names several: start a query for each of these"
+        )
     if options["spool"] is None and any("/" in queue for queue in options["queue"] or ()):  # other brokers have such addresses
         raise InvalidOption(f"option queue cannot be {','.join(options['queue'])!r}; it must be {_QUEUES}")
     for name in ("settle", "dedupe", "dedupeWindow", "minReaders"):

@@ -21,6 +21,7 @@ class LeasePartition(InputPartition):
     For a queue with message groups, only the messages whose groups fall into `bucket` of `buckets`.
     """
 
+    url: str = ""  # of the broker; empty: the option's
     known: Endpoint | None  # where the planner has found the broker
     broker: str
     queue: str
@@ -49,9 +50,10 @@ class LeasePartition(InputPartition):
 class BrowsePartition(InputPartition):
     """Partition of a batch read: the fields of the ticket `op=browse`."""
 
-    def __init__(self, known: Endpoint | None, ticket: dict[str, Any]) -> None:
+    def __init__(self, known: Endpoint | None, ticket: dict[str, Any], broker_url: str = "") -> None:
         self.known = known
         self.ticket = ticket
+        self.broker_url = broker_url  # empty: the option's
 
     def __repr__(self) -> str:
         return f"BrowsePartition({self.ticket})"
@@ -71,6 +73,7 @@ class RecordedPartition(InputPartition):
         selector: str | None = None,
     ) -> None:
         self.known, self.queue, self.url = known, queue, url
+        self.broker_url = ""  # the option's
         self.shares, self.bounds, self.columns, self.selector = list(shares), bounds, list(columns), selector
 
     def __repr__(self) -> str:

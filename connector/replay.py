@@ -28,6 +28,7 @@ from ..broker_core.archive.scan import Share
 from ..broker_core.client.flight import Client
 from ..broker_core.errors import InvalidColumn, InvalidRequest, WrongOffset
 from .batching import as_declared
+from .identity import Identity, identity_of
 from .offset import REPLAYED
 from .options import REPLAY, Options
 from .partition import RecordedPartition
@@ -102,6 +103,10 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._next: tuple[tuple[Any, ...], int] | None = None  # an offset, and when the next message after it came
 
     # --- In the planner ------------------------------------------------------------------------------------------------
+
+    def identity(self) -> Identity:
+        """Ask which broker it is."""
+        return identity_of(self._connected())
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset at which every replay begins."""
@@ -299,7 +304,8 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_declared(found, self._nullable)
 
     def _rows(self, part: RecordedPartition) -> Iterator[pa.RecordBatch]:
-        return read_recorded(part, self._options.access, fail_on_data_loss=self._options["failOnDataLoss"])
+        access = self._options.access.of(part.broker_url)
+        return read_recorded(part, access, fail_on_data_loss=self._options["failOnDataLoss"])
 
 
 def _may_have(file: File, bounds: Bounds) -> bool:

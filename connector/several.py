@@ -12,35 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..broker_core.errors import WrongOffset
-from .identity import begun, check_names, check_same
-from .lease import LONG_POLL_MS, Lease, Taken, TriggerLimits
+from .brokers.credit import Credit
+from .identity import Identity, begun, check_names, check_same, identity_of
+from .lease import Lease
 from .offset import INITIAL, Offset, Offsets, parse_several
 from .options import Options
 from .partition import LeasePartition
 
 SLICE_MS = 20  # an idle query waits at one queue at a time, so long
-
-
-class _Credit:
-    """Messages and bytes that one trigger may still take from all queues together. None: any number."""
-
-    def __init__(self, messages: int | None, size: int | None) -> None:
-        self._messages, self._bytes = messages, size
-        self._whole = True
-
-    def limits(self, until: int | None, *, exclude: bool) -> TriggerLimits:
-        """Return the limits for the next queue. It is asked even if nothing is left, so that finished batches are settled."""
-        if 0 in (self._messages, self._bytes):
-            return TriggerLimits(None, None, 0, exclude=exclude)
-        limited = self._messages is not None or self._bytes is not None
-        return TriggerLimits(self._messages, self._bytes, until, exclude=exclude, alone=self._whole, measure=limited)
-
-    def spend(self, taken: Taken) -> None:
-        self._whole = self._whole and not taken.messages
-        if self._messages is not None:
-            self._messages = max(0, self._messages - taken.messages)
-        if self._bytes is not None:
-            self._bytes = max(0, self._bytes - taken.bytes)
+NOTHING = Credit(0, 0)  # settle, and look for unfinished batches
 
 
 class SeveralQueues:
@@ -55,17 +35,23 @@ class SeveralQueues:
         self._head: Lease | None = None  # the one that this planner took up first
         self._answered: Offsets | None = None  # the last answer: who begins there has finished all there was
         self._until: dict[str, int] | None = None  # the queues' tails when an `availableNow` run began
+        self._waits = 0  # how often it waited at a queue: each wait is at another one
+
+    def identity(self) -> Identity:
+        """Ask which broker it is."""
+        return identity_of(self._client)
 
     def fix_tail(self) -> None:
         """Remember each queue's end: later messages are not taken."""
         self._until = {queue: int(self._client.call("queue.stat", queue=queue)["nextSequence"]) for queue in self._queues}
 
-    def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
+    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit) -> dict[str, Any]:
         """Settle up to `start` and acquire the next batch, of one or more queues."""
+        credit.shared = True
         given = parse_several(start)
         known = self._enter(given)
         order = self._order(known, given is None)
-        found = self._next(known, order, wait=wait and self._until is None)
+        found = self._next(known, order, credit, wait_ms if self._until is None else 0)
         self._answered = known.with_each(found)._replace(turn=known.turn + 1) if found else known
         if found:
             return self._answered.to_json()
@@ -103,34 +89,34 @@ class SeveralQueues:
 
     # --- A trigger -----------------------------------------------------------------------------------------------------
 
-    def _next(self, known: Offsets, order: list[str], *, wait: bool) -> dict[str, Offset]:
+    def _next(self, known: Offsets, order: list[str], credit: Credit, wait_ms: int) -> dict[str, Offset]:
         """Acquire the next batch; return its queues, and the offset of each after it."""
         answered, self._answered = self._answered, None
-        found = {} if known == answered else self._ask(known, order, _Credit(0, 0))
-        found = found or self._ask(known, order, self._credit())
-        return self._wait(known, order) if wait and not found else found
+        found = {} if known == answered else self._ask(known, order, NOTHING)
+        if found or credit.spent:
+            return found
+        return self._ask(known, order, credit) or self._wait(known, order, credit, wait_ms)
 
-    def _credit(self) -> _Credit:
-        return _Credit(self._options["maxMessagesPerTrigger"], self._options["maxBytesPerTrigger"])
-
-    def _ask(self, known: Offsets, order: list[str], credit: _Credit) -> dict[str, Offset]:
+    def _ask(self, known: Offsets, order: list[str], credit: Credit) -> dict[str, Offset]:
         """Settle every queue's finished batch; return the unfinished batches, or new ones within the limits."""
         found = {}
         for queue in order:
             until = None if self._until is None else self._until[queue]
             taken = self._leases[queue].advance(known.of(queue), credit.limits(until, exclude=self._until is not None))
-            credit.spend(taken)
+            credit.spend(taken.messages, taken.bytes)
             if taken.offset != known.of(queue):
                 found[queue] = taken.offset
         return found
 
-    def _wait(self, known: Offsets, order: list[str]) -> dict[str, Offset]:
+    def _wait(self, known: Offsets, order: list[str], credit: Credit, wait_ms: int) -> dict[str, Offset]:
         """Wait at one queue after another, as long as with one queue; the first messages that come are the batch."""
-        limits = self._credit().limits(None, exclude=False)._replace(wait_ms=SLICE_MS)
-        for turn in range(LONG_POLL_MS // SLICE_MS):
-            queue = order[turn % len(order)]
+        limits = credit.limits(None, exclude=False, wait_ms=SLICE_MS)
+        for _ in range(wait_ms // SLICE_MS):
+            queue = order[self._waits % len(order)]
+            self._waits += 1
             taken = self._leases[queue].advance(known.of(queue), limits)
             if taken.offset != known.of(queue):
+                credit.spend(taken.messages, taken.bytes)
                 return {queue: taken.offset}
         return {}
 
@@ -162,7 +148,7 @@ class SeveralQueues:
         return entered
 
     def _begin(self, offset: Offsets | None) -> Offsets:
-        broker = self._client.call("hello")["broker"]
+        broker = self.identity().broker
         if offset is None:
             fresh: Offset = begun(self._options, broker)
             offset = Offsets(fresh.broker, fresh.lease, fresh.run, 0, ())

@@ -29,6 +29,8 @@ from ..broker_core.messages import incoming
 from . import settle
 from .backoff import Patience
 from .batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
+from .brokers.publishing import Publishing
+from .brokers.spread import Spread
 from .context import attempt, spark_batch
 from .options import MAX_NAME, WRITE, Options
 from .reporting import reports_errors
@@ -52,7 +54,10 @@ _UNSURE_ONCE = "no broker has confirmed this write, which may have been sent: wr
 
 
 class Staged(WriterCommitMessage):
-    """Report of one attempt of a task: the stage that it filled, and for which query and batch (None in a batch write)."""
+    """Report of one attempt of a task: the stage that it filled, and for which query and batch (None in a batch write).
+
+    Of several brokers, `brokers` names those at which there is such a stage.
+    """
 
     def __init__(
         self,
@@ -68,6 +73,7 @@ class Staged(WriterCommitMessage):
         self.query = query
         self.batch = batch
         self.published = published  # the broker said so before a row was looked at
+        self.brokers: tuple[str, ...] = ()  # ids
 
 
 class _Writer:
@@ -88,13 +94,19 @@ class _Writer:
             place = options["queue"][0] if options["queue"] else options["exchange"][0] if options["exchange"] else None
             self._columns = sink_columns(schema, queue=place, ignore_unknown=unknown)
         self._write = secrets.token_hex(16)
-        self._access = options.access.found()  # once, for all tasks; only an AMQP url is asked for anything
+        self._spread: Spread | None = None
+        if len(options.urls) > 1:
+            self._spread = Spread(options, self._columns)
+        else:
+            self._access = options.access.found()  # once, for all tasks; only an AMQP url is asked for anything
 
     def _stage(self, batches: Iterator[pa.RecordBatch], write: str, key: dict[str, Any] | None) -> Staged:
         """Stage the rows of one attempt of a task, unless the write is a repetition."""
         mine, batch = attempt(), spark_batch()
         report = Staged(write, None, batch and batch.query, batch and batch.number)
         try:
+            if self._spread is not None:
+                return self._stage_spread(self._spread, batches, report, mine, key)
             with self._access.client() as client:
                 if key is not None and client.call("stage.published", **key)["published"]:
                     report.published = True
@@ -104,6 +116,17 @@ class _Writer:
             # Nobody will ever publish it, and as long as it is there it takes capacity of its queues.
             self._forget(write, [mine])
             raise
+        return report
+
+    def _stage_spread(
+        self, spread: Spread, batches: Iterator[pa.RecordBatch], report: Staged, mine: int, key: dict[str, Any] | None
+    ) -> Staged:
+        """Stage the rows of one attempt of a task at the brokers that they go to."""
+        report.published = key is not None and spread.is_published(key)
+        if not report.published:
+            stage = {"write": report.write, "attempt": mine}
+            report.brokers = spread.stage(batches, spread.home(report.write, report.batch), lambda c, b: self._fill(c, stage, b))
+            report.attempt = mine if report.brokers else None
         return report
 
     def _fill(self, client: Client, stage: dict[str, Any], batches: Iterator[pa.RecordBatch]) -> int:
@@ -139,9 +162,17 @@ class _Writer:
 
         The request is repeated while no answer comes: the broker knows the writes that it has published.
         """
+        query, batch = next(((task.query, task.batch) for task in tasks if task.batch is not None), (None, None))
+        if self._spread is not None:
+            parts = {
+                broker: [task.attempt for task in tasks if task.attempt is not None and broker in task.brokers]
+                for broker in self._spread.ids
+            }
+            told = any(task.published for task in tasks)
+            Publishing(self._spread, key, query, batch).publish(write, parts, told=told)
+            return
         attempts = [task.attempt for task in tasks if task.attempt is not None]
         base = min(attempts, default=0)
-        query, batch = next(((task.query, task.batch) for task in tasks if task.batch is not None), (None, None))
         request: dict[str, Any] = {"write": write, "base": base, "attempts": [each - base for each in attempts], "key": key}
         patience = Patience(PUBLISH_S)
         while True:
@@ -163,6 +194,9 @@ class _Writer:
     def _forget(self, write: str, attempts: Sequence[int] = ()) -> None:
         """Discard these attempts, or the whole write. Errors are ignored: the user must see why the write failed, and the broker
         discards stages by itself in time."""
+        if self._spread is not None:
+            self._spread.discard(write, attempts, FORGET_S)
+            return
         with suppress(PenstockError), self._access.client() as client:
             client.call("stage.discard", write=write, attempts=list(attempts), timeout_s=FORGET_S)
 

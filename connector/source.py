@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from .batch import BatchReader, PushdownBatchReader
+from .brokers.replaying import SeveralReplays
 from .options import Options
 from .replay import ReplayReader
 from .reporting import reports_errors
@@ -49,7 +50,9 @@ class AmqpSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader for `spark.readStream`, which takes nothing if the option `mode` is replay."""
-        return (ReplayReader if self._options["mode"] == "replay" else StreamReader)(self._options, schema)
+        if self._options["mode"] != "replay":
+            return StreamReader(self._options, schema)
+        return (SeveralReplays if len(self._options.urls) > 1 else ReplayReader)(self._options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer for `df.write`. Raises InvalidRequest for mode `overwrite`."""

@@ -16,15 +16,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from .batching import as_declared
-from .consumer import Consumer, consumer_of
+from .brokers.consumer import Consumer
+from .brokers.credit import Credit
+from .consumer import OneQueue, consumer_of
 from .foreign.partition import SpoolPartition
 from .foreign.reading import read_spooled
-from .offset import INITIAL
+from .lease import LONG_POLL_MS
+from .offset import BROKERS, INITIAL
 from .options import STREAM, Options
 from .partition import LeasePartition
 from .read import read_leased
 from .reporting import reports_errors
 from .schema import check_source
+from .several import SeveralQueues
 
 _NO_LIMIT = 2**63 - 1
 
@@ -43,6 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = [field.name for field in schema.fields]
         self._nullable = [field.nullable for field in schema.fields]
         self._kept: Consumer | None = None
+        self._ends = False  # an `availableNow` run
 
     # --- In the planner ------------------------------------------------------------------------------------------------
 
@@ -58,36 +63,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take no messages that come from now on."""
-        self._consumer.fix_tail()
+        self._ends = True
+        self._consumer().fix_tail()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Settle up to `start`, acquire the next batch, and return the offset after it."""
-        return self._consumer.advance(start, wait=not isinstance(limit, ReadAllAvailable))
+        credit = Credit(self._options["maxMessagesPerTrigger"], self._options["maxBytesPerTrigger"])
+        return self._consumer(start).advance(
+            start, wait_ms=0 if isinstance(limit, ReadAllAvailable) else LONG_POLL_MS, credit=credit
+        )
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return what the query's progress shows as `latestOffset`: the source, and the counts of its queues.
 
         Spark asks after each `latestOffset`, in the same process: the counts came with its answer, and nothing more is sent.
         """
-        return {"source": self._options.description, "queues": self._consumer.counts()}
+        return {"source": self._options.description, "queues": self._consumer().counts()}
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of the batch between two offsets."""
-        return self._consumer.plan(start, end)
+        return self._consumer(start, end).plan(start, end)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Settle up to `end`."""
-        self._consumer.settle(end)
+        self._consumer(end).settle(end)
 
     def stop(self) -> None:
         """Close the connection. Spark 4.2 does not call this."""
         if self._kept is not None:
             self._kept.close()
 
-    @property
-    def _consumer(self) -> Consumer:
+    def _consumer(self, *offsets: Mapping[str, Any]) -> Consumer:
+        """Return the consumer. A checkpoint of a query over several brokers goes on as such, with one that is left, too."""
+        several = any(offset.get("v") == BROKERS for offset in offsets)
+        if several and isinstance(self._kept, (OneQueue, SeveralQueues)):
+            self._kept.close()  # it has been asked for an end at most
+            self._kept = None
         if self._kept is None:
-            self._kept = consumer_of(self._options)
+            self._kept = consumer_of(self._options, several=several)
+            if self._ends and offsets:
+                self._kept.fix_tail()
         return self._kept
 
     # --- In a task -----------------------------------------------------------------------------------------------------
@@ -97,5 +112,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, SpoolPartition):
             return as_declared(read_spooled(partition, self._columns, self._options["failOnDataLoss"]), self._nullable)
         assert isinstance(partition, LeasePartition)
-        batches = read_leased(partition, self._options.access, self._columns, self._options["failOnDataLoss"])
+        batches = read_leased(partition, self._options.access.of(partition.url), self._columns, self._options["failOnDataLoss"])
         return as_declared(batches, self._nullable)

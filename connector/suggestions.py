@@ -16,7 +16,7 @@ _OPTIONS = {
     **dict.fromkeys(("eventhubsconnectionstring", "connectionstring", "host", "hostname", "endpoint", "uri", "address"), "url"),
     **dict.fromkeys(("subscribe", "assign", "topic", "topics", "eventhubsname", "entitypath", "queuename", "queues"), "queue"),
     **dict.fromkeys(
-        ("subscribepattern", "topicspattern", "topicpattern"), "name the queues in queue, up to 64 with commas between them"
+        ("subscribepattern", "topicspattern", "topicpattern"), "name the queues in queue, up to 128 with commas between them"
     ),
     **dict.fromkeys(
         ("startingoffsets", "startingoffset", "startingposition", "startingpositions", "eventhubsstartingposition"),

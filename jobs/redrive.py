@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 import penstock
 from penstock.broker_core.client.redriving import Redriven, ranges_of, redrive
-from penstock.broker_core.errors import PenstockError
+from penstock.broker_core.errors import InvalidOption, PenstockError
 from penstock.broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema, source_schema
@@ -50,7 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     spark = session(f"penstock redrive {given.queue}")
     penstock.register(spark)
     try:
-        with _options(given).access.client() as client:
+        options = _options(given)
+        if len(options.urls) > 1:
+            raise InvalidOption("option url names several brokers, and dead letters are moved within one: run the job for each")
+        with options.access.client() as client:
             stayed = client.call("queue.stat", queue=given.queue)["stayed"] > 0
             chosen = choose(spark, given, stayed=stayed)
             progress.say(f"chosen: {told(chosen)}")

@@ -66,9 +66,7 @@ class Actions:
             "archive.plan": recorded.plan,
             "archive.files": recorded.files,
             "stage.publish": self._publish,
-            "stage.published": lambda f: {
-                "published": self._service.submit(c.IsPublished(key_of("stage.published", f))),
-            },
+            "stage.published": self._published,
             "stage.discard": self._discard,
             "stage.list": lambda f: {"stages": self._service.submit(c.ListStages())},
             "lease.advance": self._advance,
@@ -145,8 +143,14 @@ class Actions:
         _either("stage.publish", f)
         stages, base = strings("stages", f["stages"]), f["base"]
         attempts = [base + attempt for attempt in numbers("attempts", f["attempts"])]
-        published, repeated = self._service.submit(c.Publish(stages, key, f["write"], attempts, reader_of(f), f["maker"]))
+        published, repeated = self._service.submit(
+            c.Publish(stages, key, f["write"], attempts, reader_of(f), f["maker"], f["elsewhere"])
+        )
         return {"published": published, "repeated": repeated}
+
+    def _published(self, f: dict[str, Any]) -> dict[str, Any]:
+        published, elsewhere = self._service.submit(c.IsPublished(key_of("stage.published", f)))
+        return {"published": published, "elsewhere": elsewhere}
 
     def _discard(self, f: dict[str, Any]) -> dict[str, Any]:
         _either("stage.discard", f)

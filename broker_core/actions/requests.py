@@ -108,6 +108,7 @@ ACTIONS: dict[str, Fields] = {
         "base": (int, 0),
         "attempts": (list, []),
         "key": ((dict, type(None)), None),
+        "elsewhere": _OPTIONAL_TEXT,
         **_READER,
     },
     "stage.published": _KEY,

@@ -14,6 +14,7 @@ doctor                                looks for what may be wrong, here and with
 completion                            what makes a shell complete the command line
 user                                  `penstock user` and `penstock permit`, which change the users file
 calls, amqp_calls, login              connections to a broker, by Flight and by AMQP; how they log in
+several                               several brokers at once: what `--url a,b` adds up
 pairs, show                           NAME=VALUE; tables for people, JSON for programs
 
 Exit codes:

@@ -20,10 +20,17 @@ _SCHEMES = ("amqp://", "amqps://", "grpc://", "grpc+tls://")
 @contextmanager
 def broker(given: argparse.Namespace) -> Iterator[Client]:
     """Connect to the broker of `--url`; close the connection afterwards. Raises UsageError for a url that cannot be."""
-    if not given.url.startswith(_SCHEMES) or "@" in given.url:
+    if "," in given.url:
+        raise UsageError("--url names several brokers, which `penstock queue list` and `penstock status` take: name one here")
+    check_url(given.url)
+    with Client(given.url, login.credentials(given)) as client:
+        yield client
+
+
+def check_url(url: str) -> None:
+    """Raise UsageError for a url that cannot be."""
+    if not url.startswith(_SCHEMES) or "@" in url:
         raise UsageError(
             "--url must be amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT, without a user"
             " (see --user)"
         )
-    with Client(given.url, login.credentials(given)) as client:
-        yield client

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..client.flight import Client
 from ..errors import InvalidRequest, PenstockError
-from . import calls, show
+from . import calls, login, several, show
 from .main import UsageError
 from .pairs import pairs
 
@@ -45,13 +45,21 @@ def declare(given: argparse.Namespace) -> int:
 
 def list_all(given: argparse.Namespace) -> int:
     """Run `penstock queue list`."""
-    with calls.broker(given) as broker:
-        queues = broker.call("queue.list")["queues"]
+    with several.brokers(given) as brokers:
+        lists = {broker.url: broker.call("queue.list")["queues"] for broker in brokers}
+    queues = several.added(lists) if len(lists) > 1 else next(iter(lists.values()))
     if given.json:
         show.print_json(queues)
     else:
         columns = {key: heading for key, heading in _LIST.items() if key not in _SELDOM or any(queue[key] for queue in queues)}
-        show.print_table(queues, columns, empty="no queues yet; make one with `penstock queue declare NAME`")
+        if len(lists) > 1:
+            columns["at"] = "brokers"
+            queues = [{**queue, "at": len(queue["brokers"])} for queue in queues]
+        empty = "no queues yet; make one with `penstock queue declare NAME`"
+        user = login.user(given)
+        if user is not None:
+            empty = f"no queues on which {user} has a right; `penstock permit` gives one"
+        show.print_table(queues, columns, empty=empty)
     return 0
 
 

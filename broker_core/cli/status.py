@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import argparse
 from datetime import datetime, timezone
+from typing import Any
 
-from . import calls, show
+from . import calls, several, show
 
 
 def status(given: argparse.Namespace) -> int:
     """Run `penstock status`."""
-    with calls.broker(given) as broker:
-        answer = broker.call("broker.status")
+    with several.brokers(given) as brokers:
+        answers = {broker.url: broker.call("broker.status") for broker in brokers}
     if given.json:
-        show.print_json(answer)
+        show.print_json(answers if len(answers) > 1 else next(iter(answers.values())))
         return 0
+    for url, answer in answers.items():
+        if len(answers) > 1:
+            print(f"--- {url}")
+        _show(answer)
+    return 0
+
+
+def _show(answer: dict[str, Any]) -> None:
     copy, alarms = answer.pop("copy"), answer.pop("alarms")
     copied = {"copy": "none"} if copy is None else {f"copy {name}": value for name, value in copy.items()}
     started = datetime.fromtimestamp(answer.pop("startedAt") / 1e6, timezone.utc)
@@ -23,7 +32,6 @@ def status(given: argparse.Namespace) -> int:
     rows = [{**alarm, "since": show.moment(alarm["since"])} for alarm in alarms]
     columns = {"name": "alarm", "queue": "queue", "since": "since", "text": "text"}
     show.print_table(rows, columns, empty="no alarms")
-    return 0
 
 
 def journal(given: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from ...broker_core.errors import PeerError, PenstockError, StorageError
 from ...broker_core.messages import conversion
 from ..backoff import RECONNECT_S, Patience
-from ..lease import LONG_POLL_MS
+from ..brokers.credit import Credit
 from ..options import Options
 from . import batches
 from .intake import WAITING_BYTES, Group, Intake, Settled
@@ -52,13 +53,15 @@ class ForeignConsumer:
         self._unsettled: dict[int, list[Settled]] = {}
         self._ending = self._ended = self._looked = False
         self._repeated = [0] * len(self._queues)
+        # A copy in another queue is another message: an exchange has sent it to both.
+        self._salts = [int.from_bytes(blake2b(queue.encode(), digest_size=8).digest(), "big") for queue in self._queues]
         self._aside = 0
 
     def fix_tail(self) -> None:
         """End when the broker has nothing for a moment: an `availableNow` run begins."""
         self._ending = True
 
-    def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
+    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit) -> dict[str, Any]:
         """Settle up to `start`; return the offset of the batch that is in the spool already, or of a new one."""
         offset = parse_spooled(start)
         self._spool.enter(offset)
@@ -66,7 +69,7 @@ class ForeignConsumer:
         there = self._spool.after(offset.batch)
         if there is None:
             self._begin(0.0 if offset.initial else RECONNECT_S)
-            if self._ended or not self._receive(wait):
+            if self._ended or credit.spent or not self._receive(wait_ms, credit):
                 if self._ended:
                     self._intake.flush()  # nothing else is asked of this planner, perhaps
                 return dict(start)
@@ -124,16 +127,16 @@ class ForeignConsumer:
             except PeerError as error:
                 patience.wait(error)
 
-    def _receive(self, wait: bool) -> bool:
+    def _receive(self, wait_ms: int, credit: Credit) -> bool:
         """Have a batch of new messages in `_cut`, within the trigger's limits. False if there is none."""
         if self._cut is not None and not all(self._intake.holds(settled) for settled in self._cut.deliveries):
             self._cut = None  # it could not be written, and the connection was lost since: the broker sends all of it again
         if self._cut is None:
-            self._take(LONG_POLL_MS / 1000 if wait and not self._ending else 0.0)
-        if self._cut is None and (self._ending or not (wait or self._looked)):
+            self._take(0.0 if self._ending else wait_ms / 1000, credit)
+        if self._cut is None and (self._ending or not (wait_ms or self._looked)):
             self._looked = True
             drained = self._drained()
-            self._take(0.0)
+            self._take(0.0, credit)
             self._ended = self._ending and drained and self._cut is None
         return self._cut is not None
 
@@ -145,9 +148,10 @@ class ForeignConsumer:
                 patience.wait(away)
         return True
 
-    def _take(self, wait_s: float) -> None:
-        rows = min(self._options["maxMessagesPerTrigger"] or batches.MOST_ROWS, batches.MOST_ROWS)
-        size = min(self._options["maxBytesPerTrigger"] or WAITING_BYTES, WAITING_BYTES)
+    def _take(self, wait_s: float, credit: Credit) -> None:
+        limits = credit.limits(None, exclude=False)
+        rows = min(limits.messages or batches.MOST_ROWS, batches.MOST_ROWS)
+        size = min(limits.bytes or WAITING_BYTES, WAITING_BYTES)
         until = time.monotonic() + wait_s
         while self._cut is None:
             groups = self._intake.take(rows, size, max(0.0, until - time.monotonic()))
@@ -166,6 +170,7 @@ class ForeignConsumer:
         keys = None
         if self._spool.window is not None:
             found = conversion.keys(message)
+            found = found._replace(one=found.one ^ np.array(self._salts, np.uint64)[queues])
             before = self._before(found)
             if before.any():
                 new = before == 0

@@ -222,6 +222,22 @@ def test_penstock_work_handles_until_it_is_told_to_stop(tmp_path: Path, broker: 
     assert stat(broker, "shop")["archived"] == 3
 
 
+def test_a_handler_that_outlives_a_sigterm_is_left_behind(tmp_path: Path, broker: Broker, connection: Connection) -> None:
+    """The process ends all the same, says so, and the message comes again."""
+    fill(broker, connection, "stuck", 1)
+    begins = 'import threading\nimport penstock\n\n@penstock.worker("stuck")\ndef handle(message):\n'
+    (tmp_path / "shop.py").write_text(f"{begins}    print('begun', flush=True)\n    threading.Event().wait()\n")
+    process = work(tmp_path, broker, "shop:handle", "--grace", "0.1")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+    assert "a handler did not end within 0.1 s of the stop; its message goes back" in said
+    (again,) = connection.queue("stuck").receive(limit=1, timeout=LIMIT_S)
+    assert again.delivery_count == 1
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

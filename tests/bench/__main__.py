@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS = {
     "drain-noop": "spark_rows.drain_noop",
     "drain-delta": "spark_rows.drain_delta",
+    "two-brokers": "spark_rows.two_brokers",
     "drain-encoded": "spark_rows.drain_encoded",
     "first-row": "spark_rows.first_row",
     "trigger": "spark_rows.trigger",

@@ -64,6 +64,32 @@ def drain_delta(bench: Bench) -> Iterator[Line]:
         yield _drain(bench, "drain-delta", what, origin, messages, DEFAULT_COLUMNS, "delta", (0.7, 0.95))
 
 
+def two_brokers(bench: Bench) -> Iterator[Line]:
+    """What a second broker costs where it has no core of its own: nothing, if all is well."""
+    messages = bench.count(10_000_000, 200_000)
+    with _filled(bench, messages // 2) as first, _filled(bench, messages // 2) as second, _filled(bench, messages) as whole:
+
+        def ours(_: int) -> float:
+            return messages / _drained_two(bench, (first, second), messages)
+
+        def theirs(_: int) -> float:
+            return messages / drained(bench, whole, messages)
+
+        ours(0), theirs(0)
+        figures = bench.pairs("rows/s", ours, theirs)
+    what = f"drain {messages:,} messages of 100 bytes from two brokers on one machine, availableNow into noop"
+    yield Line("two-brokers", what, "the same rows from one broker", 1.0, None, True, "rows/s", *figures)
+
+
+def _drained_two(bench: Bench, origins: tuple[Path, Path], messages: int) -> float:
+    folders = [copied(origin, bench.folder()) for origin in origins]
+    with Broker(folders[0], fsync="always") as one, Broker(folders[1], fsync="always") as other:
+        seconds = _run(bench, _queue(f"{one.url},{other.url}", DEFAULT_COLUMNS), "noop", messages)
+    for folder in folders:
+        bench.remove(folder)
+    return seconds
+
+
 def drain_encoded(bench: Bench) -> Iterator[Line]:
     """What it costs to decode in Spark's tasks."""
     messages = bench.count(1_000_000, 200_000)

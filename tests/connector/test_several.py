@@ -17,7 +17,8 @@ from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.connector import lease as lease_module
 from penstock.connector.batch import BatchReader
-from penstock.connector.lease import Lease, TriggerLimits
+from penstock.connector.brokers.credit import Credit, TriggerLimits
+from penstock.connector.lease import Lease
 from penstock.connector.offset import parse_several
 from penstock.connector.options import Options
 from penstock.connector.partition import LeasePartition
@@ -173,15 +174,15 @@ def test_of_two_drivers_that_start_together_one_goes_on(queues: Queues) -> None:
     queues.read(begun, INITIAL, first)
     known = parse_several(first)
     assert known is not None
-    two = [queues.reader()._consumer, queues.reader()._consumer]
+    two = [queues.reader()._consumer(), queues.reader()._consumer()]
     for each in two:  # each has taken up the lease of a, and none that of b
         assert isinstance(each, SeveralQueues)
         each._begin(known)
         each._leases[queues.prefix + "a"].plan(known.of(queues.prefix + "a"), known.of(queues.prefix + "a"))
-    assert two[1].advance(first, wait=False) == first
+    assert two[1].advance(first, wait_ms=0, credit=Credit(None, None)) == first
     with pytest.raises(errors.Fenced):
-        two[0].advance(first, wait=False)
-    assert two[1].advance(first, wait=False) == first
+        two[0].advance(first, wait_ms=0, credit=Credit(None, None))
+    assert two[1].advance(first, wait_ms=0, credit=Credit(None, None)) == first
 
 
 def test_a_comma_in_a_name_is_written_twice(queues: Queues) -> None:

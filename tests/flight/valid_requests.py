@@ -64,6 +64,7 @@ VALID: dict[str, dict[str, Any]] = {
         "base": 5,
         "attempts": [],
         "key": {"kind": "txn", "id": "app", "number": 1},
+        "elsewhere": None,
         "query": "query",
         "queryBatch": 3,
     },
@@ -177,7 +178,8 @@ OPTIONAL = {
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False, "counts": False,
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
     "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "routed": False,
+    "elsewhere": None,
 }  # fmt: skip
 RUN_IS_OPTIONAL = ("lease.renew", "lease.setAside")
 SIGNS = ("sign", "afterSign", "batchSign")  # or null
-TEXTS = ("error", "reason", "outcome", "selector", "host", "query", "write")  # or null
+TEXTS = ("error", "reason", "outcome", "selector", "host", "query", "write", "elsewhere")  # or null

@@ -46,6 +46,16 @@ def test_an_id_that_a_producer_repeats_loses_nothing(queue: Queue) -> None:
     assert drained(queue.reader(maxMessagesPerTrigger="30"))[0] == list(range(100))
 
 
+def test_a_copy_in_another_queue_is_another_message(queue: Queue) -> None:
+    """An exchange sends both with one id and one content."""
+    other = f"{queue.name}-copies"
+    queue.client.call("queue.declare", queue=other)
+    queue.send(0, 20)
+    queue.send(0, 20, to=other)
+    assert sorted(drained(queue.reader(queue=f"{queue.name},{other}"))[0]) == sorted([*range(20)] * 2)
+    queue.client.call("queue.delete", queue=other)
+
+
 def test_the_window_outlives_the_files(queue: Queue) -> None:
     queue.send(0, 20)
     first = queue.reader()

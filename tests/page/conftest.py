@@ -10,6 +10,7 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core.amqp import scram
+from penstock.broker_core.amqp_client import Connection, connect
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.security import Right, store
@@ -50,6 +51,12 @@ def _add_user(data: Path, name: str, *rights: Right) -> None:
 def client(broker: Broker) -> Iterator[Client]:
     with Client(broker.url, ROOT) as connected:
         yield connected
+
+
+@pytest.fixture
+def amqp(broker: Broker) -> Iterator[Connection]:
+    with connect(broker.amqp_url, "root", PASSWORD) as connection:
+        yield connection
 
 
 @pytest.fixture

@@ -10,48 +10,16 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker
-from penstock.broker_core.amqp import Message
-from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp_client import Connection, connect
 from penstock.broker_core.client.flight import Client
 
+from .filling import dead_letters, declare, send
 from .pages import PASSWORD, Page
 from .webdriver import Browser
 
 FIRST_NUMBERS_MS = 1000  # the issue's number, for 1,000 queues
 EVIL = "<img src=x onerror=window.pwned=1>"
 ENTER, ESCAPE, DOWN, UP = "\ue007", "\ue00c", "\ue015", "\ue013"
-
-
-@pytest.fixture
-def amqp(broker: Broker) -> Iterator[Connection]:
-    with connect(broker.amqp_url, "root", PASSWORD) as connection:
-        yield connection
-
-
-def send(connection: Connection, queue: str, *bodies: bytes, subject: str = "news", **properties: str) -> None:
-    sender = connection.sender(queue)
-    given = {"properties": Properties(subject=subject), "application_properties": properties}
-    sender.send([Message(data=[body], **given).encode() for body in bodies])
-    sender.flush()
-
-
-def declare(client: Client, *queues: str, **options: object) -> None:
-    for queue in queues:
-        client.call("queue.declare", queue=queue, options=options)
-
-
-def dead_letters(client: Client, connection: Connection, queue: str, count: int) -> str:
-    """Make a queue whose messages were rejected; the name of the one where they went."""
-    dead = f"{queue}.dead"
-    declare(client, dead)
-    declare(client, queue, deadLetterQueue=dead)
-    send(connection, queue, *(b"letter %d" % number for number in range(count)))
-    receiver = connection.receiver(queue, credit=count)
-    got = receiver.receive(count, timeout_s=10)
-    assert len(got) == count
-    receiver.reject(got)
-    return dead
 
 
 # --- who gets in, and what they may
@@ -131,7 +99,10 @@ def test_names_subjects_bodies_and_errors_are_text(page: Page, client: Client, b
         page.type(".messages input", EVIL)
         page.click("Look", ".messages")
         page.until(lambda: page.text(".messages [role=alert]").strip())
+        client.call("exchange.declare", exchange=EVIL, type="topic")
+        client.call("exchange.bind", exchange=EVIL, queue=queue, key=EVIL)
         for view in (
+            "exchanges",
             "connections",
             "leases",
             "storage",
@@ -216,6 +187,7 @@ def test_alarms_stand_above_every_view(chromium: Browser, crowd: Broker) -> None
         page.open(view)
         page.shows("disk-full", "#alarms")
         page.shows("new messages are refused", "#alarms")
+        page.until(lambda: re.search(r"for \d+ s", page.text("#alarms")), "since when")
     assert page.problems() == []
 
 
@@ -354,8 +326,9 @@ def test_everything_is_reached_by_keyboard(page: Page, client: Client) -> None:
     page.js("document.activeElement.blur()")
     page.browser.press(ESCAPE)
     page.ready()
-    for key, view in (("2", "connections"), ("3", "leases"), ("4", "storage"), ("5", "users"), ("1", "queues")):
-        page.browser.press(key)
+    views = ("exchanges", "connections", "leases", "storage", "users")
+    for key, view in (*enumerate(views, 2), (1, "queues")):
+        page.browser.press(str(key))
         page.until(lambda view=view: page.js("location.hash") == f"#/{view}")
     page.browser.press("?")
     page.shows("these keys", "dialog")
@@ -403,7 +376,14 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(page: Page, client:
     declare(client, "a-queue-with-a-rather-long-name.that.nobody.can.break")
     send(amqp, "a-queue-with-a-rather-long-name.that.nobody.can.break", b"x" * 500)
     page.size(390, 844)
-    views = ("connections", "leases", "storage", "users", "queues/a-queue-with-a-rather-long-name.that.nobody.can.break")
+    views = (
+        "exchanges",
+        "connections",
+        "leases",
+        "storage",
+        "users",
+        "queues/a-queue-with-a-rather-long-name.that.nobody.can.break",
+    )
     for view in ("queues", *views):
         page.open(view)
         page.until(lambda: page.count("main table, main .empty") > 0, view)
@@ -429,7 +409,7 @@ def test_an_hour_of_polling_leaks_nothing(page: Page) -> None:
     try:
         page.open("queues")
         page.ready()
-        views = ("queues", "connections", "queues/orders", "leases", "storage")
+        views = ("queues", "exchanges", "connections", "queues/orders", "leases", "storage")
 
         def polled(times: int) -> None:
             for view in views:

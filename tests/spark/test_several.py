@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,3 +32,30 @@ def test_several_queues_into_one_table_exactly_once(rig: Rig) -> None:
     expected += [("claims", str(i)) for i in range(200, 205)]
     assert_df_equality(table, rig.spark.createDataFrame(expected, table.schema), ignore_row_order=True, ignore_nullable=True)
     assert [rig.counts(queue) for queue in names.split(",")] == [(0, 0, 60), (0, 0, 30), (0, 0, 5)]
+
+
+def test_two_brokers_behind_one_write_and_one_query(rig: Rig, tmp_path: Path) -> None:
+    """S12 from Spark: a batch write with groups, a stream's write twice, and all of it into one table, exactly once."""
+    from penstock import Broker
+
+    with Broker(tmp_path / "second") as second:
+        both = f"{rig.broker.url},{second.url}"
+        rig.declare("orders", "again")
+        for queue in ("orders", "again"):
+            second.declare(queue)
+        rows = rig.spark.range(0, 400, 1, 4).selectExpr("cast(id as string) body", "concat('g', id % 40) groupId")
+        for version in (1, 1):
+            writer = rows.write.format("amqp").options(url=both, queue="orders", txnAppId="load", txnVersion=version)
+            writer.mode("append").save()
+        reader = rig.spark.read.format("amqp").options(queue="orders")
+        parts = [reader.options(url=url).load().count() for url in (rig.broker.url, second.url, both)]
+        assert parts[0] + parts[1] == parts[2] == 400
+        assert min(parts) > 0
+        source = rig.spark.readStream.format("amqp").options(url=both)
+        sink = source.options(queue="orders", maxMessagesPerTrigger="150").load().select("body", "groupId").writeStream
+        for _ in range(2):
+            forward = sink.format("amqp").options(url=both, queue="again", checkpointLocation=rig.path("forward"))
+            forward.trigger(availableNow=True).start().awaitTermination()
+        query = rig.drain(rig.spark.readStream.format("amqp").options(url=both, queue="again").load())
+        assert rig.table() == [*range(400)]
+        assert json.loads(query.recentProgress[0].sources[0].endOffset)["v"] == 6

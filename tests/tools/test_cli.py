@@ -16,6 +16,7 @@ import pytest
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import STRING_MAP
 from penstock.broker_core.server.process import Broker
+from penstock.broker_core.settings.keys import KEYS
 
 from .conftest import Run, enqueue, hold, serve
 
@@ -203,6 +204,16 @@ def test_without_a_broker_it_says_how_to_start_one(penstock: Run) -> None:
 def test_help_names_the_exit_codes(penstock: Run) -> None:
     for command in (["--help"], ["serve", "--help"], ["queue", "peek", "--help"]):
         assert "exit codes: 0 done" in penstock(*command).stdout
+
+
+def test_the_options_of_serve_stand_in_groups(penstock: Run) -> None:
+    """U9: each setting once, and those of a subject together."""
+    shown = penstock("serve", "--help").stdout
+    groups = {block.split("\n")[0]: block for block in shown.split("\n\n")}
+    for title, flag in (("AMQP:", "--amqp-port"), ("HTTP:", "--http-sessions"), ("users and TLS:", "--tls-cert-file")):
+        assert flag in groups[title]
+    for name in KEYS:
+        assert len(re.findall(rf"^  --{name.replace('_', '-')} ", shown, re.MULTILINE)) == 1, name
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -49,7 +49,7 @@ def published(state: BrokerState, event: e.Published, position: int) -> None:
     if write is not None and not is_transactional(write):
         state.end_write(write, sum(part.count for stage in stages for part in stage.parts))
     if event.key is not None:
-        state.publish_keys.note(event.key, event.time, event.user or "")
+        state.publish_keys.note(event.key, event.time, event.user or "", event.elsewhere)
         for name, number in event.sent or ():
             state.leases[name].batches[number].reads.note_sent(series_of(event.key.kind, event.key.id))
 

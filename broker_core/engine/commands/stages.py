@@ -36,11 +36,12 @@ class Publish(Command[tuple[int, bool]]):
     attempts: Sequence[int] = ()
     reader: SparkBatch | None = None  # the batch of Spark's that is written
     maker: Maker | None = None  # whose key it is, and how many that user may have
+    elsewhere: str | None = None  # of a write over several brokers: kept with the key, for a repetition that finishes the others
 
 
 @dataclass(frozen=True)
-class IsPublished(Command[bool]):
-    """A question: would a publish with this key be a repetition?"""
+class IsPublished(Command[tuple[bool, str | None]]):
+    """A question: would a publish with this key be a repetition? Reply: with the `elsewhere` of the publish with this number."""
 
     key: PublishKey
 

@@ -10,7 +10,7 @@ import numpy as np
 from ... import errors
 from .. import commands as c
 from .. import events as e
-from ..columns.limits import MAX_ENDED_WRITES, MAX_PUBLISH_KEYS, MAX_STAGED_BYTES, MAX_STAGES, SECOND, STAGE_AGE
+from ..columns.limits import MAX_ELSEWHERE, MAX_ENDED_WRITES, MAX_PUBLISH_KEYS, MAX_STAGED_BYTES, MAX_STAGES, SECOND, STAGE_AGE
 from ..model.admission import admit_stage
 from ..model.lease import Batch, Lease
 from ..model.names import check_name
@@ -76,6 +76,7 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tupl
     done = _done_before(state, command)
     if done is not None:
         return Decision([], (done, True))
+    _check_elsewhere(command)
     if key is not None:
         check_name("publish key", key.id)
         known = state.publish_keys.last(key, now.wall)
@@ -85,6 +86,17 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tupl
             _check_keys(state, command.maker)
     _check_stages(state, command.stages)
     return publish_stages(state, command, now)
+
+
+def _check_elsewhere(command: c.Publish) -> None:
+    """Raise InvalidRequest for a text about other brokers without a key, or one that is too long."""
+    if command.elsewhere is not None and command.key is None:
+        raise errors.InvalidRequest("field 'elsewhere' is kept with a publish key: name the key, too")
+    if command.elsewhere is not None and len(command.elsewhere) > MAX_ELSEWHERE:
+        raise errors.InvalidRequest(
+            f"field 'elsewhere' has {len(command.elsewhere)} characters, {MAX_ELSEWHERE} are the limit: write with fewer tasks"
+            " (coalesce)"
+        )
 
 
 def _check_keys(state: BrokerState, maker: c.Maker | None) -> None:
@@ -129,11 +141,12 @@ def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch
     return [] if reader is None else state.read_for(reader)
 
 
-def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision[bool]:
-    """Reply whether a publish with this key has been done."""
+def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision[tuple[bool, str | None]]:
+    """Reply whether a publish with this key has been done, and what it said of its parts at other brokers."""
     check_name("publish key", command.key.id)
     known = state.publish_keys.last(command.key, now.wall)
-    return Decision([], known is not None and command.key.number <= known)
+    published = known is not None and command.key.number <= known
+    return Decision([], (published, state.publish_keys.elsewhere(command.key) if published else None))
 
 
 def _check_stages(state: BrokerState, stages: list[str]) -> None:
@@ -174,6 +187,7 @@ def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decisi
         attempts=None if command.write is None else np.array(command.attempts, np.int64),
         sent=sent or None,
         user=None if command.key is None or command.maker is None else command.maker.user,
+        elsewhere=command.elsewhere,
     )
     return Decision([(event, None)], (sum(part.count for part in parts), False))
 

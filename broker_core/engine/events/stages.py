@@ -41,6 +41,7 @@ class Published(Event):
     attempts: Ints | None = None
     sent: list[list[Any]] | None = None  # leases and numbers of the batches that were read for this
     user: str | None = None  # whose key it is; None: an old journal's
+    elsewhere: str | None = None  # what belongs to the write at other brokers, in the words of its writer
 
     @property
     def names(self) -> list[str]:

@@ -27,6 +27,7 @@ class Known(NamedTuple):
     number: int
     time: int  # of its last publish, microseconds since 1970
     user: str
+    elsewhere: str | None = None  # of a write over several brokers: what belongs to it elsewhere, as its writer says
 
 
 class PublishKeys:
@@ -44,14 +45,19 @@ class PublishKeys:
         known = self._known.get((key.kind, key.id))
         return None if known is None or known.time < now - PUBLISH_KEY_AGE else known.number
 
+    def elsewhere(self, key: PublishKey) -> str | None:
+        """Return what the publish with this very number said of its parts at other brokers."""
+        known = self._known.get((key.kind, key.id))
+        return known.elsewhere if known is not None and known.number == key.number else None
+
     def count(self, user: str) -> int:
         """Count the keys of a user."""
         return self._counts[user]
 
-    def note(self, key: PublishKey, time: int, user: str) -> None:
+    def note(self, key: PublishKey, time: int, user: str, elsewhere: str | None = None) -> None:
         """A publish under the key at this time; forgets those of too long ago."""
         self._drop((key.kind, key.id))
-        self._known[key.kind, key.id] = Known(key.number, time, user)
+        self._known[key.kind, key.id] = Known(key.number, time, user, elsewhere)
         self._counts[user] += 1
         while (oldest := next(iter(self._known))) and self._known[oldest].time < time - PUBLISH_KEY_AGE:
             self._drop(oldest)
@@ -65,14 +71,14 @@ class PublishKeys:
 
     def to_json(self) -> list[list[Any]]:
         """Return the form of snapshots."""
-        return [[*name, *known] for name, known in self._known.items()]
+        return [[*name, *(known if known.elsewhere is not None else known[:3])] for name, known in self._known.items()]
 
     @classmethod
     def from_json(cls, data: Iterable[list[Any]], time: int) -> PublishKeys:
         """`time`: for keys of a version that kept none, that of the snapshot."""
         keys = cls()
         for kind, name, number, *rest in data:
-            last, user = rest or (time, "")
-            keys._known[kind, name] = Known(number, last, user)
-            keys._counts[user] += 1
+            known = Known(number, *(rest or (time, "")))
+            keys._known[kind, name] = known
+            keys._counts[known.user] += 1
         return keys

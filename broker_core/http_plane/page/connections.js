@@ -26,7 +26,7 @@ export function show(root, poll, chosen = null) {
     text(found, shown.length === connections.length ? count(shown.length) : `${count(shown.length)} of ${count(connections.length)}`);
     const focused = document.activeElement?.dataset.key;
     replace(list, table(
-      [["Peer"], ["User"], ["Protocol", "narrow-2"], ["Container", "narrow-1"], ["Since", "number narrow-2"], ["Links", "number"], ["Credit", "number narrow-1"], ["Unsettled", "number"], ["State"], ["", "number"]],
+      [["Peer"], ["User"], ["Protocol", "narrow-2"], ["Container", "narrow-1"], ["Since", "number narrow-2"], ["Links", "number narrow-2"], ["Credit", "number narrow-1"], ["Unsettled", "number"], ["State"], ["", "number"]],
       shown.slice(0, MOST_ROWS).flatMap(row),
       connections.length ? "No connection has that." : "Nobody is connected.",
     ));
@@ -49,7 +49,7 @@ export function show(root, poll, chosen = null) {
       h("td", {class: "narrow-2"}, `${connection.protocol}${connection.tls ? " + TLS" : ""}`),
       h("td", {class: "cut narrow-1"}, connection.container || "–"),
       h("td", {class: "number narrow-2"}, span(Date.now() / 1000 - connection.since / 1e6)),
-      h("td", {class: "number"}, count(connection.linkCount)),
+      h("td", {class: "number narrow-2"}, count(connection.linkCount)),
       h("td", {class: "number narrow-1"}, count(sum("credit"))),
       h("td", {class: "number"}, count(sum("unsettled"))),
       h("td", {}, connection.stalled ? badge("stalled", "bad", "Its socket takes nothing: the client does not read") : connection.slow ? badge("slow", "warn", "A consumer settles nothing and can be sent nothing more, while messages wait") : badge("ok", "good")),

@@ -16,7 +16,8 @@ export function show(root, poll) {
     const held = lease.stage !== "idle" && lease.messages > 0;
     const old = held && lease.renewed !== null && lease.renewed > OLD_S;
     return [
-      h("span", {title: `run ${lease.run}`}, lease.name),
+      h("span", {}, lease.name),
+      h("code", {class: "run"}, lease.run),
       h("a", {href: `#/queues/${encodeURIComponent(lease.queue)}`}, lease.queue),
       h("span", {}, lease.stage, " ", old && badge("abandoned?", "warn", `It holds messages, and nobody has renewed it for ${span(lease.renewed)}`)),
       lease.batch === null ? "–" : count(lease.batch),
@@ -50,7 +51,7 @@ export function show(root, poll) {
     const {leases} = await call("lease.list", {}, signal);
     text(found, count(leases.length));
     replace(list, table(
-      [["Lease"], ["Queue"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Selector", "narrow-1"], ["", "number"]],
+      [["Lease"], ["Run of the query", "narrow-1"], ["Queue"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Selector", "narrow-1"], ["", "number"]],
       leases.map(row),
       "No query of Spark has a lease.",
     ));

@@ -7,6 +7,7 @@ import {span} from "./format.js";
 import {Poll} from "./poll.js";
 import {forget} from "./rates.js";
 import * as connections from "./connections.js";
+import * as exchanges from "./exchanges.js";
 import * as leases from "./leases.js";
 import * as queue from "./queue.js";
 import * as queues from "./queues.js";
@@ -14,8 +15,8 @@ import * as storage from "./storage.js";
 import * as users from "./users.js";
 
 const ALARMS_S = 5;
-const VIEWS = [["queues", "Queues", queues], ["connections", "Connections", connections], ["leases", "Leases", leases], ["storage", "Storage", storage], ["users", "Users", users]];
-const KEYS = [["1 … 5", "views"], ["/", "filter"], ["↑ ↓", "from queue to queue"], ["Enter", "open"], ["r", "read again"], ["Esc", "back, close"], ["?", "these keys"]];
+const VIEWS = [["queues", "Queues", queues], ["exchanges", "Exchanges", exchanges], ["connections", "Connections", connections], ["leases", "Leases", leases], ["storage", "Storage", storage], ["users", "Users", users]];
+const KEYS = [[`1 … ${VIEWS.length}`, "views"], ["/", "filter"], ["↑ ↓", "from queue to queue"], ["Enter", "open"], ["r", "read again"], ["Esc", "back, close"], ["?", "these keys"]];
 
 const root = document.getElementById("view");
 const bar = document.getElementById("bar");
@@ -125,7 +126,7 @@ function begin() {
     const shown = bar.querySelector(".who > .narrow-1");
     if (shown) text(shown, product);
     else drawBar(bar.querySelector("[aria-current]")?.getAttribute("href").slice(2) ?? "queues");
-    const raised = (status.alarms ?? []).map((alarm) => h("li", {}, h("b", {}, alarm.name), alarm.queue ? h("a", {href: `#/queues/${encodeURIComponent(alarm.queue)}`}, alarm.queue) : null, h("span", {}, alarm.text)));
+    const raised = (status.alarms ?? []).map((alarm) => h("li", {}, h("b", {}, alarm.name), alarm.queue ? h("a", {href: `#/queues/${encodeURIComponent(alarm.queue)}`}, alarm.queue) : null, h("span", {}, alarm.text, " ", h("span", {class: "since", "aria-hidden": "true"}, `for ${span(Date.now() / 1000 - alarm.since / 1000)}`))));
     replace(alarms, raised.length ? h("ul", {}, raised) : null);
   });
 }

@@ -7,7 +7,7 @@ import {bytes, count} from "./format.js";
 const PAGE = 50;
 const PREVIEW = 120; // characters of a body in the list
 
-// `redrive(sequences)` asks and redrives. Returns {element, reload}.
+// `redrive({sequences, selector})` asks and redrives. Returns {element, reload, selector}.
 export function messages(queue, poll, {redrive}) {
   const states = h("select", {"aria-label": "Which messages"},
     h("option", {value: "available"}, "Ready"), h("option", {value: "acquired"}, "Held"),
@@ -16,18 +16,22 @@ export function messages(queue, poll, {redrive}) {
   const list = h("div", {});
   const error = h("p", {class: "bad", role: "alert"});
   const more = h("button", {class: "small", hidden: true}, "More");
-  const some = h("button", {class: "small", hidden: true, onclick: () => redrive(dead())});
+  const some = h("button", {class: "small", hidden: true, onclick: () => redrive({sequences: dead()})});
+  const matching = h("button", {class: "small", hidden: true, onclick: () => redrive({selector: asked})}, "Redrive all that match…");
   const allowed = may("browse", queue) || may("replay", queue);
   let rows = [];
   let following = 0;
   let latest = 0;
+  let asked = ""; // the selector of what is shown
 
   async function read(first) {
     const turn = ++latest;
+    const wanted = selector.value.trim();
     error.textContent = "";
     try {
-      const found = await call("queue.messages", {queue, states: [states.value], first, count: PAGE, selector: selector.value.trim() || null}, poll.signal);
+      const found = await call("queue.messages", {queue, states: [states.value], first, count: PAGE, selector: wanted || null}, poll.signal);
       if (turn !== latest) return;
+      asked = wanted;
       rows = first ? [...rows, ...found.messages] : found.messages;
       following = found.next;
       draw();
@@ -42,11 +46,12 @@ export function messages(queue, poll, {redrive}) {
   function draw() {
     more.hidden = following === null;
     some.hidden = !dead().length || !may("admin", queue);
+    matching.hidden = some.hidden || !asked;
     text(some, `Redrive these ${count(dead().length)}…`);
     replace(list, table(
       [["Sequence", "number"], ["Arrived", "time narrow-2"], ["Attempts", "number narrow-2"], ["Subject", "narrow-2"], ["Body", "preview"], ["", "number"]],
       rows.flatMap(row),
-      selector.value ? "No message matches." : "No messages in this state.",
+      asked ? "No message matches." : "No messages in this state.",
     ));
   }
 
@@ -58,7 +63,7 @@ export function messages(queue, poll, {redrive}) {
       h("td", {class: "number"}, count(message.sequenceNumber)),
       h("td", {class: "time muted narrow-2"}, message.enqueuedTime.replace("T", " ").slice(0, 19)),
       h("td", {class: "number narrow-2"}, count(message.deliveryCount ?? 0)),
-      h("td", {class: "narrow-2"}, message.subject ?? "", reason && badge(reason, "bad")),
+      h("td", {class: "narrow-2"}, message.subject ?? "", reason && " ", reason && badge(reason, "bad")),
       h("td", {class: "preview"}, h("code", {}, body.slice(0, PREVIEW)), body.length > PREVIEW || message.cut.includes("body") ? "…" : ""),
       h("td", {class: "number"}, open));
     const detail = h("tr", {class: "detail", hidden: true}, h("td", {colspan: 6}));
@@ -79,7 +84,7 @@ export function messages(queue, poll, {redrive}) {
       facts([...plain, ...maps].map(([key, value]) => [key, h("code", {}, String(value))])),
       h("p", {class: "muted small"}, `Body: ${bytes(message.bodyBytes)}${message.body?.base64 === undefined ? "" : ", as base64"}${message.cut.length ? `. Cut to what can be looked at: ${message.cut.join(", ")}` : ""}`),
       body,
-      (reason !== undefined) && may("admin", queue) && h("p", {}, h("button", {class: "small", onclick: () => redrive([message.sequenceNumber])}, "Redrive this message…")),
+      (reason !== undefined) && may("admin", queue) && h("p", {}, h("button", {class: "small", onclick: () => redrive({sequences: [message.sequenceNumber]})}, "Redrive this message…")),
     ].filter(Boolean);
   }
 
@@ -88,12 +93,12 @@ export function messages(queue, poll, {redrive}) {
   const form = h("form", {class: "head", onsubmit: (event) => { event.preventDefault(); read(0); }}, states, selector, h("button", {}, "Look"));
   form.style.margin = "0";
   const title = h("div", {class: "title"}, h("h2", {}, "Messages"), h("span", {class: "spring"}), allowed && form);
-  const element = h("section", {class: "panel messages"}, title, allowed ? [error, list, h("div", {class: "head body"}, more, some)] : h("p", {class: "empty"}, "To look at messages you need the right browse on this queue."));
+  const element = h("section", {class: "panel messages"}, title, allowed ? [error, list, h("div", {class: "head body"}, more, some, matching)] : h("p", {class: "empty"}, "To look at messages you need the right browse on this queue."));
   if (allowed) {
     error.style.margin = "0 12px";
     read(0);
   }
-  return {element, reload: () => allowed && read(0)};
+  return {element, reload: () => allowed && read(0), selector: () => asked};
 }
 
 function shown(body) {

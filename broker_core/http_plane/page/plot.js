@@ -21,17 +21,21 @@ function path(values, top, width, height, slots) {
   return values.map((value, at) => `${at ? "L" : "M"}${(start + at * step).toFixed(1)} ${(height - (value / top) * height).toFixed(1)}`).join("");
 }
 
+// A small plot: the first series is filled, a second one is a line of its own.
 export class Spark {
   constructor() {
     this.fill = svg("path", {class: "fill"});
     this.line = svg("path", {});
-    this.element = svg("svg", {class: "spark", viewBox: "0 0 98 20", "aria-hidden": "true"}, this.fill, this.line);
+    this.second = svg("path", {class: "c2"});
+    this.element = svg("svg", {class: "spark", viewBox: "0 0 98 20", "aria-hidden": "true"}, this.fill, this.line, this.second);
   }
 
-  show(values) {
-    const some = values ? thinned(values) : [];
-    const line = path(some, Math.max(1, ...some), 98, 19, POINTS);
+  show(first, second = null) {
+    const [some, other] = [first, second].map((values) => (values ? thinned(values) : []));
+    const top = Math.max(1, ...some, ...other);
+    const line = path(some, top, 98, 19, POINTS);
     this.line.setAttribute("d", line);
+    this.second.setAttribute("d", path(other, top, 98, 19, POINTS));
     this.fill.setAttribute("d", line && `${line}L98 20L${(98 - ((some.length - 1) * 98) / (POINTS - 1)).toFixed(1)} 20Z`);
   }
 }

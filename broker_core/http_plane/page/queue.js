@@ -27,14 +27,14 @@ export function show(root, poll, name) {
   const dead = h("div", {});
   const users = h("div", {});
   const leases = h("div", {});
-  const looked = messages(name, poll, {redrive, refresh: () => reread()});
+  const looked = messages(name, poll, {redrive});
 
   const pause = h("button", {onclick: togglePause}, "Pause");
   if (admin) {
     buttons.append(
       pause,
       h("button", {onclick: alter}, "Alter…"),
-      h("button", {onclick: () => redrive(null)}, "Redrive…"),
+      h("button", {onclick: () => redrive()}, "Redrive…"),
       h("button", {class: "danger", onclick: purge}, "Purge…"),
     );
   } else buttons.append(badge("read only", "", "Changes need the right admin on this queue"));
@@ -183,23 +183,27 @@ export function show(root, poll, name) {
     });
   }
 
-  // All dead letters, or those of the given sequence numbers.
-  async function redrive(sequences) {
+  // Those of the given sequence numbers, or those that match the selector, or all.
+  async function redrive({sequences = null, selector = looked.selector()} = {}) {
     const found = await fresh();
     if (!found) return;
-    const all = Object.values(found.deadLetters).reduce((sum, n) => sum + n, 0);
+    const all = Object.values(found.deadLetters).reduce((sum, n) => sum + n, 0) || found.stayed;
     const number = h("input", {name: "messages", type: "number", min: 1, max: all || 1, value: all || 1, required: true});
+    const choice = h("input", {name: "selector", value: selector, placeholder: "all of them", spellcheck: "false", autocomplete: "off"});
     const one = sequences?.length === 1;
     ask({
       title: sequences ? `Redrive ${one ? `message ${count(sequences[0])}` : plural(sequences.length, "message")} of ${name}?` : `Redrive dead letters of ${name}?`,
       content: [
         h("p", {}, "Each goes back to the queue where it died, to be tried again from its first attempt. Dead letters that stayed in their own queue take their old places."),
-        sequences ? null : h("p", {class: "muted"}, all ? `There are ${plural(all, "dead letter")} here.` : "There are no dead letters here."),
-        sequences ? null : field("How many, the oldest first", number),
-      ].filter(Boolean),
+        ...(sequences ? [] : [
+          h("p", {class: "muted"}, all ? `There are ${plural(all, "dead letter")} here.` : "There are no dead letters here."),
+          h("div", {class: "row"}, field("At most, the oldest first", number), may("browse", name) && field("Only those that match this selector", choice)),
+        ]),
+      ],
       label: sequences ? "Redrive" : "Redrive them",
       act: async () => {
-        const fields = sequences ? {ranges: sequences.flatMap((each) => [each, each])} : {messages: number.valueAsNumber};
+        const chosen = {messages: number.valueAsNumber, selector: choice.value.trim() || null};
+        const fields = sequences ? {ranges: sequences.flatMap((each) => [each, each])} : chosen;
         const {redriven, stayed} = await call("queue.redrive", {queue: name, ...fields});
         reread();
         looked.reload();

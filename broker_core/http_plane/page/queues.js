@@ -23,7 +23,9 @@ const COLUMNS = [
   ["bytes", "Size", "number w-n narrow-1"],
   ["consumers", "Consumers", "number w-n narrow-1"],
   ["plot", "Depth, 1 h", "w-plot narrow-2"],
+  ["rates", "In, out, 1 h", "w-plot narrow-1"],
 ];
+const PLOTS = ["plot", "rates"]; // the columns that are not sorted by
 const kept = {filter: "", sort: "name", down: false};
 
 class Row {
@@ -31,10 +33,10 @@ class Row {
     this.link = h("a", {});
     this.paused = badge("paused", "warn");
     this.dead = badge("dead letters", "narrow-2");
-    this.spark = new Spark();
-    this.cells = new Map(COLUMNS.map(([key, , kind]) => [key, h("td", {class: key === "plot" ? `plot ${kind}` : kind})]));
+    this.sparks = [new Spark(), new Spark()];
+    this.cells = new Map(COLUMNS.map(([key, , kind]) => [key, h("td", {class: PLOTS.includes(key) ? `plot ${kind}` : kind})]));
     this.cells.get("name").append(this.link, this.paused, this.dead);
-    this.cells.get("plot").append(this.spark.element);
+    PLOTS.forEach((key, at) => this.cells.get(key).append(this.sparks[at].element));
     this.element = h("tr", {}, ...this.cells.values());
     this.plotted = undefined;
   }
@@ -54,8 +56,10 @@ class Row {
     this.#number("out", queue.out, rate);
     this.#number("bytes", queue.bytes, bytes);
     this.#number("consumers", queue.consumers + queue.leases, count);
-    if (this.plotted !== plot) this.spark.show(plot);
+    if (this.plotted === plot) return;
     this.plotted = plot;
+    this.sparks[0].show(plot?.depth);
+    this.sparks[1].show(plot?.enqueued, plot?.delivered);
   }
 
   #number(key, value, format) {
@@ -86,7 +90,7 @@ export function show(root, poll) {
   const rates = new Chart("Messages per second through all queues, last hour", ["In/s", "Out/s"], rate);
 
   function heading(key, label, kind) {
-    if (key === "plot") return h("th", {class: kind, scope: "col"}, label);
+    if (PLOTS.includes(key)) return h("th", {class: kind, scope: "col"}, label);
     return h("th", {class: kind.replace("name ", ""), scope: "col"}, h("button", {onclick: () => sort(key)}, label));
   }
 
@@ -175,7 +179,7 @@ export function show(root, poll) {
     const names = shown.slice(start, stop).map((queue) => queue.name);
     if (!names.length) return;
     const all = await history(names, signal);
-    plots = new Map(Object.entries(all.queues).map(([name, columns]) => [name, columns.depth]));
+    plots = new Map(Object.entries(all.queues));
     draw();
   }
 

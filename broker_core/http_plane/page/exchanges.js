@@ -1,0 +1,67 @@
+// Exchanges and what is bound to them, to read. They are changed with `penstock exchange`.
+
+import {call} from "./api.js";
+import {badge, h, replace, table, text} from "./dom.js";
+import {count} from "./format.js";
+
+const POLL_S = 5;
+const MOST_ROWS = 300; // drawn: more than anybody reads, and the filter finds the others
+
+export function show(root, poll) {
+  const list = h("div", {});
+  const found = h("span", {class: "muted small", role: "status"});
+  const filter = h("input", {type: "search", placeholder: "Filter: exchange, queue, key", "aria-label": "Filter exchanges", size: 26, spellcheck: "false", autocomplete: "off"});
+  let exchanges = [];
+
+  function rowsOf({exchange, type, options, bindings}) {
+    const said = Object.entries(options).map(([name, value]) => h("code", {}, `${name}=${value} `));
+    const name = [h("b", {}, exchange), " ", badge(type)];
+    return (bindings.length ? bindings : [null]).map((binding, at) => ({
+      words: [exchange, binding?.queue ?? "", binding?.key ?? ""],
+      cells: [
+        at ? "" : h("span", {}, ...name),
+        at ? "" : said.length ? h("span", {}, said) : "–",
+        binding ? h("a", {href: `#/queues/${encodeURIComponent(binding.queue)}`}, binding.queue) : h("span", {class: "muted"}, "nothing is bound"),
+        h("span", {}, binding ? conditions(binding) : "–"),
+      ],
+    }));
+  }
+
+  // Each exchange with those of its bindings that the filter finds.
+  function draw() {
+    const wanted = filter.value.toLowerCase();
+    const matches = ({words}) => words.some((word) => word.toLowerCase().includes(wanted));
+    const shown = exchanges.map((exchange) => {
+      const all = rowsOf(exchange);
+      const kept = all.filter(matches);
+      if (kept.length && kept[0] !== all[0]) kept[0].cells.splice(0, 2, ...all[0].cells.slice(0, 2));
+      return kept;
+    }).filter((rows) => rows.length);
+    const rows = shown.flat();
+    text(found, shown.length === exchanges.length ? count(shown.length) : `${count(shown.length)} of ${count(exchanges.length)}`);
+    replace(list, table([["Exchange"], ["Options", "narrow-1"], ["Bound queue"], ["Key and condition"]],
+      rows.slice(0, MOST_ROWS).map(({cells}) => cells),
+      exchanges.length ? "No exchange or binding has that." : "No exchanges. Make one: penstock exchange declare NAME"));
+    if (rows.length > MOST_ROWS) list.append(h("p", {class: "empty"}, `${count(rows.length - MOST_ROWS)} more bindings: filter to see them.`));
+  }
+
+  filter.addEventListener("input", draw);
+  replace(root, h("section", {class: "panel"}, h("div", {class: "title"}, h("h2", {}, "Exchanges"), found,
+    h("span", {class: "muted small narrow-1"}, "Read only: change them with penstock exchange"), h("span", {class: "spring"}), filter), list));
+  const refresh = poll.every(POLL_S, async (signal) => {
+    ({exchanges} = await call("exchange.list", {}, signal));
+    draw();
+  });
+  return {title: "Exchanges", refresh};
+}
+
+// The key of a binding, and what else a message must have.
+function conditions({key, arguments: given = {}, selector, noLocal}) {
+  const said = [
+    key,
+    ...Object.entries(given).map(([name, value]) => `${name}=${value}`),
+    selector && `selector ${selector}`,
+    noLocal && `not from ${noLocal}`,
+  ].filter(Boolean);
+  return said.length ? said.flatMap((each, at) => [at ? ", " : "", h("code", {}, each)]) : "–";
+}

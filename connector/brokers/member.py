@@ -1,0 +1,127 @@
+"""One broker of several, as the planner sees it: a consumer, and a thread in which all its calls are made, one after another.
+
+So brokers are asked side by side, and one that answers slowly keeps nobody waiting who need not wait for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from ...broker_core.errors import PeerError, PenstockError, WrongPort
+from ..identity import Identity
+from ..options import Options
+from .consumer import OneBroker
+
+AGAIN_S = 5.0  # a broker that was left out is tried again after this: each try may last as long as a connection may take
+
+_Result = TypeVar("_Result")
+
+
+class Poll(NamedTuple):
+    """An `advance` that is under way, and the offset that it began at."""
+
+    start: Mapping[str, Any]
+    answer: Future[dict[str, Any]]
+
+
+class Member:
+    """Broker of a query. Its calls return futures; their errors name the url. `identity` is None until it has answered once."""
+
+    def __init__(self, options: Options, make: Callable[[Options], OneBroker]) -> None:
+        self.url = options["url"]
+        self.identity: Identity | None = None
+        self.settled: Mapping[str, Any] | None = None  # the offset up to which this planner has settled
+        self.poll: Poll | None = None
+        self.left_out = False  # for all of an `availableNow` run, whose end is not known of it
+        self.away_since: float | None = None
+        self._options, self._make = options, make
+        self._again = 0.0
+        self._last: Future[Any] | None = None
+        self._consumer: OneBroker | None = None
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[OneBroker], Any]] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def id(self) -> str:
+        """Id of the broker, which has answered once."""
+        assert self.identity is not None
+        return self.identity.broker
+
+    @property
+    def may_be_asked(self) -> bool:
+        """Say whether it is there, as far as is known, or should be tried again, and no earlier call is under way."""
+        free = self._last is None or self._last.done()
+        return free and self.poll is None and not self.left_out and (self.away_since is None or time.monotonic() >= self._again)
+
+    def ask(self, call: Callable[[OneBroker], _Result]) -> Future[_Result]:
+        """Make a call in the broker's thread."""
+        if self._thread is None:
+            # A daemon: a call that gets no answer keeps no process from its end.
+            self._thread = threading.Thread(target=self._run, name="penstock-broker", daemon=True)
+            self._thread.start()
+        answer: Future[_Result] = Future()
+        self._calls.put((answer, call))
+        self._last = answer
+        return answer
+
+    def identify(self) -> Future[Identity]:
+        """Ask which broker it is."""
+        return self.ask(lambda consumer: consumer.identity())
+
+    def counts(self) -> dict[str, Any]:
+        """Return the counts that came with its last answer; nothing is asked."""
+        return {} if self._consumer is None else self._consumer.counts()
+
+    def lost(self) -> bool:
+        """Note that it is away, and when to try again; True if that is new."""
+        new, now = self.away_since is None, time.monotonic()
+        self.away_since, self._again = (now if self.away_since is None else self.away_since), now + AGAIN_S
+        return new
+
+    def found(self) -> float | None:
+        """Note that it is there; return for how many seconds it was away, if it was."""
+        since, self.away_since = self.away_since, None
+        return None if since is None else time.monotonic() - since
+
+    def close(self) -> None:
+        """Close the connection, after the call that is under way. Leases stay."""
+        if self._thread is not None:
+            self.ask(lambda consumer: consumer.close())
+            self._calls.put(None)
+
+    def _run(self) -> None:
+        while True:
+            asked = self._calls.get()
+            if asked is None:
+                return
+            answer, call = asked
+            try:
+                if self._consumer is None:
+                    self._consumer = self._make(self._options)
+                answer.set_result(call(self._consumer))
+            except PenstockError as error:
+                answer.set_exception(_named(error, self.url))
+            except BaseException as error:
+                answer.set_exception(error)
+            del asked, answer, call
+
+
+def is_loss(error: BaseException) -> bool:
+    """Say whether an error means that a broker is away, and not that something is wrong."""
+    return isinstance(error, PeerError) and not isinstance(error, WrongPort)
+
+
+def _named(error: PenstockError, url: str) -> PenstockError:
+    """Return the error with the broker in its text."""
+    if url in str(error):
+        return error
+    found = copy.copy(error)
+    found.args = (f"{url}: {error}",)
+    found.__cause__ = error
+    return found

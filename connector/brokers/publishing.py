@@ -1,0 +1,141 @@
+"""The publish of a write over several brokers: each publishes its part once, and a repetition finishes what is missing.
+
+All parts are staged and durable before anything is published. The first broker's publish decides: it keeps with the write's key
+which attempts belong to the write at each broker. The others follow. Who dies in between leaves a write that is decided and not
+finished: a repetition finds that out by the key, stages nothing, and publishes the stages that are there. So the rows of a
+repetition need not fall to the same brokers, and no row is sent twice or left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...broker_core.errors import DataLoss, InvalidOption, PeerError, PenstockError, StageNotFound, StorageError
+from ..backoff import Patience
+from .spread import Spread
+
+PUBLISH_S = 120.0  # how long each publish is asked for again: all tasks' work hangs on it
+
+
+class Publishing:
+    """Publish of one write, or of its repetition. `key` is None for a write that nobody can repeat."""
+
+    def __init__(self, spread: Spread, key: dict[str, Any] | None, query: str | None, batch: int | None) -> None:
+        self._spread, self._key = spread, key
+        self._fields = {"key": key, "query": query, "queryBatch": batch}
+
+    def publish(self, write: str, attempts: Mapping[str, Sequence[int]], *, told: bool = False) -> None:
+        """Publish these attempts at each broker, or finish the write that has been decided before; `told` says that it was.
+
+        Raises PenstockError."""
+        if self._key is None:
+            self._publish_all(write, attempts, None)
+            return
+        decided = self._decided()
+        if decided is None and told:
+            raise DataLoss(
+                "a broker has answered that this write was published before, and does not know it now: its data directory was"
+                " restored from an older state. Nothing was published; write the data again"
+            )
+        if decided is None:
+            text = json.dumps({"write": write, "brokers": {broker: runs(each) for broker, each in attempts.items()}})
+            first, *others = self._spread.ids
+            if not self._publish(first, write, attempts[first], text):
+                self._publish_all(write, {broker: attempts[broker] for broker in others}, text)
+                return
+            decided = self._decided()  # by another driver, meanwhile; or by this publish, whose answer was lost
+        if decided:
+            self._finish(decided)
+        for broker in self._spread.ids:
+            # A repetition: the broker gives back what was read for it and never sent. Ours is no such, if it was decided.
+            if not decided or json.loads(decided)["write"] != write:
+                self._publish(broker, write, [], None)
+
+    def _publish_all(self, write: str, attempts: Mapping[str, Sequence[int]], text: str | None) -> None:
+        done: list[str] = []
+        for broker, mine in attempts.items():
+            try:
+                if mine or self._key is not None:
+                    self._publish(broker, write, mine, text)
+                    done.append(self._spread.url(broker))
+                else:
+                    self._spread.discard_at(broker, write)  # what killed attempts may have left
+            except PenstockError as error:
+                raise type(error)(f"{self._missing(broker, done)}: {error}") from error
+
+    def _missing(self, broker: str, done: list[str]) -> str:
+        said = f"the part of this write for {self._spread.url(broker)} is not confirmed"
+        if self._key is not None:
+            return f"{said}: write it again, which finishes what is missing and sends nothing twice"
+        if not done:
+            return f"{said}, and nothing else of it was published: look into the queue there before you write the data again"
+        return (
+            f"{said}, and {', '.join(done)} published theirs: look into the queues before you write the data again (with txnAppId"
+            " and txnVersion a repetition finishes what is missing)"
+        )
+
+    def _finish(self, text: str) -> None:
+        """Publish what is missing of a write that was decided."""
+        decided = json.loads(text)
+        strange = [broker for broker in decided["brokers"] if broker not in self._spread.ids]
+        if strange:
+            raise InvalidOption(
+                f"this write was begun with broker {strange[0]}, which the option url does not name now, and its part there may"
+                " be missing: put that broker back, and write it again"
+            )
+        for broker, mine in decided["brokers"].items():
+            try:
+                self._publish(broker, decided["write"], numbers(mine), text)
+            except StageNotFound as error:
+                raise DataLoss(
+                    f"other brokers have published this write, and its part for {self._spread.url(broker)} is gone: it was"
+                    " discarded, after a day or by an operator. Those rows are missing; write them under another txnAppId:"
+                    f" {error}"
+                ) from error
+
+    def _decided(self) -> str | None:
+        """Return what a publish with this key said of the write's parts; an empty text if nothing; None: there is none."""
+        assert self._key is not None
+        found = None
+        for broker in self._spread.ids:
+            answer = self._call(broker, "stage.published", self._key)
+            if answer["elsewhere"]:
+                return str(answer["elsewhere"])
+            if answer["published"]:
+                found = ""
+        return found
+
+    def _publish(self, broker: str, write: str, attempts: Sequence[int], text: str | None) -> bool:
+        """Publish at one broker; True if it was published before."""
+        base = min(attempts, default=0)
+        numbers = {"base": base, "attempts": [each - base for each in attempts]}
+        request = {"write": write, **numbers, "elsewhere": text, **self._fields}
+        return bool(self._call(broker, "stage.publish", request)["repeated"])
+
+    def _call(self, broker: str, action: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Ask one broker, again while no answer comes."""
+        patience = Patience(PUBLISH_S)
+        while True:
+            try:
+                with self._spread.client(broker) as client:
+                    return client.call(action, **request)
+            except (PeerError, StorageError) as error:
+                patience.wait(error)
+
+
+def runs(numbers: Sequence[int]) -> list[int]:
+    """Return numbers as pairs of a first one and a count, where they rise by one; their order is kept."""
+    found: list[int] = []
+    for number in numbers:
+        if found and number == found[-2] + found[-1]:
+            found[-1] += 1
+        else:
+            found += [number, 1]
+    return found
+
+
+def numbers(pairs: Sequence[int]) -> list[int]:
+    """Return the numbers that `runs` has written."""
+    return [first + i for first, count in zip(pairs[::2], pairs[1::2], strict=True) for i in range(count)]

@@ -1,0 +1,201 @@
+"""One write over several brokers: which rows go where, and the stages that they fill there.
+
+A task's rows go to one broker, its home, and each task of a write has another one. Rows with a message group go to the broker
+that their group always goes to, so that one holds all of a group: the one with the highest hash of broker and group. With
+another broker in the option most groups stay where they were. Outcomes go to the broker that has their lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+from pyspark.taskcontext import TaskContext
+
+from ...broker_core.client.flight import Client
+from ...broker_core.errors import InvalidRequest, PenstockError
+from ...broker_core.messages import conversion
+from .. import settle
+from ..access import Access
+from ..batching import BATCH_BYTES, BATCH_ROWS
+from ..identity import identity_of
+from ..options import Options
+from .identities import connected
+
+MOST_REMEMBERED = 100_000  # groups whose broker a task knows; after that they are forgotten, and found again
+# Rows of one broker that a task keeps until it sends them: a send waits for the broker's disk once.
+MOST_ROWS, MOST_BYTES = 4 * BATCH_ROWS, 2 * BATCH_BYTES
+
+Fill = Callable[[Client, Iterator[pa.RecordBatch]], int]
+
+
+class Spread:
+    """The brokers of a write, by id. It asks them who they are when it is made, and travels to the tasks."""
+
+    def __init__(self, options: Options, columns: Mapping[str, int]) -> None:
+        with ExitStack() as stack:
+            clients = connected(options, stack)
+            found = {identity_of(client).broker: options.access.of(client.url).found_by(client) for client in clients}
+        self._accesses: dict[str, Access] = {broker: found[broker] for broker in sorted(found)}
+        settles = options["operation"] == "settle"
+        self._groups = None if settles else columns.get("groupId")
+        self._messages = None if settles else columns.get("message")
+        self._deliveries = columns["delivery"] if settles else None
+
+    @property
+    def ids(self) -> list[str]:
+        """Return the ids of the brokers, in the order in which they publish."""
+        return list(self._accesses)
+
+    def client(self, broker: str) -> Client:
+        """Connect to a broker."""
+        return self._accesses[broker].client()
+
+    def url(self, broker: str) -> str:
+        """Return the url of a broker."""
+        return self._accesses[broker].url
+
+    def home(self, write: str, batch: int | None) -> str:
+        """Return the broker of this task's rows. Another write begins with another broker, and so does another batch."""
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        begin = int.from_bytes(blake2b(write.partition("-")[0].encode(), digest_size=4).digest(), "big")
+        return self.ids[(task + begin + (batch or 0)) % len(self.ids)]
+
+    # --- In a task -----------------------------------------------------------------------------------------------------
+
+    def is_published(self, key: dict[str, Any]) -> bool:
+        """Ask whether the write has been decided: then the first of its brokers has published it, perhaps not all."""
+        return any(self._is_published(broker, key) for broker in self.ids)
+
+    def _is_published(self, broker: str, key: dict[str, Any]) -> bool:
+        with self.client(broker) as client:
+            return bool(client.call("stage.published", **key)["published"])
+
+    def stage(self, batches: Iterable[pa.RecordBatch], home: str, fill: Fill) -> tuple[str, ...]:
+        """Send each row to its broker; return the brokers that have a stage now."""
+        filled: set[str] = set()
+        with ExitStack() as stack:
+            clients: dict[str, Client] = {}
+
+            def send(broker: str, rows: Iterator[pa.RecordBatch]) -> None:
+                if broker not in clients:
+                    clients[broker] = stack.enter_context(self.client(broker))
+                if fill(clients[broker], rows):
+                    filled.add(broker)
+
+            if self._groups is None and self._messages is None and self._deliveries is None:
+                send(home, iter(batches))
+            else:
+                self._send_divided(batches, home, send)
+        return tuple(broker for broker in self.ids if broker in filled)
+
+    def _send_divided(
+        self, batches: Iterable[pa.RecordBatch], home: str, send: Callable[[str, Iterator[pa.RecordBatch]], None]
+    ) -> None:
+        broker_of = _Brokers(self.ids) if self._deliveries is None else self._leases()
+        waiting: dict[str, list[pa.RecordBatch]] = {broker: [] for broker in self.ids}
+        for batch in batches:
+            for broker, rows in self._divided(batch, home, broker_of):
+                mine = waiting[broker]
+                mine.append(rows)
+                if sum(part.num_rows for part in mine) >= MOST_ROWS or sum(part.nbytes for part in mine) >= MOST_BYTES:
+                    waiting[broker] = []
+                    send(broker, iter(mine))
+        for broker, rest in waiting.items():
+            if rest:
+                send(broker, iter(rest))
+
+    def _divided(self, batch: pa.RecordBatch, home: str, broker_of: Callable[[str], str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of each broker, in their order."""
+        import pyarrow.compute as pc
+
+        if not batch.num_rows:
+            return
+        names = self._names(batch).dictionary_encode()
+        brokers = pa.array([self.ids.index(broker_of(name)) for name in names.dictionary.to_pylist()], pa.int32())
+        numbers = pc.fill_null(brokers.take(names.indices), self.ids.index(home))
+        there = pc.unique(numbers).to_pylist()
+        for number in there:
+            yield self.ids[number], batch if len(there) == 1 else batch.filter(pc.equal(numbers, number))
+
+    def _names(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return what decides of each row: its group, or its lease; null: its task."""
+        if self._deliveries is not None:
+            return _lease_names(batch.column(self._deliveries))
+        if self._messages is not None:
+            return _groups_of(batch.column(self._messages))
+        return batch.column(self._groups).cast(pa.string())
+
+    def _leases(self) -> Callable[[str], str]:
+        """Return a function from a lease to its broker."""
+        at: dict[str, list[str]] = {}
+        for broker in self.ids:
+            with self.client(broker) as client:
+                for lease in client.call("lease.list")["leases"]:
+                    at.setdefault(lease["lease"], []).append(broker)
+
+        def find(lease: str) -> str:
+            brokers = at.get(lease, self.ids[:1])  # the first one says that it has none
+            if len(brokers) > 1:
+                raise InvalidRequest(
+                    f"lease {lease!r} is at several brokers, and a delivery does not say at which: leave the option lease out of"
+                    " the stream (then each lease has a name of its own), or settle at each broker by itself"
+                )
+            return brokers[0]
+
+        return find
+
+    # --- Afterwards ----------------------------------------------------------------------------------------------------
+
+    def discard(self, write: str, attempts: Sequence[int], timeout_s: float) -> None:
+        """Discard these attempts, or the whole write, at all brokers. Errors are ignored."""
+        for broker in self.ids:
+            self.discard_at(broker, write, attempts, timeout_s)
+
+    def discard_at(self, broker: str, write: str, attempts: Sequence[int] = (), timeout_s: float | None = None) -> None:
+        """Discard these attempts, or the whole write, at one broker. Errors are ignored."""
+        with suppress(PenstockError), self.client(broker) as client:
+            client.call("stage.discard", write=write, attempts=list(attempts), timeout_s=timeout_s)
+
+
+class _Brokers:
+    """From a message group to its broker, whatever the order of the urls."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._ids = ids
+        self._known: dict[str, str] = {}
+
+    def __call__(self, group: str) -> str:
+        found = self._known.get(group)
+        if found is None:
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            found = self._known[group] = max(self._ids, key=lambda broker: _weight(broker, group))
+        return found
+
+
+def _weight(broker: str, group: str) -> bytes:
+    return blake2b(f"{broker} {group}".encode(), digest_size=8).digest()
+
+
+def _lease_names(deliveries: pa.Array) -> pa.Array:
+    """Return the lease of each row; null where there is none."""
+    import pyarrow.compute as pc
+
+    found = pa.nulls(len(deliveries), pa.string())
+    left = pc.is_valid(deliveries)
+    while (row := pc.index(left, True).as_py()) >= 0:
+        head, name = settle.lease_of(deliveries[row].as_py())
+        mine = pc.and_(left, pc.fill_null(pc.starts_with(deliveries, head), False))
+        found = pc.if_else(mine, name, found)
+        left = pc.and_(left, pc.invert(mine))
+    return found
+
+
+def _groups_of(messages: pa.Array) -> pa.Array:
+    """Return the group of each encoded message; null where there is none, or where it is no message."""
+    return conversion.decoded(pa.record_batch({"message": messages}), ["groupId"], "", 0, {})["groupId"]

@@ -1,0 +1,51 @@
+"""U3: on the page, dead letters that a selector finds go back, shown or not; exchanges are there to read."""
+
+from __future__ import annotations
+
+from penstock.broker_core.amqp_client import Connection
+from penstock.broker_core.client.flight import Client
+
+from .filling import declare, send
+from .pages import Page
+
+
+def test_dead_letters_that_match_are_redriven_beyond_what_is_shown(page: Page, client: Client, amqp: Connection) -> None:
+    declare(client, "tours.dead")
+    declare(client, "tours", deadLetterQueue="tours.dead")
+    for region in ("eu", "us"):
+        send(amqp, "tours", *[b"x"] * 70, region=region)
+    receiver = amqp.receiver("tours", credit=140)
+    for got in iter(lambda: receiver.receive(140, timeout_s=10), []):
+        receiver.reject(got)
+        if client.call("queue.stat", queue="tours")["deadLettered"] == 140:
+            break
+    page.open("queues/tours.dead")
+    page.shows("Its consumer rejected it", "main")
+    page.lacks("Redrive all that match…", ".messages")
+    page.type(".messages input", "region = 'eu'")
+    page.click("Look", ".messages")
+    page.shows("Redrive these 50…", ".messages")
+    page.click("Redrive all that match…", ".messages")
+    page.shows("There are 140 dead letters here", "dialog")
+    assert page.js("document.querySelector('dialog input[name=selector]').value") == "region = 'eu'"
+    page.click("Redrive them", "dialog")
+    page.shows("70 messages redriven", "#notes")
+    page.shows("No message matches", ".messages")
+    assert client.call("queue.stat", queue="tours.dead")["available"] == 70
+
+
+def test_exchanges_are_listed_with_what_is_bound_to_them(page: Page, client: Client) -> None:
+    declare(client, "news.all", "news.eu")
+    client.call("exchange.declare", exchange="news", type="topic", options={"unroutable": "drop"})
+    client.call("exchange.declare", exchange="quiet", type="fanout")
+    for queue, key, selector in (("news.all", "#", None), ("news.eu", "eu.*", "priority > 4")):
+        client.call("exchange.bind", exchange="news", queue=queue, key=key, selector=selector)
+    page.open("exchanges")
+    for said in ("news", "topic", "unroutable=drop", "eu.*", "selector priority > 4", "quiet", "nothing is bound"):
+        page.shows(said, "main table")
+    page.type("main input[type=search]", "eu.")
+    page.lacks("quiet", "main table")
+    assert page.text("main tbody tr").split()[:2] == ["news", "topic"]  # the binding that is left says of what
+    assert page.count("main tbody tr") == 1
+    page.click("news.eu", "main table")
+    page.until(lambda: page.text("h1") == "news.eu")

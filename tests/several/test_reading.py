@@ -1,0 +1,346 @@
+"""S12: one query over several brokers, without Spark: the reader's methods in Spark's order, against real brokers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import time
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from penstock.broker_core import errors
+from penstock.connector import lease as lease_module
+from penstock.connector.brokers import identities, member, several
+from penstock.connector.brokers.credit import Credit
+from penstock.connector.identity import Identity
+from penstock.connector.stream import StreamReader
+
+from .helpers import INITIAL, LIMIT, Site
+
+
+def seconds(reader: StreamReader, offset: dict[str, Any]) -> float:
+    begin = time.perf_counter()
+    reader.latestOffset(offset, LIMIT)
+    return time.perf_counter() - begin
+
+
+def pushed(site: Site, reader: StreamReader, start: dict[str, Any], letters: str) -> dict[str, Any]:
+    """Send a message to each of these, and read what a batch brings; the offset after it."""
+    for letter in letters:
+        site.send(letter, 1)
+    end = reader.latestOffset(start, LIMIT)
+    assert sorted(each[0] for each in site.read(reader, start, end)) == sorted(letters)
+    return end
+
+
+# --- One batch of all ------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_has_the_messages_of_all_brokers_and_settles_them_everywhere(site: Site) -> None:
+    for letter in "abc":
+        site.send(letter, 3)
+    reader = site.reader()
+    end = reader.latestOffset(INITIAL, LIMIT)
+    assert (end["v"], end["turn"], list(end["brokers"])) == (6, 1, sorted(map(site.id, "abc")))
+    assert sorted(site.read(reader, INITIAL, end)) == site.expected()
+    assert reader.reportLatestOffset()["queues"][site.queue]["inFlight"] == 9
+    assert json.dumps(reader.latestOffset(end, LIMIT)) == json.dumps(end)  # idle: the same text
+    assert site.counts() == dict.fromkeys("abc", (0, 0, 3))
+
+
+def test_several_queues_at_several_brokers(site: Site) -> None:
+    for letter in "ab":
+        site.call(letter, "queue.declare", queue="other")
+    site.send("a", 2)
+    site.send("b", 2)
+    reader = site.reader("ab", queue=f"{site.queue},other")
+    assert [sorted(batch) for batch in site.drained(reader, INITIAL)[0]] == [["a0", "a1", "b0", "b1"]]
+
+
+def test_the_limit_holds_for_all_brokers_together_and_nobody_starves(site: Site) -> None:
+    for letter, count in (("a", 25), ("b", 8), ("c", 3)):
+        site.send(letter, count)
+    batches, _ = site.drained(site.reader(maxMessagesPerTrigger="10"), INITIAL)
+    assert [len(batch) for batch in batches] == [10, 10, 10, 6]
+    assert sorted(each for batch in batches for each in batch) == site.expected()
+    assert {each[0] for batch in batches[:3] for each in batch} == {"a", "b", "c"}
+
+
+def test_credit_is_divided_to_the_last_message() -> None:
+    shares = Credit(10, 100).divided(3)
+    assert [share.limits(None, exclude=False)[:2] for share in shares] == [(4, 34), (3, 33), (3, 33)]
+    assert [share.spent for share in Credit(2, None).divided(3)] == [False, False, True]
+
+
+def test_available_now_takes_what_is_there_at_each(site: Site) -> None:
+    site.send("a", 2)
+    site.send("b", 1)
+    reader = site.reader()
+    reader.prepareForTriggerAvailableNow()
+    site.send("a", 1)
+    site.send("c", 1)
+    end = reader.latestOffset(INITIAL, LIMIT)
+    assert sorted(site.read(reader, INITIAL, end)) == ["a0", "a1", "b0"]
+    assert reader.latestOffset(end, LIMIT) == end
+
+
+# --- Waiting ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_has_nothing_keeps_nobody_waiting(site: Site) -> None:
+    """Twenty triggers with one message of a each, while b and c are asked to wait: less than twenty of their waits."""
+    reader = site.reader(lease="waits")
+    offset = pushed(site, reader, INITIAL, "a")
+    begin = time.perf_counter()
+    for _ in range(20):
+        assert reader.latestOffset(offset, ReadAllAvailable()) == offset
+        site.send("a", 1)
+        end = reader.latestOffset(offset, LIMIT)
+        assert len(site.read(reader, offset, end)) == 1
+        offset = end
+    assert time.perf_counter() - begin < 20 * lease_module.LONG_POLL_MS / 1000
+
+
+def test_a_message_that_comes_to_any_broker_while_the_query_waits_is_the_next_batch(site: Site) -> None:
+    reader, offset, found = site.reader(maxMessagesPerTrigger="1"), INITIAL, []
+    for letter in "abcab":
+        assert reader.latestOffset(offset, LIMIT) == offset  # all have been asked to wait
+        site.send(letter, 1)
+        while (end := reader.latestOffset(offset, LIMIT)) == offset:
+            pass
+        found += site.read(reader, offset, end)
+        offset = end
+    assert found == ["a0", "b0", "c0", "a1", "b1"]
+
+
+def test_an_idle_query_waits_for_all_brokers_at_once(site: Site) -> None:
+    several_, one = site.reader(), site.reader("a", lease="one")
+    assert min(seconds(several_, INITIAL) for _ in range(4)) < 2 * min(seconds(one, INITIAL) for _ in range(4))
+
+
+# --- A broker that is away -------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_away_is_left_out_and_joins_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "penstock")
+    monkeypatch.setattr(member, "AGAIN_S", 0.0)
+    reader = site.reader("ab", failOnBrokerLoss="false")
+    offset = pushed(site, reader, INITIAL, "ab")
+    site.send("b", 2)
+    site.broker("b").kill()
+    offset = pushed(site, reader, offset, "a")
+    assert offset["held"] == sorted(map(site.id, "a")) or "b's batch is not known to be settled"
+    offset = pushed(site, reader, offset, "a")
+    site.broker("b").start()
+    while (end := reader.latestOffset(offset, LIMIT)) == offset:
+        pass
+    assert site.read(reader, offset, end) == ["b1", "b2"]
+    assert reader.latestOffset(end, LIMIT) == end
+    assert site.counts("ab") == {"a": (0, 0, 3), "b": (0, 0, 3)}
+    assert [text for text in caplog.messages if "goes on without the broker" in text]
+    assert [text for text in caplog.messages if "answers again" in text]
+
+
+def test_a_query_begins_without_a_broker_that_is_away_and_takes_it_up_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member, "AGAIN_S", 0.0)
+    first = site.reader("ab")
+    offset = pushed(site, first, INITIAL, "ab")
+    first.commit(offset)
+    first.stop()
+    site.send("b", 1)
+    site.broker("b").stop()
+    with pytest.raises(errors.Unreachable):
+        site.reader("ab").latestOffset(offset, LIMIT)
+    reader = site.reader("ab", failOnBrokerLoss="false")
+    offset = pushed(site, reader, offset, "a")
+    assert len(offset["brokers"]) == 2  # b's place is kept
+    site.broker("b").start()
+    while (end := reader.latestOffset(offset, LIMIT)) == offset:
+        pass
+    assert site.read(reader, offset, end) == ["b1"]
+
+
+def test_a_batch_that_is_begun_needs_its_brokers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(several, "RECONNECT_S", 0.1)
+    site.send("a", 1)
+    site.send("b", 1)
+    end = site.reader("ab").latestOffset(INITIAL, LIMIT)
+    site.broker("b").stop()
+    after = site.reader("ab", failOnBrokerLoss="false")
+    with pytest.raises(errors.Unreachable, match="this one batch needs it"):
+        after.partitions(INITIAL, end)
+    site.broker("b").start()
+    monkeypatch.setattr(member, "AGAIN_S", 0.0)
+    assert sorted(site.read(site.reader("ab"), INITIAL, end)) == ["a0", "b0"]
+
+
+def test_by_default_a_query_waits_for_a_broker_that_restarts(site: Site) -> None:
+    reader = site.reader("ab")
+    offset = pushed(site, reader, INITIAL, "ab")
+    site.broker("b").kill()
+    site.broker("b").start()
+    assert sorted(pushed(site, reader, offset, "ab")["brokers"]) == sorted(map(site.id, "ab"))
+
+
+# --- Brokers that come and go between runs ---------------------------------------------------------------------------------
+
+
+def test_the_checkpoint_of_one_broker_goes_on_with_two_and_back(site: Site) -> None:
+    one = site.reader("a")
+    first = pushed(site, one, INITIAL, "a")
+    assert first["v"] == 3
+    two = site.reader("ab")
+    second = pushed(site, two, first, "ab")
+    third = pushed(site, two, second, "a")
+    back = site.reader("a")
+    back.prepareForTriggerAvailableNow()
+    site.send("b", 1)
+    assert back.latestOffset(third, LIMIT) == third
+    following = site.reader("a")
+    fourth = pushed(site, following, third, "a")
+    assert list(fourth["brokers"]) == [site.id("a")]
+    assert site.counts("ab") == {"a": (0, 1, 3), "b": (1, 0, 1)}
+
+
+def test_a_broker_that_holds_a_batch_is_not_taken_out(site: Site) -> None:
+    reader = site.reader("ab")
+    offset = pushed(site, reader, INITIAL, "ab")
+    for call in (
+        lambda: site.reader("a").latestOffset(offset, LIMIT),
+        lambda: site.reader("a").partitions(INITIAL, offset),
+        lambda: site.reader("ac").commit(offset),
+    ):
+        with pytest.raises(errors.WrongOffset, match=r"holds a batch of this query.*put it back"):
+            call()
+
+
+def test_other_brokers_than_the_checkpoint_s_are_refused(site: Site) -> None:
+    reader = site.reader("ab")
+    offset = {**pushed(site, reader, INITIAL, "ab"), "held": []}
+    with pytest.raises(errors.WrongOffset, match="none of the brokers"):
+        site.reader("c").latestOffset(offset, LIMIT)
+
+
+def test_a_broker_under_two_names_is_refused(site: Site) -> None:
+    both = f"{site.broker('a').url},{site.broker('a').amqp_url}"
+    with pytest.raises(errors.InvalidOption, match="one broker twice"):
+        site.reader("a", url=both).latestOffset(INITIAL, LIMIT)
+    with pytest.raises(errors.InvalidOption, match="twice"):
+        site.options("aa")
+
+
+def test_amqp_urls_are_discovered_at_each(site: Site) -> None:
+    site.send("a", 1)
+    site.send("b", 1)
+    reader = site.reader("ab", url=",".join(str(site.broker(letter).amqp_url) for letter in "ab"))
+    assert sorted(site.read(reader, INITIAL, reader.latestOffset(INITIAL, LIMIT))) == ["a0", "b0"]
+
+
+def test_different_versions_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    identities.check_identities({"grpc://a:1": Identity("1", "penstock/1.0"), "grpc://b:1": Identity("2", "penstock/1.1")})
+    assert "penstock/1.0 at grpc://a:1, penstock/1.1 at grpc://b:1" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"turn": -1}, "exactly the fields"),
+        ({"held": ["nobody"]}, "of each broker"),
+        ({"brokers": {}}, "exactly the fields"),
+        ({"epoch": 1}, "exactly the fields"),
+        ({"v": 7}, "names no broker"),
+    ],
+)
+def test_an_offset_that_is_damaged_is_refused(site: Site, change: dict[str, Any], says: str) -> None:
+    offset = {"v": 6, "turn": 1, "held": [], "brokers": {site.id("a"): INITIAL}, **change}
+    with pytest.raises(errors.WrongOffset, match=says):
+        site.reader().latestOffset(offset, LIMIT)
+
+
+def test_a_later_planner_fences_the_earlier_at_every_broker(site: Site) -> None:
+    old = site.reader()
+    offset = pushed(site, old, INITIAL, "abc")
+    site.send("a", 1)
+    end = old.latestOffset(offset, LIMIT)
+    new = site.reader()
+    (task,) = new.partitions(offset, end)
+    assert len(list(new.read(task))) == 1
+    for letter in "bc":
+        site.send(letter, 1)
+    with pytest.raises(errors.Fenced):
+        old.latestOffset(end, LIMIT)
+    assert {lease["epoch"] for letter in "abc" for lease in site.call(letter, "lease.list")["leases"]} == {2}
+
+
+# --- Crashes ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_between_two_brokers_changes_nothing(site: Site) -> None:
+    """What the one broker's lease had acquired is the next batch, by itself."""
+    reader = site.reader("ab", lease="me", maxMessagesPerTrigger="6")
+    offset = pushed(site, reader, INITIAL, "ab")
+    reader.commit(offset)
+    reader.stop()
+    for letter in "ab":
+        site.send(letter, 4)
+    part = offset["brokers"][site.id("a")]
+    dying = site.reader("a", lease="me", maxMessagesPerTrigger="6")
+    dying.latestOffset(part, LIMIT)  # the planner dies here, before it asks b
+    after = site.reader("ab", lease="me", maxMessagesPerTrigger="6")
+    end = after.latestOffset(offset, LIMIT)
+    assert after.latestOffset(offset, LIMIT) == end
+    assert site.read(after, offset, end) == ["a1", "a2", "a3", "a4"]
+    assert site.drained(after, end)[0] == [["b1", "b2", "b3", "b4"]]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_exactly_once_whatever_dies(site: Site, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch's end is logged before it runs, and a logged batch without a commit runs again; planners and brokers die."""
+    monkeypatch.setattr(member, "AGAIN_S", 0.0)
+    dice = random.Random(seed)
+    log: list[dict[str, Any]] = [INITIAL]
+    table: dict[int, list[str]] = {}
+    loss = {"failOnBrokerLoss": dice.choice(["true", "false"])}
+
+    def planner() -> StreamReader:
+        return site.reader(lease="me", maxMessagesPerTrigger="7", **loss)
+
+    reader, idle, step = planner(), 0, 0
+    while idle < 5:
+        step += 1
+        if step < 30:
+            site.send(dice.choice("aabc"), dice.randint(1, 5))
+        death = dice.choice(["offered", "logged", "read", "broker", "none", "none"]) if step < 30 else "none"
+        if death == "broker":
+            broker = site.broker(dice.choice("abc"))
+            broker.kill()
+            if dice.random() < 0.5 and loss["failOnBrokerLoss"] == "false":
+                reader.latestOffset(log[-1], LIMIT)
+            broker.start()
+        if len(log) - 1 not in table and len(log) > 1:
+            end = log[-1]  # it runs again
+        else:
+            end = reader.latestOffset(log[-1], LIMIT)
+            if death == "offered" or end == log[-1]:
+                idle = idle + 1 if end == log[-1] and step >= 30 else 0
+                reader = planner() if death == "offered" else reader
+                continue
+            log.append(end)
+        if death == "logged":
+            reader = planner()
+            continue
+        rows = site.read(reader, log[-2], end)
+        assert len(rows) <= 7
+        if death == "read":
+            reader = planner()
+            assert sorted(site.read(reader, log[-2], end)) == sorted(rows)
+        table[len(log) - 1] = rows
+        if dice.random() < 0.5:
+            reader.commit(end)
+    assert sorted(row for rows in table.values() for row in rows) == site.expected()
+    assert site.counts() == {letter: (0, 0, site.sent[letter]) for letter in "abc"}
