@@ -55,8 +55,8 @@ def mismatch(port: str | None, wanted: str | None) -> str | None:
     name, plain, _, _ = _PORTS[port]
     if wanted == TLS:
         return f"this is {name} without TLS; use {plain}"
-    elsewhere = f"port {_PORTS[wanted].usual}"
-    return f"this is {name}; use {elsewhere if port == HTTP else f'{plain} or {elsewhere}'}"
+    usual = _PORTS[wanted].usual
+    return f"this is {name}; use port {usual}" if port == HTTP else f"this is {name}; use {plain} or port {usual}"
 
 
 def look(host: str, port: int) -> str | None:

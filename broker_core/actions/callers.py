@@ -56,12 +56,15 @@ class Caller:
         """Say whether there is a queue or pattern on which the caller has this right."""
         return self._access is None or self._access.may_somewhere(self.user, right)
 
-    def refuse(self, what: str) -> errors.PenstockError:
-        """The error for what is not permitted, logged. One without a name is asked for one."""
+    def refuse(self, what: str, right: Right | None = None) -> errors.PenstockError:
+        """Return the error for what is not permitted, which names the right, and log it. One without a name is asked for one."""
         log.warning("%s at %s may not %s", self.user, self.peer, what, extra={"user": self.user, "peer": self.peer})
         if self.user == ANONYMOUS:
             return errors.Unauthenticated(f"a client without a user name may not {what}: give user and password, or a token")
-        return errors.NotAllowed(f"user {self.user!r} may not {what}: an administrator can allow it with `penstock permit`")
+        needed = "a right" if right is None else f"the right {right.value}"
+        return errors.NotAllowed(
+            f"user {self.user!r} may not {what}: that needs {needed} there, which an administrator gives with `penstock permit`"
+        )
 
     def renewed(self) -> None:
         """Notice, within a long call, what has changed since. Unauthenticated when this user is gone or has another password."""

@@ -132,7 +132,7 @@ class Permissions:
         def check() -> None:
             for need, queues, named in held:
                 if not _may(caller, need, queues):
-                    raise caller.refuse(f"{need.what} {named}")
+                    raise caller.refuse(f"{need.what} {named}", need.right)
 
         check()
 

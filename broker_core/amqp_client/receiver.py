@@ -108,8 +108,11 @@ class Receiver(ClientLink):
 
         Messages that came meanwhile are for `receive`, which grants new credit.
 
+        Args:
+            limit_s: Seconds to wait at most. None: the connection's time limit.
+
         Raises:
-            PenstockError: The broker does not answer within `limit_s` (None: the connection's limit), or has ended the link.
+            PenstockError: The broker does not answer in time, or has ended the link.
         """
         self.check()
         if self.link.link_credit:

@@ -15,15 +15,20 @@ from .main import UsageError
 _LINE_OCTETS = 4 * 1024 + 2
 
 
+def user(given: argparse.Namespace) -> str | None:
+    """Return the name of --user or the environment; None without one."""
+    return given.user or os.environ.get("PENSTOCK_USER") or None
+
+
 def credentials(given: argparse.Namespace) -> Credentials:
     """From --user, --password-file, --ca-file, --cert-file and --key-file. Raises UsageError, without the password in it."""
-    user = given.user or os.environ.get("PENSTOCK_USER") or None
-    if given.password_file is not None and user is None:
+    name = user(given)
+    if given.password_file is not None and name is None:
         raise UsageError("--password-file needs --user, or $PENSTOCK_USER: say whose password it is")
     file = given.password_file or os.environ.get("PENSTOCK_PASSWORD_FILE") or None
-    password = None if user is None else _password(user, file)
+    password = None if name is None else _password(name, file)
     try:
-        return Credentials.from_files(user, password, given.ca_file, given.cert_file, given.key_file)
+        return Credentials.from_files(name, password, given.ca_file, given.cert_file, given.key_file)
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..client.flight import Client
 from ..errors import InvalidRequest, PenstockError
-from . import calls, several, show
+from . import calls, login, several, show
 from .main import UsageError
 from .pairs import pairs
 
@@ -30,7 +30,7 @@ _LIST = {
 }
 _SELDOM = ("delayed", "staged", "deadLettered")  # shown where some queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
-_SETTLED = ["state", "outcome", "settledTime", "error"]
+_SETTLED = ["state", "outcome", "settledTime", "error", "holder"]
 _MAPS = ["properties", "annotations"]  # the latter say where a dead letter comes from, and why
 
 
@@ -55,7 +55,11 @@ def list_all(given: argparse.Namespace) -> int:
         if len(lists) > 1:
             columns["at"] = "brokers"
             queues = [{**queue, "at": len(queue["brokers"])} for queue in queues]
-        show.print_table(queues, columns, empty="no queues yet; make one with `penstock queue declare NAME`")
+        empty = "no queues yet; make one with `penstock queue declare NAME`"
+        user = login.user(given)
+        if user is not None:
+            empty = f"no queues on which {user} has a right; `penstock permit` gives one"
+        show.print_table(queues, columns, empty=empty)
     return 0
 
 
