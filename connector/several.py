@@ -20,6 +20,7 @@ from .options import Options
 from .partition import LeasePartition
 
 SLICE_MS = 20  # an idle query waits at one queue at a time, so long
+MANY = 8  # queues from which on a trigger looks which of them have messages, before it asks them one by one
 NOTHING = Credit(0, 0)  # settle, and look for unfinished batches
 
 
@@ -35,6 +36,7 @@ class SeveralQueues:
         self._head: Lease | None = None  # the one that this planner took up first
         self._answered: Offsets | None = None  # the last answer: who begins there has finished all there was
         self._until: dict[str, int] | None = None  # the queues' tails when an `availableNow` run began
+        self._unsettled: set[str] = set()  # queues of the last answer
         self._waits = 0  # how often it waited at a queue: each wait is at another one
 
     def identity(self) -> Identity:
@@ -92,10 +94,25 @@ class SeveralQueues:
     def _next(self, known: Offsets, order: list[str], credit: Credit, wait_ms: int) -> dict[str, Offset]:
         """Acquire the next batch; return its queues, and the offset of each after it."""
         answered, self._answered = self._answered, None
-        found = {} if known == answered else self._ask(known, order, NOTHING)
-        if found or credit.spent:
-            return found
-        return self._ask(known, order, credit) or self._wait(known, order, credit, wait_ms)
+        unsettled, self._unsettled = self._unsettled, set()
+        if known != answered:
+            found, unsettled = self._ask(known, order, NOTHING), set[str]()
+        else:
+            found = self._ask(known, [queue for queue in order if queue in unsettled], NOTHING) if credit.spent else {}
+        if not found and not credit.spent:
+            found = self._ask(known, self._worth_asking(order, unsettled), credit) or self._wait(known, order, credit, wait_ms)
+        self._unsettled = set(found)
+        return found
+
+    def _worth_asking(self, order: list[str], unsettled: set[str]) -> list[str]:
+        """Leave out the queues that have nothing to take and nothing to settle: of many, one request tells which these are."""
+        if len(order) < MANY:
+            return order
+        known = {queue["queue"]: queue for queue in self._client.call("queue.list")["queues"]}
+        empty = {name for name, queue in known.items() if not (queue["available"] or queue["delayed"])} - unsettled
+        for name in empty.intersection(order):
+            self._leases[name].counts = _without_available(self._leases[name].counts, known[name])
+        return [queue for queue in order if queue not in empty]
 
     def _ask(self, known: Offsets, order: list[str], credit: Credit) -> dict[str, Offset]:
         """Settle every queue's finished batch; return the unfinished batches, or new ones within the limits."""
@@ -173,3 +190,11 @@ class SeveralQueues:
                 f"the checkpoint reads queue {gone[0]!r} too, which the option queue does not name any longer: put it back"
                 " (queues can be added under a checkpoint, not taken away), or start with a new checkpoint and another `lease`"
             )
+
+
+def _without_available(counts: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring a queue's counts up to date by what `queue.list` says of it."""
+    if not counts:
+        return counts
+    oldest = counts["oldestSeconds"] if now["acquired"] else None
+    return {**counts, "available": 0, "oldestSeconds": oldest, "inFlight": now["acquired"], "bytes": now["bytes"]}

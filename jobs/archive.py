@@ -75,7 +75,8 @@ def archived(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         reader = reader.option(name, value)
     messages = reader.load(place(given))
     if given.decode:
-        messages = messages.select(*table.needed(DECODED)).mapInArrow(decoder(given.queue), source_schema(DECODED))
+        there = [name for name in table.needed(DECODED) if name in messages.columns]  # an older broker's has fewer
+        messages = messages.select(*there).mapInArrow(decoder(given.queue), source_schema(DECODED))
     if given.where:
         messages = messages.where(given.where)
     return messages.selectExpr(*given.columns) if given.columns else messages
@@ -104,6 +105,11 @@ def _explained(error: PySparkException, given: argparse.Namespace) -> str:
             f"files of {given.queue!r}'s archive that this job has not read yet are gone: it has not run for longer than the"
             " broker's setting `archive_vacuum_after_s`, or somebody else has removed them. Begin again with a new checkpoint and"
             " a new table, then run the job more often, or raise the setting"
+        )
+    if "DELTA_SCHEMA_CHANGED" in text:
+        return (
+            f"{given.queue!r}'s archive has a new column, as after an upgrade of the broker: start the job again with the same"
+            " checkpoint, and it goes on"
         )
     if any(name in text for name in ("DELTA_SCHEMA_NOT_SET", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND")):
         return (

@@ -87,6 +87,7 @@ FIELDS: dict[str, str] = {
     "batchSign": _SIGN,
     "bytes": "how many bytes at most; null: any",
     "count": "how many messages to show, at most 200",
+    "elsewhere": "of a write over several brokers: what belongs to it elsewhere, kept with the key; null: nothing",
     "epoch": "epoch of the lease that the caller knows; null: takes the lease up",
     "error": "why, for those who look at the messages later",
     "exchange": "name of the exchange",
@@ -147,10 +148,6 @@ FIELDS_OF: dict[tuple[str, str], str] = {
     ("lease.advance", "until"): "take nothing at or after this sequence number; null: no end",
     ("lease.settleRow", "outcome"): "accepted, rejected, released or modified",
     ("stage.publish", "key"): "kind, id and number of the publish, by which a repetition is known; null: none",
-    (
-        "stage.publish",
-        "elsewhere",
-    ): "of a write over several brokers: what belongs to it elsewhere, kept with the key; null: nothing",
     ("queue.declare", "type"): "fifo, priority or lastvalue",
     ("exchange.declare", "type"): "direct, fanout, topic or headers",
 }

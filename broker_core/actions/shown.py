@@ -24,7 +24,7 @@ WINDOW = 1024  # sequence numbers of which the recorded messages are looked at t
 WIDER = 8  # and so many times as many next
 SEARCH_S = 5.0  # for which a selector may look for matches; then the answer has what was found, and says where to go on
 COLUMNS = [
-    *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "deliveryCount", "body"),
+    *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "holder", "deliveryCount", "body"),
     *("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "contentEncoding", "groupId", "userId"),
     *("priority", "durable", "creationTime", "absoluteExpiryTime", "properties", "annotations"),
 ]

@@ -5,8 +5,9 @@ octet, and all that the broker says of it once it has ended. What is asked for a
 is for messages that come from the broker: `rows_of_read` gives what a broker sends for `stored: true`, and
 `messages.assembly.converted` the columns that somebody asked for.
 
-The table is a persisted format, read by others too. To change it: add a nullable column, nothing else; a reader finds nulls where
-a file of before does not have it. A column may never change its type or leave.
+The table is a persisted format, read by others too. To change it: add a nullable column to those of a read, and to `ADDED`,
+nothing else. Tables of before get it at their next commit, and a reader finds nulls where a file of before does not have it. A
+column may never change its type or leave.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ STORED: tuple[str, ...] = tuple(name for name in MESSAGE if name not in _NOT_IN_
 OWN: dict[str, pa.DataType] = {"queueId": pa.int64(), "pass": pa.int64(), "lineage": pa.string()}
 #: The partition column: the day of `enqueuedTime` in UTC. Its value stands in the path of a file, not in the file.
 DAY = "day"
+
+#: Columns that tables made by earlier versions may lack.
+ADDED = frozenset({"holder"})
 
 FILE_SCHEMA: pa.Schema = pa.schema(
     [

@@ -126,6 +126,8 @@ class QueueTable:
         ours = deltalake.Schema.from_arrow(table.SCHEMA).fields
         for field in ours:
             found = there.pop(field.name, None)
+            if found is None and field.name in table.ADDED:
+                continue
             if found is None:
                 raise Refused(f"the table {self.url} has no column {field.name!r} any more{_WAY_OUT}")
             if found.type != field.type:
@@ -172,6 +174,7 @@ class QueueTable:
             app_transactions=[Transaction(application_id, number)],
         )
         try:
+            self._add_columns()
             self._commit(files, [], properties)
         except (DeltaError, OSError, ValueError) as error:
             raise Unreachable(f"nothing could be committed to the table {self.url}: {short(error)}") from error
@@ -207,6 +210,7 @@ class QueueTable:
         gone = 0
         for group in compaction.small(self._members(), file_bytes):
             try:
+                self._add_columns()
                 replaced = compaction.put_together(self._store, group, file_bytes)
                 # Where somebody else has rewritten the same files delta-rs might not see it: so these files have to be in the
                 # version that the commit follows, and it is not tried again behind another one.
@@ -240,6 +244,15 @@ class QueueTable:
             post_commithook_properties=_NOTHING_BESIDE,
         )
         self._after_commit(before)
+
+    def _add_columns(self) -> None:
+        """Give a table that an earlier version made the columns that came since, in a commit of its own; most have them."""
+        there = {field.name for field in self._table.schema().fields}
+        missing = [field for field in deltalake.Schema.from_arrow(table.SCHEMA).fields if field.name not in there]
+        if missing:
+            self._table.alter.add_columns(missing, post_commithook_properties=_NOTHING_BESIDE)
+            self._table.update_incremental()
+            log.info("the table %s has the new columns %s", self.url, ", ".join(field.name for field in missing))
 
     def expire(self, age_s: float, now: datetime) -> int:
         """Take the days out of the table whose messages all came longer ago than `age_s` seconds; return how many files are gone

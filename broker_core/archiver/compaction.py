@@ -61,11 +61,19 @@ def put_together(store: Store, group: list[Member], file_bytes: int) -> Replaced
     found = []
     for member in group:
         with store.open(member.path) as source, pq.ParquetFile(source) as file:
-            if set(file.schema_arrow.names) != set(table.FILE_SCHEMA.names):
+            names = set(file.schema_arrow.names)
+            if not names <= set(table.FILE_SCHEMA.names) or not set(table.FILE_SCHEMA.names) - table.ADDED <= names:
                 return None
-            found.append(file.read(columns=table.FILE_SCHEMA.names).cast(table.FILE_SCHEMA))
+            found.append(_with_all_columns(file.read()))
     rows = pa.concat_tables(found).sort_by(_ORDER)
     return Replaced(group, parquet.write(store, "compact", _with_day(rows, group[0].day), file_bytes))
+
+
+def _with_all_columns(rows: pa.Table) -> pa.Table:
+    """Rows of a file that may be of an earlier version, with every column of now."""
+    names = set(rows.schema.names)
+    columns = [rows.column(each.name) if each.name in names else pa.nulls(len(rows), each.type) for each in table.FILE_SCHEMA]
+    return pa.table(columns, names=table.FILE_SCHEMA.names).cast(table.FILE_SCHEMA)
 
 
 def _with_day(rows: pa.Table, day: str) -> Iterator[pa.RecordBatch]:

@@ -399,6 +399,7 @@ def _request(
         "url": url,
         "fileBytes": file_bytes,
         "origins": list(content.origins),
+        "takers": list(content.takers),
         "rows": content.rows.to_json(),
         "blocks": list(content.blocks),
         "packed": content.packed,

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from ..archive import table
 from ..engine.columns.blocks import Block
+from ..engine.columns.dictionary import Names
+from ..engine.columns.limits import MAX_TAKERS
 from ..engine.columns.packing import unpack
 from ..engine.columns.rowset import RowSet, as_array
 from ..engine.model.passes import NO_TABLE
@@ -28,6 +30,7 @@ class Content(NamedTuple):
     number: int
     lineage: str
     origins: Sequence[str]  # queues that its dead letters come from
+    takers: Sequence[str]  # names of those who had its messages
     rows: RowSet
     blocks: dict[int, bytes]  # packed columns of blocks in memory
     packed: dict[int, int]  # log positions of those that have left it
@@ -47,7 +50,7 @@ class Rows:
         """Yield batches of the table's schema. A message whose payload is damaged is there with nulls and an `error`."""
         content = self._content
         queue = Queue(content.queue, "fifo", {})
-        queue.origins = list(content.origins)
+        queue.origins, queue.takers = list(content.origins), Names(MAX_TAKERS, content.takers)
         # Of a journal, who reads asks for payloads only.
         journal = cast(Journal, self._journal)
         for batch in record_batches(journal, self._slices(queue), table.STORED, content.queue, stored=True):

@@ -96,6 +96,7 @@ class Worker:
             header["number"],
             header["lineage"],
             header["origins"],
+            header["takers"],
             RowSet.from_json(header["rows"]),
             dict(zip(header["blocks"], request.attachments, strict=True)),
             {int(number): position for number, position in header["packed"].items()},

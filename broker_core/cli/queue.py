@@ -30,7 +30,7 @@ _LIST = {
 }
 _SELDOM = ("delayed", "staged", "deadLettered")  # shown where some queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
-_SETTLED = ["state", "outcome", "settledTime", "error"]
+_SETTLED = ["state", "outcome", "settledTime", "error", "holder"]
 _MAPS = ["properties", "annotations"]  # the latter say where a dead letter comes from, and why
 
 

@@ -119,6 +119,7 @@ COMPONENTS: dict[str, Schema] = {
                 "outcome",
                 "settledTime",
                 "error",
+                "holder",
                 "deliveryCount",
                 "body",
                 "messageId",
@@ -136,6 +137,7 @@ COMPONENTS: dict[str, Schema] = {
         outcome=TEXT,
         settledTime=TEXT,
         error=TEXT,
+        holder=TEXT,
         deliveryCount=COUNT,
         body=_BODY,
         messageId=_VALUE,
@@ -276,7 +278,7 @@ ANSWERS: dict[str, Schema] = {
     ),
     "archive.files": _object(version=_null(COUNT), files=_list(_list({"type": ["string", "integer", "null"]}))),
     "stage.publish": _object(published=COUNT, repeated=BOOL),
-    "stage.published": _object(published=BOOL),
+    "stage.published": _object(published=BOOL, elsewhere=_null(TEXT)),
     "stage.discard": _object(discarded=COUNT),
     "stage.list": _object(
         stages=_list(_object(stage=TEXT, queues=_list(TEXT), attempts=COUNT, messages=COUNT, bytes=COUNT, age=_null(SECONDS)))

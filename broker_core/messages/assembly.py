@@ -40,6 +40,7 @@ def assemble(
     settled: Integers | None = None,
     delivery: bytes | pa.Array | None = None,
     error: pa.Array | None = None,
+    holder: str | pa.Array | None = None,
     stored: bool = False,
     malformed: Malformed | None = None,
 ) -> pa.RecordBatch:
@@ -68,6 +69,7 @@ def assemble(
         "outcome": outcome,
         "settledTime": settled,
         "error": error,
+        "holder": holder,
     }
     arrays = []
     for name in schema.names:
@@ -182,6 +184,7 @@ def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malfor
         settled=given.get("settledTime"),
         delivery=given.get("delivery"),
         error=given.get("error"),
+        holder=given.get("holder"),
         malformed=malformed,
     )
 

@@ -114,6 +114,7 @@ COLUMNS: dict[str, Column] = {
     "outcome": _ended(pa.string()),
     "settledTime": _ended(TIMESTAMP),
     "error": _ended(pa.string()),
+    "holder": _ended(pa.string()),  # the lease, or the link's user, that had the message when it ended
     "ttl": _sent(pa.int64(), 18, HEADER, "uint"),  # milliseconds
     "deliveryTime": _sent(TIMESTAMP, 19, ANNOTATIONS, "timestamp"),
     "encodedAnnotations": _internal(20, ANNOTATIONS),  # the whole section, descriptor included

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import errors
+from ..engine.columns.dictionary import distinct
 from ..engine.columns.states import ARCHIVED, Outcome, State
 from ..journal import Journal
 from ..messages import assembly
@@ -108,6 +109,7 @@ def _batch(
         settled=_settled(parts) if "settledTime" in names else None,
         delivery=_deliveries(delivery, parts) if "delivery" in names and delivery else None,
         error=_errors(parts, group[0][1].error) if "error" in names else None,
+        holder=_holders(parts) if "holder" in names else None,
         stored=stored,
         malformed=malformed,
     )
@@ -198,6 +200,18 @@ def _errors(parts: list[_Part], otherwise: str | None) -> pa.Array | None:
                 texts.append(text)
         first += indexes.stop - indexes.start
     return None if texts == [None] else pa.array(texts, pa.string()).take(pa.array(places))
+
+
+def _holders(parts: list[_Part]) -> str | pa.Array | None:
+    """Return who had the messages when they ended: one name, or None, for all rows where all have it."""
+    codes, names = _join(parts, "taker"), parts[0][0].takers
+    if not isinstance(codes, int):
+        found = distinct(codes)
+        if len(found) > 1:
+            texts = pa.array([names[code - 1] if code else None for code in found.tolist()], pa.string())
+            return texts.take(pa.array(np.searchsorted(found, codes)))
+        codes = int(found[0]) if len(found) else 0
+    return names[codes - 1] if codes else None
 
 
 def _deliveries(prefix: bytes, parts: list[_Part]) -> pa.Array:

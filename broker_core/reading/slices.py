@@ -5,7 +5,7 @@ Reading the payloads of a slice needs no lock, since payloads never change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,8 @@ class BlockSlice(NamedTuple):
     dead_letters: DeadLetters | None  # None: no row is a dead letter
     batches: Mapping[int, Payload]  # log position → the record's batch, if it is still in memory
     errors: Mapping[int, str]  # index → the error text of the consumer that rejected the message
+    taker: Ints | int  # number in `takers`, from 1 on, of who had the message when it ended; 0: nobody with a name
+    takers: Sequence[str]  # names of leases and users
     hold: Hold | None = None  # as long as the slice is there, the journal finds what `locations` say
 
     def sequences(self, indexes: slice) -> npt.NDArray[np.int64]:
@@ -89,8 +91,8 @@ def slice_of(
 ) -> BlockSlice:
     """Copy the columns of `rows`. Called under the broker's lock.
 
-    Without `outcomes` the columns state, outcome, settled and errors are left out: the rows are live, or nobody asks. `hold` is
-    the journal's, taken under the same lock: without it the payloads may be dropped before they are read.
+    Without `outcomes` the columns state, outcome, settled, errors and taker are left out: the rows are live, or nobody asks.
+    `hold` is the journal's, taken under the same lock: without it the payloads may be dropped before they are read.
     """
 
     def copied(values: Ints | int) -> Ints | int:
@@ -113,5 +115,7 @@ def slice_of(
         dead_letters_of(block, rows, queue),
         recent.among(locations.position) if recent else {},
         errors_of(block, rows) if outcomes else {},
+        copied(block.taker.get(rows)) if outcomes else 0,
+        queue.takers.names,
         hold,
     )

@@ -49,7 +49,7 @@ class Recordings:
                     columns[number] = block.persisted()
                 elif entry is not None:
                     packed[number] = entry.position
-                origins, version = list(queue.origins), queue.passes.version
+                origins, takers, version = list(queue.origins), list(queue.takers.names), queue.passes.version
         lineage = self._journal.lineage.of(str(backlog.queue_id), current.number)
         return Content(
             backlog.queue,
@@ -57,6 +57,7 @@ class Recordings:
             current.number,
             lineage,
             origins if current.rows else [],
+            takers if current.rows else [],
             current.rows,
             {number: pack(each) for number, each in columns.items()},
             packed,

@@ -92,8 +92,10 @@ class Rig:
             batch = each if isinstance(each, pa.RecordBatch) else batch_of(each)
             self.service.submit(c.Enqueue(queue, batch.num_rows, stored_sizes(batch), store(batch)))
 
-    def settle(self, queue: str, count: int, outcome: Outcome = Outcome.ACCEPTED, error: str | None = None) -> RowSet:
-        link = self.service.submit(c.Subscribe(queue))
+    def settle(
+        self, queue: str, count: int, outcome: Outcome = Outcome.ACCEPTED, error: str | None = None, user: str | None = None
+    ) -> RowSet:
+        link = self.service.submit(c.Subscribe(queue, user=user))
         rows: RowSet = self.service.submit(c.Acquire(queue, link, count)).rows
         self.service.submit(c.Settle(queue, link, rows, outcome, error), c.Unsubscribe(queue, link))
         return rows

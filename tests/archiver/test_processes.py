@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from penstock import Broker
+from penstock import Broker, connect
+from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 
 from ..flight.helpers import numbered, send
 from ..s3 import BUCKET, S3Server, environment
+from ..security.helpers import user, write
 from .helpers import numbers, sequences, table
 
 LIMIT_S = 60.0
@@ -167,3 +169,42 @@ def test_without_an_archive_there_is_no_table_and_no_process(tmp_path: Path) -> 
             assert client.call("archive.status") == {"archive": "off", "queues": []}
             client.call("queue.delete", queue="q")
     assert not (tmp_path / "data" / "archive").exists()
+
+
+def take(client: Client, lease: str, count: int, **known: Any) -> dict[str, Any]:
+    """A batch of Spark's, read and finished; what the next one has to know."""
+    fields = {"queue": "q", "lease": lease, "run": "r"}
+    given = known or {"epoch": None, "finished": 0, "fresh": True}
+    taken = client.call("lease.advance", **fields, **given, messages=count)
+    part = {**fields, "epoch": taken["epoch"], "batch": taken["batch"], "first": 0, "last": 1 << 60, "columns": ["body"]}
+    del part["queue"]
+    assert sum(batch.num_rows for batch in client.get(op="batch", **part)) == count
+    client.call("lease.settle", **fields, epoch=taken["epoch"], finished=taken["batch"])
+    return {"epoch": taken["epoch"], "finished": taken["batch"]}
+
+
+def test_the_archive_says_which_user_and_which_lease_took_a_message(tmp_path: Path) -> None:
+    """D4: an AMQP client by its login, Spark by its lease; also what the broker has from its log after a kill."""
+    users = tmp_path / "users.json"
+    everything = {"*": "send,receive,browse,replay,admin"}
+    write(users, {"ann": user("of ann"), "root": user("of root")}, {"ann": everything, "root": everything})
+    root = Credentials("root", "of root")
+    with Broker(tmp_path / "data", archive_after_s=0.1, users_file=users) as broker:
+        with Client(broker.url, root) as client:
+            client.call("queue.declare", queue="q")
+            send(client, "q", numbered(8))
+            with connect(broker.amqp_url, user="ann", password="of ann") as connection:
+                for message in connection.queue("q").receive(limit=2):
+                    message.accept()
+                for message in connection.queue("q").receive(limit=1):
+                    message.reject("no use")
+            known = take(client, "etl", 2)
+        broker.kill()
+        broker.start()
+        with Client(broker.url, root) as client:
+            take(client, "etl", 1, **known)
+            client.call("queue.purge", queue="q")
+            until(lambda: bool(client.call("archive.status")["unrecorded"] == 0), "recorded")
+    found = table(tmp_path / "data" / "archive").select(["holder", "outcome"]).to_pylist()
+    said = [("ann", "accepted", 2), ("ann", "rejected", 1), ("root:etl", "accepted", 3), (None, "purged", 2)]
+    assert [(row["holder"], row["outcome"]) for row in found] == [each[:2] for each in said for _ in range(each[2])]

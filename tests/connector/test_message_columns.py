@@ -67,7 +67,7 @@ SENT: dict[str, Any] = {
 #: Columns that a message of an AMQP client has no value in, and why.
 ONLY_SENT = {"deliveryTime": "an AMQP client says it in the annotations, as x-opt-delivery-time"}
 #: Columns that say what became of a message: null while it waits.
-ENDS = ("state", "outcome", "settledTime", "error")
+ENDS = ("state", "outcome", "settledTime", "error", "holder")
 
 
 def as_amqp() -> bytes:
@@ -214,7 +214,7 @@ def test_every_column_is_read_on_every_path(
     for number in range(ROWS):
         queue.client.call("lease.settleRow", lease=part.lease, sequence=number, outcome="rejected", error="why")
     ended = [name for name in everything if name != "delivery"]
-    said = {"state": "archived", "outcome": "rejected", "error": "why"}
+    said = {"state": "archived", "outcome": "rejected", "error": "why", "holder": part.lease}
     check(browsed(queue, ended, "archived"), ended, {**expected, **said}, "of a replay of the archive")
     queue.broker.stop()
     queue.broker.start()

@@ -258,16 +258,16 @@ def test_a_journal_of_0_1_reads_as_it_did() -> None:
     assert (block.errors, block.overlays.among(slice(0, 3)), queue.bytes) == ({1: "no"}, {}, 4)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_a_block_of_an_older_format_reads_as_it_did_and_a_later_format_is_refused(version: int) -> None:
     engine = engine_with(3)
     took(engine, 1, 2)
     _, (packed,) = engine.persisted()
     header = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
-    assert header["v"] == 6
-    old, newer = packed.replace(b'"v": 6', b'"v": %d' % version, 1), packed.replace(b'"v": 6', b'"v": 7', 1)
+    assert header["v"] == 7
+    old, newer = packed.replace(b'"v": 7', b'"v": %d' % version, 1), packed.replace(b'"v": 7', b'"v": 8', 1)
     assert np.array_equal(Block.restored(unpack(old)).state, [2, 2, 1])
-    with pytest.raises(errors.DamagedJournal, match="format 7"):
+    with pytest.raises(errors.DamagedJournal, match="format 8"):
         unpack(newer)
 
 

@@ -45,6 +45,10 @@ class Queue:
             sender.send(payloads)
             sender.flush()
 
+    def reconnect(self) -> None:
+        """Connect again, after the broker was away."""
+        self.client = Client(self.broker.url)
+
     def released(self) -> None:
         """Return when the broker has noticed that a consumer is gone."""
         end = time.monotonic() + 20

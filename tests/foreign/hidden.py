@@ -29,6 +29,10 @@ class Hidden:
                 end.shutdown(socket.SHUT_RDWR)
         self._open = []
 
+    def retarget(self, port: int) -> None:
+        """From now on, stand before a broker at this port."""
+        self._broker = port
+
     def close(self) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

@@ -150,39 +150,3 @@ def test_an_older_checkpoint_is_told(queue: Queue) -> None:
     reader.stop()
     with pytest.raises(errors.DataLoss, match="the checkpoint is old"):
         queue.reader().latestOffset(first, LIMIT)
-
-
-def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(queue: Queue) -> None:
-    relay = _Damaged(queue)
-    queue.send(0, 10)
-    found, end = drained(relay.reader)
-    assert found == [n for n in range(10) if n not in (3, 7)]
-    relay.reader.commit(end)
-    assert relay.reader.reportLatestOffset()["queues"][queue.name]["setAside"] == 2
-    assert len(list((queue.spool / "aside").iterdir())) == 1
-
-
-class _Damaged:
-    """A reader whose broker sends octets that are no messages: ours would refuse to take them."""
-
-    def __init__(self, queue: Queue) -> None:
-        self.reader = queue.reader()
-        receive = intake.Intake._receive
-
-        def damaging(self: intake.Intake, number: int, link: Any) -> int:
-            before = link.receive
-
-            def received(**fields: Any) -> list[Any]:
-                deliveries = before(**fields)
-                for delivery in deliveries:
-                    if delivery.payload[-1:] in (b"3", b"7"):
-                        delivery.payload = b"\x00Sq" + delivery.payload
-                return list(deliveries)
-
-            link.receive = received
-            try:
-                return receive(self, number, link)
-            finally:
-                del link.receive
-
-        self.reader._consumer._intake._receive = damaging.__get__(self.reader._consumer._intake)  # type: ignore[attr-defined]

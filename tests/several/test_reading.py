@@ -5,26 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import random
-import time
+import threading
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker_core import errors
-from penstock.connector import lease as lease_module
 from penstock.connector.brokers import identities, member, several
 from penstock.connector.brokers.credit import Credit
+from penstock.connector.brokers.several import SeveralBrokers
 from penstock.connector.identity import Identity
 from penstock.connector.stream import StreamReader
 
 from .helpers import INITIAL, LIMIT, Site
-
-
-def seconds(reader: StreamReader, offset: dict[str, Any]) -> float:
-    begin = time.perf_counter()
-    reader.latestOffset(offset, LIMIT)
-    return time.perf_counter() - begin
 
 
 def pushed(site: Site, reader: StreamReader, start: dict[str, Any], letters: str) -> dict[str, Any]:
@@ -90,18 +84,24 @@ def test_available_now_takes_what_is_there_at_each(site: Site) -> None:
 # --- Waiting ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_broker_that_has_nothing_keeps_nobody_waiting(site: Site) -> None:
-    """Twenty triggers with one message of a each, while b and c are asked to wait: less than twenty of their waits."""
-    reader = site.reader(lease="waits")
-    offset = pushed(site, reader, INITIAL, "a")
-    begin = time.perf_counter()
-    for _ in range(20):
-        assert reader.latestOffset(offset, ReadAllAvailable()) == offset
-        site.send("a", 1)
-        end = reader.latestOffset(offset, LIMIT)
-        assert len(site.read(reader, offset, end)) == 1
-        offset = end
-    assert time.perf_counter() - begin < 20 * lease_module.LONG_POLL_MS / 1000
+def test_a_broker_that_has_not_answered_yet_keeps_nobody_waiting(site: Site) -> None:
+    """What it answers later is looked at by a later trigger."""
+    reader = site.reader()
+    offset = pushed(site, reader, INITIAL, "abc")
+    consumer = reader._kept
+    assert isinstance(consumer, SeveralBrokers)
+    slow = consumer._members[1]
+    assert reader.latestOffset(offset, ReadAllAvailable()) == offset  # settled, and asked to wait no more
+    gate, start = threading.Event(), offset["brokers"][slow.id]
+    slow.poll = member.Poll(start, slow.ask(lambda _: dict(start) if gate.wait(60) else {}))
+    for letters in ("a", "ac", "c"):
+        offset = pushed(site, reader, offset, letters)
+    site.send("b", 1)
+    offset = pushed(site, reader, offset, "a")
+    gate.set()
+    while (end := reader.latestOffset(offset, LIMIT)) == offset:
+        pass
+    assert site.read(reader, offset, end) == ["b1"]
 
 
 def test_a_message_that_comes_to_any_broker_while_the_query_waits_is_the_next_batch(site: Site) -> None:
@@ -114,11 +114,6 @@ def test_a_message_that_comes_to_any_broker_while_the_query_waits_is_the_next_ba
         found += site.read(reader, offset, end)
         offset = end
     assert found == ["a0", "b0", "c0", "a1", "b1"]
-
-
-def test_an_idle_query_waits_for_all_brokers_at_once(site: Site) -> None:
-    several_, one = site.reader(), site.reader("a", lease="one")
-    assert min(seconds(several_, INITIAL) for _ in range(4)) < 2 * min(seconds(one, INITIAL) for _ in range(4))
 
 
 # --- A broker that is away -------------------------------------------------------------------------------------------------
@@ -134,7 +129,7 @@ def test_a_broker_that_is_away_is_left_out_and_joins_again(
     site.send("b", 2)
     site.broker("b").kill()
     offset = pushed(site, reader, offset, "a")
-    assert offset["held"] == sorted(map(site.id, "a")) or "b's batch is not known to be settled"
+    assert len(offset["held"]) == 2  # b's batch is not known to be settled
     offset = pushed(site, reader, offset, "a")
     site.broker("b").start()
     while (end := reader.latestOffset(offset, LIMIT)) == offset:

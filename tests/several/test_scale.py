@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -86,14 +87,40 @@ def test_eight_brokers_and_a_hundred_queues(eight: list[Broker]) -> None:
     reader.stop()
 
 
-def test_an_idle_query_asks_each_queue_about_once_a_trigger(eight: list[Broker]) -> None:
-    """The cost of waiting is that of the brokers, not of their queues: a wait is a few requests at each."""
+def test_an_idle_trigger_costs_by_the_brokers_and_not_by_their_queues(
+    eight: list[Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each broker is asked once which of its queues have messages, and then to wait."""
     reader = reader_of(eight)
-    reader.latestOffset(INITIAL, LIMIT)
-    mine, theirs, begin = time.process_time(), sum(cpu_seconds(broker.pid) for broker in eight), time.perf_counter()
-    for _ in range(3):
+    for _ in range(10):  # the first trigger asks all queues
         assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
-    seconds = time.perf_counter() - begin
-    print(f"idle: {seconds / 3:.3f} s a trigger, planner {(time.process_time() - mine) / 3:.3f} s of CPU,")
-    print(f"brokers {(sum(cpu_seconds(broker.pid) for broker in eight) - theirs) / 3:.3f} s of CPU a trigger")
+    asked, call = Counter[str](), Client.call
+
+    def counted(client: Client, action: str, **fields: Any) -> dict[str, Any]:
+        asked[action] += 1
+        return call(client, action, **fields)
+
+    monkeypatch.setattr(Client, "call", counted)
+    mine, theirs, begin = time.process_time(), sum(cpu_seconds(broker.pid) for broker in eight), time.perf_counter()
+    for _ in range(10):
+        assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
+    print(f"ten idle triggers: {time.perf_counter() - begin:.2f} s, planner {time.process_time() - mine:.2f} s of CPU,")
+    print(f"brokers {sum(cpu_seconds(broker.pid) for broker in eight) - theirs:.2f} s of CPU, {dict(asked)}")
+    reader.stop()
+    assert asked.total() < 10 * BROKERS * 20 < 10 * BROKERS * QUEUES
+
+
+def test_a_message_in_one_of_many_queues_is_found_and_counted(eight: list[Broker]) -> None:
+    reader = reader_of(eight[:2])
+    assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
+    send(eight[1], "q77", [b"here"])
+    while (end := reader.latestOffset(INITIAL, LIMIT)) == INITIAL:
+        pass
+    (part,) = reader.partitions(INITIAL, end)
+    assert [batch.num_rows for batch in reader.read(part)] == [1]
+    assert reader.reportLatestOffset()["queues"]["q77"]["inFlight"] == 1
+    assert reader.latestOffset(end, LIMIT) == end
+    with Client(eight[1].url) as client:
+        assert client.call("queue.stat", queue="q77")["archived"] >= 1
+        assert client.call("queue.stat", queue="q77")["acquired"] == 0
     reader.stop()

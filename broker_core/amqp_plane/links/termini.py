@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp import Condition, Source, Target
 from ...engine import commands as c
+from ...security.users import ANONYMOUS
 from ..loop.exchanges import route_of
 from ..nodes import dynamic, subscriptions
 from ..nodes.filters import Filters
@@ -103,7 +104,8 @@ class SourceTerminus(Terminus):
         """Return the command that makes the link a consumer of the queue."""
         selector = self.filters.selector
         text = None if selector is None else selector.text
-        return c.Subscribe(self.queue, self.options.priority, self.options.exclusive, text)
+        user = None if self.peer.user == ANONYMOUS else self.peer.user
+        return c.Subscribe(self.queue, self.options.priority, self.options.exclusive, text, user)
 
     def is_same(self, asked: Terminus) -> bool:
         """Return True if another attach asks for this queue, with the same filters and options."""

@@ -46,7 +46,7 @@ def batch_ended(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     state.forget_reads(lease)
     if ended_as is BatchState.SETTLED:
         rest = batch.rows if event.done is None else batch.rows.minus(event.done)
-        archive(state, queue, rest, Verb.SETTLE, Outcome.ACCEPTED, event.time)
+        archive(state, queue, rest, Verb.SETTLE, Outcome.ACCEPTED, event.time, taker=lease.name)
         if event.done is not None and event.exclude:
             lease.excluded = lease.excluded.plus(event.done).packed()
     else:

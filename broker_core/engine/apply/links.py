@@ -24,7 +24,7 @@ def acquired(state: BrokerState, event: e.Acquired, position: int) -> None:
 def settled(state: BrokerState, event: e.Settled, position: int) -> None:
     """Archive rows with their outcome, and take them from their holder."""
     queue = state.queues[event.queue]
-    archive(state, queue, event.rows, Verb.SETTLE, event.outcome, event.time, event.error)
+    archive(state, queue, event.rows, Verb.SETTLE, event.outcome, event.time, event.error, event.taker)
     queue.malformed += event.rows.count * (event.reason == Reason.MALFORMED)
     let_go(state, queue, event.holder, event.rows)
     take_out(state, event.lease, event.rows)
@@ -52,7 +52,7 @@ def holders_lost(state: BrokerState, event: e.HoldersLost, position: int) -> Non
 def subscribed(state: BrokerState, event: e.Subscribed, position: int) -> None:
     """Add a subscription to a queue."""
     queue = state.queues[event.queue]
-    queue.subscriptions[event.holder] = queue.subscription(event.holder, event.priority, event.selector)
+    queue.subscriptions[event.holder] = queue.subscription(event.holder, event.priority, event.selector, event.user)
     consumers.joined(queue, event.holder, event.exclusive)
     state.next_link = event.holder + NEXT_HOLDER
 

@@ -23,7 +23,7 @@ def moved(state: BrokerState, event: e.Moved, position: int) -> None:
     if event.target is None:
         for number, part in rows.items():
             queue.keep_dead_letter(queue.blocks[number], part, event.reason)
-    archive(state, queue, rows, verb, event.outcome, event.time, event.error)
+    archive(state, queue, rows, verb, event.outcome, event.time, event.error, event.taker)
     if event.holder:
         let_go(state, queue, event.holder, event.rows)
     take_out(state, event.lease, event.rows)

@@ -21,7 +21,8 @@ def posted(state: BrokerState, event: e.Posted, position: int) -> None:
 
 def retired(state: BrokerState, event: e.Retired, position: int) -> None:
     """Add outcomes to a transaction, and note the time of its work."""
-    state.transactions.retire(event.transaction, event.queue, event.holder, event.rows, event.outcome)
+    user = state.user_of(state.queues[event.queue], event.holder)
+    state.transactions.retire(event.transaction, event.queue, event.holder, user, event.rows, event.outcome)
     state.transactions.open[event.transaction].works(event.up)
 
 

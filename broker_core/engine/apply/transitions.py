@@ -38,13 +38,21 @@ def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None) -> Non
 
 
 def archive(
-    state: BrokerState, queue: Queue, rows: RowSet, verb: Verb, outcome: int, time: int, error: str | None = None
+    state: BrokerState,
+    queue: Queue,
+    rows: RowSet,
+    verb: Verb,
+    outcome: int,
+    time: int,
+    error: str | None = None,
+    taker: str | None = None,
 ) -> None:
-    """Put rows into the archive by one of the verbs that lead there, and note their outcome."""
+    """Put rows into the archive by one of the verbs that lead there, and note their outcome, and the name of who had them."""
+    code = queue.takers.code(taker) if rows else 0
     for number, part in rows.items():
         block = queue.blocks[number]
         queue.move(block, part, verb)
-        block.archive(part, outcome, time)
+        block.archive(part, outcome, time, code)
         queue.passes.settled(block, part, time, wanted=queue.rules.archive)
         if error:
             for row in range(part.start, part.stop) if isinstance(part, slice) else part.tolist():

@@ -42,6 +42,7 @@ class Columns:
     defaulted: Column  # unsuccessful deliveries that a default outcome ended, with the link: some of `attempts`
     recorded: Column  # number of the pass that put the row into the archive's table, plus one; see `model.passes`
     leased: Column  # unsuccessful deliveries in batches of leases: some of `attempts`
+    taker: Column  # who had the row when it ended: code in the queue's list of takers; 0: nobody, or nobody with a name
 
     __slots__ = tuple(__annotations__)
 
@@ -236,11 +237,12 @@ class Block(Columns):
         elif source == AVAILABLE:
             self._raise_low()
 
-    def archive(self, rows: Rows, outcome: int, time: int) -> None:
-        """Note outcome and time of rows that end."""
+    def archive(self, rows: Rows, outcome: int, time: int, taker: int = 0) -> None:
+        """Note outcome and time of rows that end, and who had them."""
         capacity = len(self.state)
         self.outcome.set(rows, outcome, capacity)
         self.settled.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
+        self.taker.set(rows, taker, capacity)
 
     def of_level(self, level: int) -> npt.NDArray[np.uint16] | None:
         """The rows of this level, ascending; None: all. Of a full block, whose levels change no more: they are sorted once, when

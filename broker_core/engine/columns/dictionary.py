@@ -1,8 +1,12 @@
-"""Names that rows carry as numbers: message groups, last values' keys. A name is kept while a row that is not settled has it."""
+"""Names that rows carry as numbers.
+
+`Dictionary` has message groups and last values' keys: a name is kept while a row that is not settled has it. `Names` has those of
+who took messages: a name stays, since settled rows have it that may have left memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
 import numpy as np
@@ -111,6 +115,29 @@ class Dictionary:
                 del self._codes[name]
                 self._names[code] = None
                 self._free.append(code)
+
+
+class Names:
+    """Name ↔ code, from 1 on; 0 is no name. A code keeps its name for ever; beyond `most` names a new one gets none."""
+
+    __slots__ = ("_codes", "_most", "names")
+
+    def __init__(self, most: int, names: Iterable[str] = ()) -> None:
+        self.names = list(names)  # by code, from 1 on; grows at its end, so that who has codes may look without the lock
+        self._most = most
+        self._codes = {name: code for code, name in enumerate(self.names, 1)}
+
+    def code(self, name: str | None) -> int:
+        """Return the code of a name, which gets one if it has none; 0 for None."""
+        if not name:
+            return 0
+        code = self._codes.get(name)
+        if code is None:
+            if len(self.names) >= self._most:
+                return 0
+            self.names.append(name)
+            code = self._codes[name] = len(self.names)
+        return code
 
 
 def distinct(codes: Ints) -> Ints:

@@ -22,6 +22,7 @@ class Subscribe(Command[int]):
     priority: int = 0  # among the queue's consumers; a higher one goes first
     exclusive: bool = False
     selector: str | None = None  # the canonical text; `Acquire` then brings what is known of it
+    user: str | None = None  # who has the link, for the archive; None: nobody with a name
 
 
 @dataclass(frozen=True)

@@ -45,19 +45,20 @@ def settle(
     coming: Coming,
     *,
     holder: int,
+    taker: str | None,
     lease: str | None = None,
     error: str | None = None,
     returned: Cause = Cause.REJECTED,
 ) -> list[e.Event]:
     """Decide how an outcome that settles ends ACQUIRED messages. Rejected ones follow the queue's policy, and come back for
-    `returned` where that is to deliver them again."""
+    `returned` where that is to deliver them again. `taker`: the name of the holder, see `events.Settled`."""
     rules = queue.rules
     if outcome is Outcome.REJECTED and rules.rejected == "return":
         event = e.Returned(queue.name, holder, rows, int(returned), lease)
-        return give_back(state, event, queue, rows, returned, now, coming)
+        return give_back(state, event, queue, rows, returned, now, coming, taker=taker)
     if outcome is Outcome.REJECTED and rules.rejected == "deadLetter" and rules.dead_letter_queue is not None:
-        return dead_letter(state, queue, rows, Reason.REJECTED, now, coming, holder=holder, lease=lease, error=error)
-    return [e.Settled(queue.name, holder, rows, int(outcome), now.wall, error, lease)]
+        return dead_letter(state, queue, rows, Reason.REJECTED, now, coming, holder=holder, taker=taker, lease=lease, error=error)
+    return [e.Settled(queue.name, holder, rows, int(outcome), now.wall, error, lease, taker=taker)]
 
 
 def end_malformed(
@@ -68,14 +69,18 @@ def end_malformed(
     coming: Coming,
     *,
     holder: int,
+    taker: str | None,
     lease: str | None = None,
     error: str | None = None,
 ) -> list[e.Event]:
     """Decide how ACQUIRED messages that nobody can decode end: as dead letters where the queue has a dead-letter queue,
     whatever its policy for rejected ones, since the next receiver cannot decode them either."""
     if queue.rules.dead_letter_queue is not None:
-        return dead_letter(state, queue, rows, Reason.MALFORMED, now, coming, holder=holder, lease=lease, error=error)
-    return [e.Settled(queue.name, holder, rows, int(Outcome.REJECTED), now.wall, error, lease, int(Reason.MALFORMED))]
+        return dead_letter(
+            state, queue, rows, Reason.MALFORMED, now, coming, holder=holder, taker=taker, lease=lease, error=error
+        )
+    malformed = int(Reason.MALFORMED)
+    return [e.Settled(queue.name, holder, rows, int(Outcome.REJECTED), now.wall, error, lease, malformed, taker)]
 
 
 def give_back(
@@ -87,18 +92,28 @@ def give_back(
     now: c.Now,
     coming: Coming,
     retry: Retry | None = None,
+    *,
+    taker: str | None = None,
 ) -> list[e.Event]:
     """Extend `event`, which gives ACQUIRED messages back for `cause`, by what follows from it."""
-    return [event, *after_return(state, queue, rows, cause, now, coming, retry)]
+    return [event, *after_return(state, queue, rows, cause, now, coming, retry, taker=taker)]
 
 
 def after_return(
-    state: BrokerState, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, coming: Coming, retry: Retry | None = None
+    state: BrokerState,
+    queue: Queue,
+    rows: RowSet,
+    cause: Cause,
+    now: c.Now,
+    coming: Coming,
+    retry: Retry | None = None,
+    *,
+    taker: str | None = None,
 ) -> list[e.Event]:
     """Decide what follows where ACQUIRED messages come back for `cause`: those that have no attempt left become dead letters, and
-    the others wait for their retry where the queue or, by `retry`, their consumer wants that."""
+    the others wait for their retry where the queue or, by `retry`, their consumer wants that. `taker`: who had them."""
     last = last_attempts(queue, rows, cause)
-    events = dead_letter(state, queue, last, Reason.DELIVERY_LIMIT, now, coming) if last else []
+    events = dead_letter(state, queue, last, Reason.DELIVERY_LIMIT, now, coming, taker=taker) if last else []
     wall = now.wall // 1000
     if retry is not None and not (retry.gives_way and queue.rules.retry_delay):
         until = min(retry.at(wall), wall + longest_delay(queue.rules))
@@ -161,11 +176,13 @@ def dead_letter(
     coming: Coming,
     *,
     holder: int = 0,
+    taker: str | None = None,
     lease: str | None = None,
     error: str | None = None,
 ) -> list[e.Event]:
-    """Put DELAYED, AVAILABLE or ACQUIRED messages (`holder` holds those) into the dead-letter queue; what that cannot
-    take stays here, ARCHIVED: nothing is lost, and nobody waits for capacity. The caller has applied the queue's policies."""
+    """Put DELAYED, AVAILABLE or ACQUIRED messages (`holder` holds those) into the dead-letter queue; what that cannot take stays
+    here, ARCHIVED: nothing is lost, and nobody waits for capacity. The caller has applied the queue's policies. `taker`: who
+    has them, or had them until they came back."""
     target = state.queues.get(queue.rules.dead_letter_queue or "")
     going = RowSet()
     if target is not None and accepts(target, queue.name) and not (reason is Reason.EXPIRED and _expires_into(state, queue)):
@@ -184,6 +201,7 @@ def dead_letter(
                     holder,
                     lease,
                     error,
+                    taker=taker,
                 )
             )
     return events

@@ -395,12 +395,12 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
     if command.outcome in ("accepted", "rejected"):
         outcome = Outcome[command.outcome.upper()]
         events = dead_letters.settle(
-            state, queue, rows, outcome, now, {}, holder=batch.holder, lease=lease.name, error=command.error
+            state, queue, rows, outcome, now, {}, holder=batch.holder, taker=lease.name, lease=lease.name, error=command.error
         )
     else:
         cause = Cause[command.outcome.upper()]
         returned = e.Returned(queue.name, batch.holder, rows, int(cause), lease.name)
-        events = dead_letters.give_back(state, returned, queue, rows, cause, now, {})
+        events = dead_letters.give_back(state, returned, queue, rows, cause, now, {}, taker=lease.name)
     # Fenced first: a crash may come between the two, and then the query only plans again.
     return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (dead_letters.as_one(events), None)], None)
 
@@ -436,4 +436,5 @@ def _give_back(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, comin
     if batch.state is not BatchState.READ:
         return _end(lease, batch, BatchState.VOID, now)
     queue, event = need_queue(state, lease.queue), _end(lease, batch, BatchState.LOST, now)
-    return dead_letters.as_one(dead_letters.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now, coming))
+    events = dead_letters.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now, coming, taker=lease.name)
+    return dead_letters.as_one(events)

@@ -50,7 +50,7 @@ def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[
     if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
     check_link(queue, command.exclusive)
-    event = e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive, command.selector)
+    event = e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive, command.selector, command.user)
     return Decision([(event, None)], state.next_link)
 
 
@@ -119,8 +119,9 @@ def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | N
     check_rows(queue, command.rows, Verb.SETTLE, command.holder)
     if not command.rows:
         return Decision([], None)
+    taker = state.user_of(queue, command.holder)
     events = dead_letters.settle(
-        state, queue, command.rows, command.outcome, now, coming, holder=command.holder, error=command.error
+        state, queue, command.rows, command.outcome, now, coming, holder=command.holder, taker=taker, error=command.error
     )
     return Decision([(dead_letters.as_one(events), None)], None)
 
@@ -135,7 +136,8 @@ def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming |
     if command.annotations:
         _check_annotations(queue, rows, command.annotations)
     event = e.Returned(queue.name, command.holder, rows, int(command.cause), annotations=command.annotations or None)
-    events = dead_letters.give_back(state, event, queue, rows, command.cause, now, coming, command.retry)
+    taker = state.user_of(queue, command.holder)
+    events = dead_letters.give_back(state, event, queue, rows, command.cause, now, coming, command.retry, taker=taker)
     decision = Decision([], None)
     if command.exclude:
         excluded = need_subscription(queue, command.holder).excluded
@@ -185,13 +187,15 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
     decision = Decision([], rows)
     events: list[e.Event] = []
     coming: Coming = {}
-    back = RowSet()
+    back, taker = RowSet(), subscription.user
     if rows and command.outcome is not None:
         returned = Cause.REJECTED_BY_DEFAULT
-        events += dead_letters.settle(state, queue, rows, command.outcome, now, coming, holder=command.holder, returned=returned)
+        events += dead_letters.settle(
+            state, queue, rows, command.outcome, now, coming, holder=command.holder, taker=taker, returned=returned
+        )
     elif rows:
         event = e.Returned(queue.name, command.holder, rows, int(command.cause))
-        events += dead_letters.give_back(state, event, queue, rows, command.cause, now, coming)
+        events += dead_letters.give_back(state, event, queue, rows, command.cause, now, coming, taker=taker)
         back = rows.minus(dead_letters.last_attempts(queue, rows, command.cause))
     events += dead_letters.leave(state, queue, command.holder, back, now, coming)
     if events:

@@ -67,7 +67,8 @@ def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now)
         if lease is not None:  # fenced first: a crash may come between the two, and then the query only plans again
             decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
         name = None if lease is None else lease.name
-        events.append(e.Settled(queue.name, holder, rows, int(Outcome.PURGED), now.wall, command.error, name))
+        taker = name or state.user_of(queue, holder)
+        events.append(e.Settled(queue.name, holder, rows, int(Outcome.PURGED), now.wall, command.error, name, taker=taker))
     if events:
         decision.add(as_one(events))
     return decision

@@ -84,16 +84,26 @@ def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, com
             continue
         others.append(rows)
         if each.outcome == MALFORMED:
-            events += dead_letters.end_malformed(state, queue, rows, now, coming, holder=batch.holder, error=each.error)
+            events += dead_letters.end_malformed(
+                state, queue, rows, now, coming, holder=batch.holder, taker=lease.name, error=each.error
+            )
             continue
         disposition = each.disposition
         if disposition.outcome is not None:
             events += dead_letters.settle(
-                state, queue, rows, disposition.outcome, now, coming, holder=batch.holder, error=disposition.error
+                state,
+                queue,
+                rows,
+                disposition.outcome,
+                now,
+                coming,
+                holder=batch.holder,
+                taker=lease.name,
+                error=disposition.error,
             )
         elif disposition.cause is not None:
             returned = e.Returned(queue.name, batch.holder, rows, int(disposition.cause))
-            events += dead_letters.give_back(state, returned, queue, rows, disposition.cause, now, coming)
+            events += dead_letters.give_back(state, returned, queue, rows, disposition.cause, now, coming, taker=lease.name)
     done = RowSet.of_sequences(np.sort(np.concatenate([rows.sequences() for rows in others]))) if others else None
     ended = e.BatchEnded(lease.name, batch.number, BatchState.SETTLED.value, now.wall, exclude, done)
     return dead_letters.as_one([*events, ended])

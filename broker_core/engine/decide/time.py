@@ -97,9 +97,9 @@ def _unlock(state: BrokerState, decision: Decision[None], queue: Queue, blocks: 
         for holder in np.unique(holders).tolist():
             held.setdefault(holder, []).append((block.number, rows[holders == holder]))
     for holder, parts in held.items():
-        late, cause = RowSet.of(parts), Cause.LOCK_TIMED_OUT
+        late, cause, taker = RowSet.of(parts), Cause.LOCK_TIMED_OUT, state.user_of(queue, holder)
         returned = e.Returned(queue.name, holder, late, int(cause))
-        decision.add(dead_letters.as_one(dead_letters.give_back(state, returned, queue, late, cause, now, coming)))
+        decision.add(dead_letters.as_one(dead_letters.give_back(state, returned, queue, late, cause, now, coming, taker=taker)))
 
 
 def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[dict[str, int]]:

@@ -34,6 +34,7 @@ class Settled(Event):
     error: str | None = None
     lease: str | None = None
     reason: int | None = None  # MALFORMED: nobody could decode them
+    taker: str | None = None  # name of the lease, or of the link's user, that had them; None also in older journals
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Subscribed(Event):
     priority: int = 0
     exclusive: bool = False
     selector: str | None = None
+    user: str | None = None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Moved(Event):
     lease: str | None = None  # an operator ended these rows of its batch
     error: str | None = None  # what the one who rejected them said
     redriven: bool = False  # dead letters no longer: they are where they came from
+    taker: str | None = None  # of dead letters: as of `Settled`, also where they had just come back
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from ...errors import IllegalTransition
 from ..columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from ..columns.blocks import Block
-from ..columns.dictionary import Dictionary
-from ..columns.limits import NEVER
+from ..columns.dictionary import Dictionary, Names
+from ..columns.limits import MAX_TAKERS, NEVER
 from ..columns.returns import ReturnLog
 from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
 from ..columns.runs import Run
@@ -52,6 +52,7 @@ class Subscription:
     epochs: list[int]
     priority: int = 0  # among consumers
     selector: str | None = None
+    user: str | None = None  # of the link; None: it has no name
     held: dict[int, int] = field(default_factory=dict)  # block → rows held there, so that losing the link looks only there
     excluded: Exclusions = field(default_factory=Exclusions)
 
@@ -121,6 +122,7 @@ class Queue:
         self.keys = Dictionary()
         self.remembered = DuplicateWindow()
         self.origins: list[str] = []  # queues that dead letters in here come from
+        self.takers = Names(MAX_TAKERS)  # leases, and users of links, that had messages when these ended
         self.ended = [0] * len(Outcome)  # messages by outcome, also those that left memory
         self.id = 0  # unique in the data directory, also over queues that are gone
         self.passes = Passes()
@@ -160,10 +162,10 @@ class Queue:
         """Messages that are not archived."""
         return self.counts[DELAYED] + self.counts[AVAILABLE] + self.counts[ACQUIRED]
 
-    def subscription(self, holder: int, priority: int = 0, selector: str | None = None) -> Subscription:
+    def subscription(self, holder: int, priority: int = 0, selector: str | None = None, user: str | None = None) -> Subscription:
         """A new one, which has seen nothing yet."""
         levels = self.rules.levels
-        return Subscription(holder, [0] * levels, [log.epoch for log in self.returns], priority, selector)
+        return Subscription(holder, [0] * levels, [log.epoch for log in self.returns], priority, selector, user)
 
     def count_staged_keys(self, names: Sequence[str], sign: int) -> None:
         """A part of a stage came (1) or went (-1)."""
@@ -419,7 +421,8 @@ class Queue:
         self.move(block, rows, Verb.REDRIVE)
         self.bytes += block.sizes.total(rows, row_count(rows))
         self.stayed -= row_count(rows)
-        for column in (block.stayed, block.outcome, block.settled, block.attempts, block.defaulted, block.leased, block.returned):
+        ended = (block.stayed, block.outcome, block.settled, block.taker)
+        for column in (*ended, block.attempts, block.defaulted, block.leased, block.returned):
             column.set(rows, 0, len(block.state))
         numbers = as_array(rows)
         sent_here = numbers[np.broadcast_to(block.origin.get(rows), len(numbers)) == 0]

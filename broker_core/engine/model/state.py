@@ -14,8 +14,9 @@ import numpy as np
 from ...errors import DamagedJournal
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.blocks import Block
+from ..columns.dictionary import Names
 from ..columns.intervals import NOTHING, Intervals
-from ..columns.limits import MAX_ENDED_WRITES
+from ..columns.limits import MAX_ENDED_WRITES, MAX_TAKERS
 from ..columns.packing import pack, unpack
 from ..columns.rowset import row_count
 from ..columns.series import Ints
@@ -39,9 +40,9 @@ from .transaction import Transactions
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
 # and keys, no origins, no pause, no attributes of stages, no exchanges; the second no signs of batches, no outcomes `malformed`,
 # no times of stages, no writes that have ended, and nothing about the reads of a batch; the third no ids of queues, no passes of
-# the archive's, no queues that are gone and still have some; the fourth no version of queues' defaults.
-SNAPSHOT_VERSION = 5
-READ_VERSIONS = (1, 2, 3, 4, 5)
+# the archive's, no queues that are gone and still have some; the fourth no version of queues' defaults; the fifth no takers.
+SNAPSHOT_VERSION = 6
+READ_VERSIONS = (1, 2, 3, 4, 5, 6)
 
 
 # Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
@@ -180,6 +181,11 @@ class BrokerState:
                 found.append((lease, lease.current))
         return found
 
+    def user_of(self, queue: Queue, holder: int) -> str | None:
+        """Name the user of a link that holds messages: it may have ended, and hold them by an open transaction."""
+        subscription = queue.subscriptions.get(holder)
+        return self.transactions.user_of(holder) if subscription is None else subscription.user
+
     def count_staged(self, part: StagedPart, sign: int) -> None:
         """A part of a stage came (1) or went (-1): it counts among what its queue has capacity for."""
         self.staged_bytes += sign * part.bytes
@@ -312,6 +318,7 @@ class BrokerState:
         queue.malformed = fields.get("malformed", 0)
         queue.packed = {entry["number"]: PackedBlock.from_json(entry) for entry in fields["archive"]}
         queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
+        queue.takers = Names(MAX_TAKERS, fields.get("takers", ()))
         queue.ended[: len(fields.get("ended", ()))] = fields.get("ended", ())
         queue.restore_names(fields.get("groups", ()), fields.get("keys", ()), fields.get("newest", ()))
         if "remembered" in fields:
@@ -390,6 +397,7 @@ def _described(queue: Queue) -> dict[str, Any]:
         "newest": queue.newest()[1 : queue.keys.size].tolist() if queue.rules.key else [],
         **({"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}),
         "origins": list(queue.origins),
+        "takers": list(queue.takers.names),
         "ended": list(queue.ended),
         "passes": queue.passes.to_json(),
         "archive": [entry.to_json() for entry in queue.packed.values()],

@@ -47,10 +47,11 @@ class ProvisionalOutcome(NamedTuple):
 class ProvisionalOutcomes:
     """Outcomes of one transaction for the messages of one holder."""
 
-    __slots__ = ("_compacted", "_distinct", "_numbers", "_rows", "count", "queue")
+    __slots__ = ("_compacted", "_distinct", "_numbers", "_rows", "count", "queue", "user")
 
-    def __init__(self, queue: str) -> None:
+    def __init__(self, queue: str, user: str | None) -> None:
         self.queue = queue
+        self.user = user  # of the holder
         self.count = 0  # rows in the list, those that were replaced included
         self._rows: list[Ints] = []
         self._numbers: list[int] = []  # for each of them, the number of its outcome; -1: taken back
@@ -139,9 +140,9 @@ class Transactions:
         self.next = number + 1
         self._owners[owner] = self.of_owner(owner) + 1
 
-    def retire(self, number: int, queue: str, holder: int, rows: RowSet, outcome: ProvisionalOutcome) -> None:
-        """Set the outcome of messages that `holder` has, for the commit."""
-        self.open[number].outcomes.setdefault(holder, ProvisionalOutcomes(queue)).set(rows, outcome)
+    def retire(self, number: int, queue: str, holder: int, user: str | None, rows: RowSet, outcome: ProvisionalOutcome) -> None:
+        """Set the outcome of messages that `holder`, a link of `user`, has, for the commit."""
+        self.open[number].outcomes.setdefault(holder, ProvisionalOutcomes(queue, user)).set(rows, outcome)
         self._holders.setdefault(holder, set()).add(number)
 
     def take_back(self, holder: int, rows: RowSet, *, lost: bool) -> None:
@@ -158,6 +159,10 @@ class Transactions:
     def outcomes_of(self, holder: int) -> list[tuple[int, ProvisionalOutcomes]]:
         """Return the transactions that have outcomes of this holder's messages, by number, with these outcomes."""
         return [(number, self.open[number].outcomes[holder]) for number in self._holders.get(holder, ())]
+
+    def user_of(self, holder: int) -> str | None:
+        """Name the user of a link of whose messages some transaction has outcomes."""
+        return next((outcomes.user for _, outcomes in self.outcomes_of(holder)), None)
 
     def retired(self, holder: int) -> RowSet:
         """Return the messages of this holder that have an outcome in some transaction."""

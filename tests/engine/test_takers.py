@@ -1,0 +1,234 @@
+"""D4: who took a message: by name, from the settlement on, whatever way it ended; the names of a queue are bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.dictionary import Names
+from penstock.broker_core.engine.columns.limits import MAX_TAKERS
+from penstock.broker_core.engine.columns.packing import unpack
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.model.batch_outcomes import RowsOutcome
+from penstock.broker_core.engine.model.dispositions import Disposition
+from penstock.broker_core.engine.model.state import BrokerState, packed_columns
+
+from .ends import DLQ, fate, queue, survives
+from .harness import Engine
+
+FIRST = RowSet.single(0)
+
+
+def takers(engine: Engine, name: str = "q") -> list[str | None]:
+    """By message of the first block: who took it."""
+    found = queue(engine, name)
+    block = found.blocks[0]
+    names = [None, *found.takers.names]
+    return [names[code] for code in np.broadcast_to(block.taker.get(slice(0, block.filled)), block.filled).tolist()]
+
+
+def link(engine: Engine, user: str | None = "ann", count: int = 1) -> int:
+    """A link of the user's that holds messages."""
+    holder: int = engine.run(c.Subscribe("q", user=user))
+    engine.run(c.Acquire("q", holder, count))
+    return holder
+
+
+def leased(engine: Engine, name: str = "etl") -> tuple[int, int]:
+    """A lease that has read a batch of one message."""
+    epoch, batch = engine.advance(name, epoch=None, finished=0, messages=1)
+    engine.read(name, epoch=epoch, batch=batch)
+    return epoch, batch
+
+
+def rejected(engine: Engine) -> None:
+    engine.run(c.Settle("q", link(engine), FIRST, Outcome.REJECTED))
+
+
+def failed_at_last(engine: Engine) -> None:
+    engine.run(c.Release("q", link(engine), FIRST, Cause.MODIFIED))
+
+
+def left_with_a_default(engine: Engine) -> None:
+    engine.run(c.Unsubscribe("q", link(engine), outcome=Outcome.ACCEPTED))
+
+
+def lost_at_last(engine: Engine) -> None:
+    engine.run(c.Unsubscribe("q", link(engine)))
+
+
+def locked_too_long(engine: Engine) -> None:
+    link(engine)
+    engine.pass_time(11)
+    engine.run(c.Tick())
+
+
+def committed_after_its_link(engine: Engine) -> None:
+    holder, transaction = link(engine), engine.run(c.BeginTransaction(1))
+    engine.run(c.Retire(transaction, "q", holder, FIRST, Disposition(Outcome.ACCEPTED)))
+    engine.run(c.Unsubscribe("q", holder), c.Discharge(transaction))
+
+
+def finished(engine: Engine) -> None:
+    _, batch = leased(engine)
+    engine.run(c.FinishBatches("etl", batch))
+
+
+def with_an_outcome(engine: Engine) -> None:
+    epoch, batch = leased(engine)
+    engine.run(c.StageOutcomes("w", "etl", batch, epoch, [RowsOutcome("rejected", "no", FIRST)]), c.Publish(["w"]))
+    engine.run(c.FinishBatches("etl", batch))
+
+
+def failed_at_last_in_a_lease(engine: Engine) -> None:
+    epoch, batch = leased(engine)
+    engine.run(c.StageOutcomes("w", "etl", batch, epoch, [RowsOutcome("modified", None, FIRST)]), c.Publish(["w"]))
+    engine.run(c.FinishBatches("etl", batch))
+
+
+def malformed(engine: Engine) -> None:
+    epoch, batch = leased(engine)
+    engine.run(c.SetAside("etl", batch, epoch, {"no AMQP": FIRST}), c.FinishBatches("etl", batch))
+
+
+def by_an_operator(engine: Engine) -> None:
+    leased(engine)
+    engine.run(c.SettleRow("etl", 0, "rejected"))
+
+
+def released_with_settle(engine: Engine) -> None:
+    leased(engine)
+    engine.run(c.ReleaseLease("etl", settle=True))
+
+
+def discarded_from_a_link(engine: Engine) -> None:
+    link(engine)
+    engine.run(c.DiscardMessages("q", 0, 0, "no use"))
+
+
+def discarded_from_a_lease(engine: Engine) -> None:
+    leased(engine)
+    engine.run(c.DiscardMessages("q", 0, 0, "no use"))
+
+
+def lost_with_the_broker(engine: Engine) -> None:
+    link(engine)
+    engine.run(c.Recovered())
+
+
+#: What is done, the options of the queue, how its first message ends, and who then had it.
+WAYS: list[tuple[Callable[[Engine], object], dict[str, object], str, str | None]] = [
+    (lambda engine: engine.run(c.Settle("q", link(engine), FIRST)), {}, "accepted", "ann"),
+    (lambda engine: engine.run(c.Settle("q", link(engine, None), FIRST)), {}, "accepted", None),
+    (rejected, {}, "rejected", "ann"),
+    (rejected, DLQ, "dead_lettered", "ann"),
+    (failed_at_last, {"maxAttempts": 1, **DLQ}, "dead_lettered", "ann"),
+    (failed_at_last, {"maxAttempts": 1}, "dead_lettered", "ann"),
+    (left_with_a_default, {}, "accepted", "ann"),
+    (lost_at_last, {"maxAttempts": 1}, "dead_lettered", "ann"),
+    (locked_too_long, {"maxAttempts": 1, "lockTimeout": 10_000}, "dead_lettered", "ann"),
+    (committed_after_its_link, {}, "accepted", "ann"),
+    (finished, {}, "accepted", "etl"),
+    (with_an_outcome, {}, "rejected", "etl"),
+    (with_an_outcome, DLQ, "dead_lettered", "etl"),
+    (failed_at_last_in_a_lease, {"maxAttempts": 1}, "dead_lettered", "etl"),
+    (malformed, {}, "rejected", "etl"),
+    (malformed, DLQ, "dead_lettered", "etl"),
+    (by_an_operator, {}, "rejected", "etl"),
+    (released_with_settle, {}, "accepted", "etl"),
+    (discarded_from_a_link, {}, "purged", "ann"),
+    (discarded_from_a_lease, {}, "purged", "etl"),
+    (lambda engine: engine.run(c.Purge("q", messages=1)), {}, "purged", None),
+    (lambda engine: engine.run(c.Move("q", "dead", 1)), {}, "moved", None),
+    (lambda engine: engine.run(c.Enqueue("q", 1, 1)), {"maxMessages": 2, "overflow": "ring"}, "dropped", None),
+    (lost_with_the_broker, {"maxAttempts": 1}, "dead_lettered", None),
+]
+
+
+@pytest.mark.parametrize(("way", "options", "outcome", "taker"), WAYS)
+def test_who_had_a_message_when_it_ended(
+    way: Callable[[Engine], object], options: dict[str, object], outcome: str, taker: str | None
+) -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", options=options), c.Enqueue("q", 2, 10))
+    way(engine)
+    assert (fate(engine), takers(engine)[:2]) == (outcome, [taker, None])
+    assert not queue(engine, "dead").takers.names, "nobody has taken the dead letter yet"
+    survives(engine)
+
+
+def test_a_message_that_goes_on_forgets_who_had_it() -> None:
+    """A dead letter that is redriven has been taken by nobody; a later settlement is that of its own taker."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", options={"maxAttempts": 1}), c.Enqueue("q", 2, 10))
+    failed_at_last(engine)
+    engine.run(c.Redrive("q"))
+    assert takers(engine) == [None, None]
+    engine.run(c.Settle("q", link(engine, "bob"), FIRST), c.Purge("q"))
+    assert takers(engine) == ["bob", None]
+    survives(engine)
+
+
+def test_what_nobody_with_a_name_takes_has_no_column_and_names_take_a_byte_each() -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", 600, 10))
+    column = queue(engine).blocks[0].taker
+    engine.run(c.Settle("q", link(engine, None, 300), RowSet.range(0, 300)))
+    assert column.values is None
+    engine.run(c.Settle("q", link(engine), RowSet.single(300)))
+    assert column.values is not None
+    assert column.values.dtype == np.uint8
+    for number in range(301, 600):
+        engine.run(c.Settle("q", link(engine, f"user {number}"), RowSet.single(number)))
+    assert column.values.dtype == np.uint16
+    assert takers(engine) == [None] * 300 + ["ann"] + [f"user {number}" for number in range(301, 600)]
+
+
+def test_further_names_than_the_limit_are_not_kept() -> None:
+    """The first ones stay; rows of others have none."""
+    assert np.iinfo(np.uint16).max >= MAX_TAKERS
+    names = Names(2, ["a"])
+    assert [names.code(name) for name in ("a", "b", "c", None, "b", "")] == [1, 2, 0, 0, 2, 0]
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", 3, 10))
+    queue(engine).takers = Names(2)
+    for number, user in enumerate(("a", "b", "c")):
+        engine.run(c.Settle("q", link(engine, user), RowSet.single(number)))
+    assert takers(engine) == ["a", "b", None]
+
+
+def test_a_block_that_left_memory_keeps_its_takers() -> None:
+    """In the packed columns, by codes that stay what they are; also of a queue that is deleted before it is recorded."""
+    engine = Engine(BrokerState(records=True))
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", BLOCK_ROWS, 10))
+    engine.run(c.Settle("q", link(engine, "ann", 10), RowSet.range(0, 10)))
+    engine.run(c.Settle("q", link(engine, "bob", BLOCK_ROWS), RowSet.range(10, BLOCK_ROWS)))
+    ((name, number),) = engine.state.blocks_to_pack(9)
+    engine.run(c.PackBlock(name, number))
+    (packed,) = engine.packed.values()
+    found = Block.restored(unpack(packed)).taker.get(slice(8, 12))
+    assert np.asarray(found).tolist() == [1, 1, 2, 2]
+    engine.run(c.DeleteQueue("q"))
+    for other in (engine.recovered(), engine.from_snapshot()):
+        (left,) = other.state.departed.values()
+        assert left.takers.names == ["ann", "bob"]
+
+
+def test_a_snapshot_of_before_names_nobody_and_goes_on() -> None:
+    """Version 5 had no takers, nor did packed blocks of version 6."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", 3, 10))
+    engine.run(c.Settle("q", link(engine, None), FIRST))
+    meta, blocks = engine.state.snapshot()
+    old = [each.replace(b'"v": 7', b'"v": 6', 1) for each in packed_columns(blocks)]
+    for fields in meta["queues"]:
+        del fields["takers"]
+    again = Engine(BrokerState.restore(json.dumps({**meta, "v": 5}).encode(), old))
+    again.run(c.Settle("q", link(again), RowSet.single(1)))
+    assert takers(again) == [None, "ann", None]

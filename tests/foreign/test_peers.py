@@ -1,0 +1,123 @@
+"""S11: brokers that send damage, ignore a drain, end links or know no selectors; and one that is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import Accepted, Message, events
+from penstock.broker_core.amqp.performatives import Error, Header
+from penstock.broker_core.amqp_client.address import parse
+from penstock.connector.foreign import intake
+from penstock.connector.options import Options
+from penstock.connector.schema import source_schema
+from penstock.connector.stream import StreamReader
+
+from ..amqp_client.peer import Peer
+from .helpers import INITIAL, Queue, bodies, drained, next_batch, rows
+
+
+@pytest.fixture
+def peers() -> Iterator[Callable[..., Peer]]:
+    made: list[Peer] = []
+
+    def make(**fields: Any) -> Peer:
+        made.append(Peer(**fields))
+        return made[-1]
+
+    yield make
+    for peer in made:
+        peer.close()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "DRAIN_S", 0.3)
+
+
+def reader_of(peer: Peer, tmp_path: Path, **options: str) -> StreamReader:
+    given = {"url": peer.url, "queue": "q", "spool": str(tmp_path / "spool"), **options}
+    return StreamReader(Options(given), source_schema(("body", "deliveryCount", "durable", "priority")))
+
+
+def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    peer = peers()
+    good = [Message(data=[b"%d" % n], header=Header(delivery_count=n, durable=True)).encode() for n in range(4)]
+    peer.queues["q"] = [good[0], b"\x00\x00junk", good[1], b"", good[2], good[3][:-1]]
+    reader = reader_of(peer, tmp_path)
+    reader.prepareForTriggerAvailableNow()
+    end = next_batch(reader, INITIAL)
+    found = rows(reader, INITIAL, end)
+    assert [(row["body"], row["deliveryCount"]) for row in found] == [(b"0", 0), (b"1", 1), (None, 0), (b"2", 2)]
+    assert [row["durable"] for row in found] == [True, True, None, True]
+    reader.commit(end)
+    assert reader.reportLatestOffset()["queues"]["q"]["setAside"] == 2
+    assert [path.name for path in (tmp_path / "spool" / "aside").iterdir()] == ["batch-1-0-2.arrow"]
+    reader.stop()
+    assert len([state for _, state in peer.outcomes if isinstance(state, Accepted)]) == 6
+
+
+def test_a_drain_that_is_never_answered_ends_a_run(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    peer = peers(hook=lambda _, __, event: isinstance(event, events.Flowed) and bool(getattr(event.link, "drain", False)))
+    peer.queues["q"] = [Message(data=[b"%d" % n]).encode() for n in range(50)]
+    reader = reader_of(peer, tmp_path)
+    assert drained(reader)[0] == list(range(50))
+    reader.stop()
+
+
+@pytest.mark.parametrize(
+    "condition", ["amqp:resource-deleted", "amqp:link:detach-forced", "amqp:internal-error", "amqp:not-found", None]
+)
+def test_a_link_that_the_broker_ends_is_taken_up_again(peers: Callable[..., Peer], tmp_path: Path, condition: str | None) -> None:
+    ended: list[Any] = []
+
+    def end_the_first(_: Peer, __: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Flowed) and event.link is not None and not ended:
+            ended.append(event.link)
+            error = None if condition is None else Error(condition=condition, description="because")
+            event.link.detach(closed=True, error=error)
+            return True
+        return False
+
+    peer = peers(hook=end_the_first)
+    peer.queues["q"] = [Message(data=[b"%d" % n]).encode() for n in range(5)]
+    reader = reader_of(peer, tmp_path)
+    assert bodies(reader, INITIAL, next_batch(reader, INITIAL)) == list(range(5))
+    assert reader.reportLatestOffset()["queues"]["q"]["lostConnections"] == 1
+    reader.stop()
+
+
+def test_a_selector_that_the_broker_does_not_confirm_is_refused(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    def without_filters(_: Peer, __: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Attached):
+            event.link.attach(source=amqp.Source(address="q"), target=event.attach.target)
+            return True
+        return False
+
+    peer = peers(hook=without_filters)
+    peer.queues["q"] = [Message(data=[b"0"]).encode()]
+    reader = reader_of(peer, tmp_path, selector="n > 1")
+    with pytest.raises(errors.InvalidRequest, match=r"no selectors.*leave the option out"):
+        reader.latestOffset(INITIAL, None)
+    assert peer.outcomes == []  # what it had sent meanwhile is not taken
+
+
+@pytest.mark.parametrize("settle", ["spooled", "committed"])
+def test_a_broker_that_is_killed_gives_each_message_once(queue: Queue, settle: str) -> None:
+    queue.send(0, 200)
+    reader = queue.reader(maxMessagesPerTrigger="50", settle=settle)
+    end = next_batch(reader, INITIAL)
+    found = bodies(reader, INITIAL, end)
+    queue.broker.kill()
+    queue.hidden.cut()
+    queue.broker.start()
+    queue.hidden.retarget(parse(queue.broker.amqp_url).port)
+    more, _ = drained(reader, end)
+    reader.stop()
+    assert sorted(found + more) == list(range(200))
+    queue.reconnect()
+    assert queue.available() == 0
