@@ -222,9 +222,15 @@ def test_a_confirmation_that_never_comes_is_told() -> None:
         written(numbers(0, 3), url=peer.url, queue="q", sendTimeout="1s")
 
 
-def test_a_queue_that_is_not_there_is_told_with_the_brokers_words(rabbitmq: RealBroker) -> None:
-    with pytest.raises(errors.NotFound, match="no queue 'nowhere'"):
-        written(numbers(0, 3), queue="/amq/queue/nowhere", **rabbitmq.options)
+def test_a_queue_that_is_not_there_is_told_with_the_brokers_words() -> None:
+    def refuse(_: Peer, machine: amqp.Connection, event: amqp.events.Event) -> bool:
+        if isinstance(event, amqp.events.Attached):
+            event.link.refuse(amqp.Condition.NOT_FOUND, "no queue of that name")
+            return True
+        return False
+
+    with Peer(hook=refuse) as peer, pytest.raises(errors.NotFound, match="no queue of that name"):
+        written(numbers(0, 3), url=peer.url, queue="nowhere")
 
 
 @pytest.mark.parametrize(
