@@ -189,6 +189,7 @@ class RabbitMQ(RealBroker):
             "HOME": str(self.folder),
             "ERL_EPMD_PORT": str(self._names_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_RELAXED_COMMAND_CHECK": "1",  # or it does not end while it believes that a killed node lives
             "RABBITMQ_NODENAME": f"penstock-{self.port}@localhost",
             "RABBITMQ_DIST_PORT": str(_free_port()),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}",
