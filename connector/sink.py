@@ -77,7 +77,7 @@ class Staged(WriterCommitMessage):
         self.brokers: tuple[str, ...] = ()  # ids
 
 
-class _Writer:
+class Writer:
     """Writer of one DataFrame: what both sinks have in common."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
@@ -212,7 +212,7 @@ class _Writer:
 
 
 @reports_errors
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class BatchWriter(Writer, DataSourceArrowWriter):
     """Writer for `df.write.format("amqp")`: all or nothing. With `txnAppId` and `txnVersion` a repetition is a no-op."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -251,7 +251,7 @@ def written_as(app: str, place: Any) -> str:
 
 
 @reports_errors
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class StreamWriter(Writer, DataSourceStreamArrowWriter):
     """Writer for `df.writeStream.format("amqp")`: publishing the same (query id, batch id) again, or a lower one, is a no-op."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:

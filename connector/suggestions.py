@@ -13,7 +13,8 @@ from collections.abc import Iterable
 #: Options of other connectors, in `_plain` form: one of ours, or, with a blank in it, what to do instead.
 _OPTIONS = {
     **dict.fromkeys(("kafkabootstrapservers", "bootstrapservers", "serviceurl", "adminurl", "brokerurl", "broker"), "url"),
-    **dict.fromkeys(("eventhubsconnectionstring", "connectionstring", "host", "hostname", "endpoint", "uri", "address"), "url"),
+    **dict.fromkeys(("host", "hostname", "endpoint", "uri", "address"), "url"),
+    "eventhubsconnectionstring": "connectionString",
     **dict.fromkeys(("subscribe", "assign", "topic", "topics", "eventhubsname", "entitypath", "queuename", "queues"), "queue"),
     **dict.fromkeys(
         ("subscribepattern", "topicspattern", "topicpattern"), "name the queues in queue, up to 128 with commas between them"

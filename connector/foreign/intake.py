@@ -33,6 +33,8 @@ DRAIN_S = 5.0
 FLUSH_S = 5.0
 #: Seconds between two attempts to reach a broker that was lost, at first and at most.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
+#: Seconds without a new message after which a batch is closed, and seconds after which it is closed although more come.
+QUIET_S, GATHER_S = 0.02, 0.5
 _POLL_S = 1.0
 _DONE_POLL_S = 0.05
 
@@ -99,6 +101,7 @@ class Intake:
             self._came.wait_for(lambda: bool(self._waiting), wait_s)
             if not self._waiting:
                 self._check()
+            self._gather(most_rows, most_bytes)
             found: list[Group] = []
             rows, octets = most_rows, most_bytes
             while self._waiting and rows > 0:
@@ -117,6 +120,15 @@ class Intake:
         if found:
             self._wake()
         return found
+
+    def _gather(self, most_rows: int, most_bytes: int) -> None:
+        """Wait while more messages come one upon the other: a batch of few rows costs Spark as much as one of many."""
+        until = time.monotonic() + GATHER_S
+        while self._waiting and self._rows < most_rows and self._octets < most_bytes and time.monotonic() < until:
+            there = self._rows
+            self._came.wait(QUIET_S)
+            if self._rows == there:
+                return
 
     def accept(self, settled: Sequence[Settled]) -> None:
         """Have these deliveries accepted; those of an earlier connection come again, and are nobody's any more."""

@@ -23,7 +23,7 @@ from ..access import Access
 from ..backoff import RECONNECT_S, Patience
 from ..options import Options
 from ..reporting import reports_errors
-from ..sink import _Writer, coalesced, routed
+from ..sink import Writer, coalesced, routed
 from .naming import named, prefix_of
 
 #: Limit of links of one task whose rows name their queues.
@@ -37,7 +37,7 @@ class Sent(WriterCommitMessage):
         self.messages = messages
 
 
-class _ForeignWriter(_Writer):
+class _ForeignWriter(Writer):
     """Sending, which both sinks have in common."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:

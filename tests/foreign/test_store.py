@@ -36,10 +36,3 @@ def test_a_folder_that_cannot_be_is_refused() -> None:
         Store("ftp://nowhere/x").names()
     with pytest.raises(errors.InvalidOption, match="must not hold a user"):
         Options({"url": "amqp://h", "queue": "q", "spool": "s3://key:secret@bucket/x"})
-
-
-def test_an_address_with_slashes_is_one_of_other_brokers() -> None:
-    given = {"url": "amqp://h", "queue": "/queues/orders,topic/Subscriptions/spark"}
-    assert Options({**given, "spool": "/spool"})["queue"] == ("/queues/orders", "topic/Subscriptions/spark")
-    with pytest.raises(errors.InvalidOption, match="without '/'"):
-        Options(given)

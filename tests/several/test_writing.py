@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -143,6 +144,7 @@ def test_a_stream_batch_is_published_once(site: Site) -> None:
 
 DRIVER = """
 import sys
+sys.path.append(sys.argv[2])
 from penstock.connector.brokers.publishing import Publishing
 from penstock.connector.options import Options
 from penstock.connector.sink import BatchWriter
@@ -163,7 +165,8 @@ made.commit([made.write(iter([rows(0, 90)]))])
 def test_a_driver_that_dies_between_two_publishes_leaves_what_a_repetition_finishes(site: Site) -> None:
     """The driver is killed when one broker has published its part; so is one of the others."""
     options = {"url": site.urls(), "queue": site.queue, "txnAppId": site.queue, "txnVersion": "1"}
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, repr(options)], stdin=-1, stdout=-1, text=True)
+    root = str(Path(__file__).parents[2])
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, repr(options), root], stdin=-1, stdout=-1, text=True)
     assert driver.stdout is not None
     assert driver.stdout.readline() == "published\n"
     driver.kill()
