@@ -29,6 +29,9 @@ from .window import Window
 
 #: Seconds for which a spool that cannot be written is tried again, before the query fails.
 SPOOL_S = 30.0
+#: Seconds in which nothing comes after a drain that found nothing, before an `availableNow` run ends: a broker puts back what an
+#: earlier consumer had when it notices that this one is gone.
+EMPTY_S = 0.5
 
 
 class _Batch(NamedTuple):
@@ -136,7 +139,7 @@ class ForeignConsumer:
         if self._cut is None and (self._ending or not (wait_ms or self._looked)):
             self._looked = True
             drained = self._drained()
-            self._take(0.0, credit)
+            self._take(EMPTY_S, credit)
             self._ended = self._ending and drained and self._cut is None
         return self._cut is not None
 

@@ -53,6 +53,7 @@ class Peer:
         self.on_deliveries = on_deliveries
         self.hook = hook
         self.keep = keep
+        self.drains = True  # a drain is answered
         self.settings = amqp.Settings(container_id="peer", **{"sasl_frame_size": 8192, "first_frame_size": 8192, **settings})
         self.queues: dict[str, list[bytes]] = defaultdict(list)
         self.received: list[bytes] = []
@@ -140,7 +141,7 @@ class Peer:
             if self.keep:
                 self._by_tag.update(zip(tags[:sent], queue[:sent], strict=True))
             del queue[:sent]
-        if not queue and link.state is LinkState.ATTACHED:
+        if not queue and link.state is LinkState.ATTACHED and self.drains:
             link.drained()
 
     def payload(self, tag: bytes) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.amqp_client.address import parse
 from penstock.broker_core.client.flight import Client
+from penstock.connector.foreign import consumer
 
 from .helpers import Queue
 from .hidden import Hidden
@@ -26,6 +27,13 @@ def hidden(broker: Broker) -> Iterator[Hidden]:
     relay = Hidden(parse(broker.amqp_url).port)
     yield relay
     relay.close()
+
+
+@pytest.fixture(autouse=True)
+def _empty_at_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Our broker has put back what a consumer had when a test goes on (`Queue.released`)."""
+    if "queue" in request.fixturenames:
+        monkeypatch.setattr(consumer, "EMPTY_S", 0.02)
 
 
 @pytest.fixture

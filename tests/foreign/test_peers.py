@@ -62,7 +62,8 @@ def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(peers: Callab
 
 
 def test_a_drain_that_is_never_answered_ends_a_run(peers: Callable[..., Peer], tmp_path: Path) -> None:
-    peer = peers(hook=lambda _, __, event: isinstance(event, events.Flowed) and bool(getattr(event.link, "drain", False)))
+    peer = peers()
+    peer.drains = False
     peer.queues["q"] = [Message(data=[b"%d" % n]).encode() for n in range(50)]
     reader = reader_of(peer, tmp_path)
     assert drained(reader)[0] == list(range(50))

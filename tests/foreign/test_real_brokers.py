@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.amqp import Message, decode_message
-from penstock.broker_core.amqp.performatives import Header
 from penstock.broker_core.amqp_client import connect
 
 from ..brokers import PASSWORD, USER, RealBroker
@@ -31,22 +29,3 @@ def test_a_user_is_let_in_and_nobody_else(broker: RealBroker) -> None:
     with pytest.raises(errors.Unauthenticated) as refusal:
         connect(broker.url, USER, "hush")
     assert "hush" not in str(refusal.value)
-
-
-def test_durable_messages_outlive_a_kill(broker: RealBroker) -> None:
-    queue = broker.queue()
-    with broker.connect() as connection:
-        sender = connection.sender(queue)
-        sender.send([Message(header=Header(durable=True), data=[b"%d" % number]).encode() for number in range(100)])
-        sender.flush()
-    broker.kill()
-    broker.start()
-    with broker.connect() as connection:
-        receiver = connection.receiver(queue)
-        found: list[bytes] = []
-        while len(found) < 100:
-            deliveries = receiver.receive(timeout_s=30)
-            assert deliveries, f"{len(found)} of 100 came"
-            receiver.accept(deliveries)
-            found += [decode_message(delivery.payload).data[0] for delivery in deliveries]
-    assert found == [b"%d" % number for number in range(100)]
