@@ -5,7 +5,6 @@ The AMQP messages are stored as the plane stores what one turn of its loop bring
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from amqp_load import _message
-from feeding import BATCH, QUEUE
+from feeding import BATCH, QUEUE, beside
 
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.messages import incoming
@@ -30,8 +29,7 @@ BODY = 96  # octets
 
 def filled(data: Path, messages: int, form: str) -> None:
     """Fill a new data directory from a process of its own: `form` is encoded or columnar."""
-    beside = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}  # `./dev` lets nobody import from a program's own folder
-    subprocess.run([sys.executable, __file__, str(data), str(messages), form], check=True, env=beside)
+    subprocess.run([sys.executable, __file__, str(data), str(messages), form], check=True, env=beside())
 
 
 def _batches(form: str) -> list[pa.RecordBatch]:

@@ -71,6 +71,11 @@ def settle(service: BrokerService, messages: int, step: int = 100_000) -> None:
         service.submit(c.Settle(QUEUE, holder, rows))
 
 
+def beside() -> dict[str, str]:
+    """The environment of a process that imports what stands in this folder: `./dev` lets nobody import from a program's own."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))}
+
+
 def filled(
     data: Path, messages: int, *, size: int = 100, rows: int = BATCH, settled: int = 0, crash: bool = False, quiet_s: float = 0
 ) -> dict[str, int]:
@@ -79,7 +84,7 @@ def filled(
     Says how many anonymous bytes it had before and, `quiet_s` after all was done, with the messages.
     """
     arguments = [str(data), *(str(number) for number in (messages, size, rows, settled, int(crash), int(quiet_s)))]
-    done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=False, env=beside())
     if done.returncode not in (0, -signal.SIGKILL):
         raise RuntimeError(f"filling {messages} messages failed with exit code {done.returncode}")
     before, after = done.stdout.split()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from amqp_rows import CREDIT, Load, running
-from feeding import QUEUE
+from feeding import QUEUE, beside
 from harness import Bench, Line
 
 import penstock
@@ -39,7 +39,7 @@ def asynchronous(bench: Bench) -> Iterator[Line]:
 def _alone(way: str, url: str, count: int) -> float:
     """Seconds of a loop in a process of its own."""
     command = [sys.executable, str(Path(__file__)), way, url, str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=beside())
     return float(json.loads(done.stdout))
 
 

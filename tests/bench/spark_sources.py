@@ -140,7 +140,7 @@ class SilentSource(AmqpSource):
 
 class _SilentReader(StreamReader):
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        client: Any = self._consumer._lease._client  # type: ignore[attr-defined]
+        client: Any = self._consumer(start)._lease._client  # type: ignore[attr-defined]
         if "call" not in vars(client):
             call = client.call
             client.call = lambda action, **fields: call(action, **{k: v for k, v in fields.items() if k != "counts"})
