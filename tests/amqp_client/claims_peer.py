@@ -34,7 +34,7 @@ class ClaimsPeer(Peer):
 
     @property
     def connection_string(self) -> str:
-        """What a user would be given, with the right key."""
+        """A connection string as a user is given it, with the right key."""
         place = f"Endpoint=sb://{self.host}:{self.port}/;UseDevelopmentEmulator=true"
         return f"{place};SharedAccessKeyName=tests;SharedAccessKey={KEY}"
 

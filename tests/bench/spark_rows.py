@@ -65,7 +65,7 @@ def drain_delta(bench: Bench) -> Iterator[Line]:
 
 
 def two_brokers(bench: Bench) -> Iterator[Line]:
-    """What a second broker costs where it has no core of its own: nothing, if all is well."""
+    """Cost of a second broker that has no core of its own: nothing, if all is well."""
     messages = bench.count(10_000_000, 200_000)
     with _filled(bench, messages // 2) as first, _filled(bench, messages // 2) as second, _filled(bench, messages) as whole:
 

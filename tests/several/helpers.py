@@ -80,7 +80,7 @@ class Site:
         return {letter: (stat["available"], stat["acquired"], stat["archived"]) for letter, stat in stats.items()}
 
     def bodies(self, letter: str) -> list[str]:
-        """What waits at a broker, in order."""
+        """Bodies of the messages that wait at a broker, in order."""
         with Client(self.broker(letter).url) as client:
             found = client.get(op="browse", queue=self.queue, columns=["body"])
             return [body.decode() for batch in found for body in batch.column("body").to_pylist()]

@@ -85,7 +85,7 @@ def test_available_now_takes_what_is_there_at_each(site: Site) -> None:
 
 
 def test_a_broker_that_has_not_answered_yet_keeps_nobody_waiting(site: Site) -> None:
-    """What it answers later is looked at by a later trigger."""
+    """A later trigger looks at its answer."""
     reader = site.reader()
     offset = pushed(site, reader, INITIAL, "abc")
     consumer = reader._kept
@@ -276,7 +276,7 @@ def test_a_later_planner_fences_the_earlier_at_every_broker(site: Site) -> None:
 
 
 def test_a_crash_between_two_brokers_changes_nothing(site: Site) -> None:
-    """What the one broker's lease had acquired is the next batch, by itself."""
+    """The batch that one broker's lease had acquired is the next one, by itself."""
     reader = site.reader("ab", lease="me", maxMessagesPerTrigger="6")
     offset = pushed(site, reader, INITIAL, "ab")
     reader.commit(offset)

@@ -1,4 +1,4 @@
-"""What users tripped over, where no other test holds the text that tells them better."""
+"""Texts for mistakes that users made, where no other test holds them."""
 
 from __future__ import annotations
 
