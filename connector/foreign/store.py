@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...broker_core.archive.places import file_system, is_local, local_path
 from ...broker_core.errors import DiskFull, InvalidOption, NotAllowed, StorageError
 
 PART = ".part"  # ends the name of a file that is being written, on a local disk
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names, which Spark's users know
 
 
 class Store:
@@ -36,12 +36,11 @@ class Store:
         if self._made is None:
             from pyarrow import fs
 
-            scheme, colon, rest = self.url.partition("://")
             try:
-                if colon:
-                    found, root = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
+                if is_local(self.url):
+                    found, root = fs.LocalFileSystem(), os.path.abspath(local_path(self.url))
                 else:
-                    found, root = fs.LocalFileSystem(), os.path.abspath(self.url)
+                    found, root = file_system(self.url)
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise InvalidOption(f"option spool: {self.url!r} is no folder that pyarrow can use: {error}") from error
             self._made = found, root.rstrip("/")
