@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...broker_core.errors import InvalidRequest
@@ -19,6 +19,11 @@ MOST_CREDIT = 5000
 def connected(access: Access, timeout_s: float = ANSWER_S) -> Any:
     """Connect and log in. Raises PeerError, Unauthenticated."""
     return access.amqp(timeout_s)
+
+
+def drains(properties: Mapping[str, Any]) -> bool:
+    """Say whether a broker can be asked to drain, by the properties in its open: RabbitMQ 3 breaks off."""
+    return not (properties.get("product") == "RabbitMQ" and str(properties.get("version")).startswith("3."))
 
 
 def attached(connection: Any, queues: Sequence[str], readers: int, selector: str | None) -> list[tuple[int, Any]]:
