@@ -21,7 +21,7 @@ from ...broker_core import shipped
 from ...broker_core.errors import PeerError, PenstockError
 from ..access import Access
 from ..backoff import RECONNECT_S
-from .links import MOST_CREDIT, attached, connected, drains
+from .links import MOST_CREDIT, attached, connected, is_rabbitmq_3
 
 log = logging.getLogger("penstock")
 
@@ -318,7 +318,7 @@ class Intake:
             connection.close()
             raise
         self._connection = connection
-        self._drains = self._drains and drains(connection.remote_properties)
+        self._drains = self._drains and not is_rabbitmq_3(connection)
         self._number += 1
         if self._failure is not None:
             log.info("the broker at %s is there again", self._access.url)
