@@ -148,29 +148,33 @@ class Streams:
         return str(self.folder / f"table-{settle}"), str(self.folder / f"checkpoint-{settle}")
 
     def die(self, settle: str, step: str, times: int, victims: list[int]) -> None:
-        """Run both in a driver of their own, up to its death."""
-        script = self.folder / "driver.py"
-        script.write_text(DRIVER)
+        """Run it, or both for `./dev torture`, in a driver of its own, up to its death."""
+        (self.folder / "driver.py").write_text(DRIVER)
         plan = {
             "settings": {name: value for name, value in self.settings.items() if "delta" not in value.lower()},
-            "queries": {settle: (self.options(settle), *self.places(settle)) for settle in SETTLE},
+            "queries": {each: (self.options(each), *self.places(each)) for each in (SETTLE if SECONDS else (settle,))},
             "tools": str(Path(driver.__file__).parent),
             "settle": settle,
             "step": step,
             "times": times,
             "victims": victims,
         }
+        for _ in range(5):  # Spark gives a Python worker 10 seconds to start, which are few on a busy machine
+            code = self._run(json.dumps(plan))
+            if code == -signal.SIGKILL:
+                return
+        raise AssertionError((self.folder / "driver.log").read_text(errors="replace")[-3000:])
+
+    def _run(self, plan: str) -> int:
         with open(self.folder / "driver.log", "wb") as said:
-            process = subprocess.Popen(
-                [sys.executable, str(script), json.dumps(plan)], stdout=said, stderr=said, start_new_session=True
-            )
+            command = [sys.executable, str(self.folder / "driver.py"), plan]
+            process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
             try:
-                code = process.wait(DRIVER_S)
+                return process.wait(DRIVER_S)
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
-        assert code == -signal.SIGKILL, (self.folder / "driver.log").read_text(errors="replace")[-3000:]
 
     def finish(self, moment_s: float | None) -> None:
         """Read all there is, with a broker that dies in a moment, if one is given. An orchestrator starts again what ends."""
