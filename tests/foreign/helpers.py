@@ -79,9 +79,9 @@ class Queue:
         return sorted(path.name for path in self.spool.iterdir())
 
 
-def next_batch(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
+def next_batch(reader: StreamReader, start: dict[str, Any], tries: int = 100) -> dict[str, Any]:
     """Ask as Spark's trigger does, until there is something."""
-    for _ in range(100):
+    for _ in range(tries):
         end = reader.latestOffset(start, LIMIT)
         if end != start:
             return end

@@ -1,6 +1,6 @@
 """Every message once from brokers of others, in order, in both ways to settle, and with a broker killed in a batch.
 
-RabbitMQ takes many seconds to start again: it is killed under `./dev torture` alone.
+Some take many seconds to start again: they are killed under `./dev torture` alone.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ def test_a_selector_takes_what_matches_or_is_refused(broker: RealBroker, tmp_pat
     reader.stop()
 
 
-@pytest.mark.parametrize("broker", BROKERS if os.environ.get("PENSTOCK_TORTURE_S") else BROKERS[::2], indirect=True)
+@pytest.mark.parametrize("broker", BROKERS if os.environ.get("PENSTOCK_TORTURE_S") else BROKERS[:1], indirect=True)
 def test_each_message_comes_once_whatever_is_lost(broker: RealBroker, tmp_path: Path) -> None:
     """The broker is killed before Spark has committed a batch, and then the planner after the next."""
     queues = {settle: filled(broker) for settle in SETTLE}
 
     def taken(reader: StreamReader, start: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-        end = next_batch(reader, start)
+        end = next_batch(reader, start, tries=3000)  # the broker was away for long, so the planner looks for it seldom
         return end, bodies(reader, start, end)
 
     readers = {settle: planner(broker, queues[settle], tmp_path, settle=settle) for settle in SETTLE}
