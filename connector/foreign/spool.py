@@ -113,7 +113,7 @@ class Spool:
             if content is not None:
                 return str(_parsed(content, self.store.url)["spool"])
             owner = self._owner_of(SpoolOffset("", 0), self.store.names())
-            self._write_owner(owner)
+            self._put_json(OWNER, owner)
             return str(owner["spool"])
         return self.id
 
