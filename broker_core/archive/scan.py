@@ -107,7 +107,8 @@ def _batch_rows(group: Any, columns: list[str]) -> int:
     """Rows of a row group that make a batch."""
     chunks = (group.column(index) for index in range(group.num_columns))
     size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns)
-    return min(BATCH_ROWS, 1 + BATCH_BYTES * group.num_rows // max(size, 1))
+    rows: int = min(BATCH_ROWS, 1 + BATCH_BYTES * group.num_rows // max(size, 1))
+    return rows
 
 
 def _within(batch: pa.RecordBatch, checked: Sequence[Condition | Passes]) -> pa.RecordBatch:
