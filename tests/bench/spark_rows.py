@@ -7,8 +7,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import both_forms
 import spark_sources
 from feeding import BATCH, QUEUE, batch_of, copied, filled
-from harness import Bench, Line, Stopwatch
+from harness import Bench, Line, Stopwatch, cpu_of_all
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
@@ -69,28 +69,25 @@ def drain_delta(bench: Bench) -> Iterator[Line]:
 
 def two_brokers(bench: Bench) -> Iterator[Line]:
     """Cost of a second broker that has no core of its own: nothing, if all is well."""
-    messages = bench.count(10_000_000, 200_000)
+    # As many tasks for both (of at most `DEFAULT_MESSAGES_PER_PARTITION`): each costs Spark 50 ms, whatever it reads.
+    messages = bench.count(10_000_000, 1_040_000)
+    spent: dict[str, list[float]] = {"two": [], "one": []}
     with _filled(bench, messages // 2) as first, _filled(bench, messages // 2) as second, _filled(bench, messages) as whole:
 
         def ours(_: int) -> float:
-            return messages / _drained_two(bench, (first, second), messages)
+            return messages / _drained(bench, (first, second), messages, cpu=spent["two"])
 
         def theirs(_: int) -> float:
-            return messages / drained(bench, whole, messages)
+            return messages / _drained(bench, (whole,), messages, cpu=spent["one"])
 
         ours(0), theirs(0)
+        for warm in spent.values():
+            warm.clear()
         figures = bench.pairs("rows/s", ours, theirs)
     what = f"drain {messages:,} messages of 100 bytes from two brokers on one machine, availableNow into noop"
-    yield Line("two-brokers", what, "the same rows from one broker", 1.0, None, True, "rows/s", *figures)
-
-
-def _drained_two(bench: Bench, origins: tuple[Path, Path], messages: int) -> float:
-    folders = [copied(origin, bench.folder()) for origin in origins]
-    with Broker(folders[0], fsync="always") as one, Broker(folders[1], fsync="always") as other:
-        seconds = _run(bench, _queue(f"{one.url},{other.url}", DEFAULT_COLUMNS), "noop", messages)
-    for folder in folders:
-        bench.remove(folder)
-    return seconds
+    more = {f"CPU of all processes with {name}, µs/row": found for name, found in spent.items()}
+    bench.say("; ".join(f"{name}: {statistics.median(found):.3g}" for name, found in more.items()))
+    yield Line("two-brokers", what, "the same rows from one broker", 1.0, None, True, "rows/s", *figures, more=more)
 
 
 def drain_encoded(bench: Bench) -> Iterator[Line]:
@@ -153,10 +150,29 @@ def drained(
     bench: Bench, origin: Path, messages: int, columns: tuple[str, ...] = DEFAULT_COLUMNS, sink: str = "noop", **options: str
 ) -> float:
     """Seconds to drain a broker on a copy of this directory."""
-    data = copied(origin, bench.folder())
-    with Broker(data, fsync="always") as broker:
-        seconds = _run(bench, _queue(broker.url, columns, **options), sink, messages)
-    bench.remove(data)
+    return _drained(bench, (origin,), messages, columns, sink, **options)
+
+
+def _drained(
+    bench: Bench,
+    origins: Sequence[Path],
+    messages: int,
+    columns: tuple[str, ...] = DEFAULT_COLUMNS,
+    sink: str = "noop",
+    cpu: list[float] | None = None,
+    **options: str,
+) -> float:
+    """Seconds to drain brokers on copies of these directories; `cpu` gets the µs of all processes for a row."""
+    folders = [copied(origin, bench.folder()) for origin in origins]
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(Broker(folder, fsync="always")) for folder in folders]
+        frame = _queue(",".join(broker.url for broker in brokers), columns, **options)
+        before = 0.0 if cpu is None else cpu_of_all()
+        seconds = _run(bench, frame, sink, messages)
+        if cpu is not None:
+            cpu.append((cpu_of_all() - before) / messages * 1e6)
+    for folder in folders:
+        bench.remove(folder)
     return seconds
 
 
