@@ -1,8 +1,8 @@
 """`./dev demo`: 336,776 flights go through a durable queue into Delta, exactly once, while Spark and the broker are killed.
 
-What is killed is killed with SIGKILL, in the middle of a batch: the Spark driver with its JVM, then the broker. In the end the
-archive is read as the table that it is, by Spark and by DuckDB, without a broker. Then messages come again, at a pace, and a
-broker's machine is lost with all that is on it.
+`under_kills` is its heart. In the end the archive is read as the table that it is, by Spark and by DuckDB, without a broker. Then
+messages come again, at a pace, and a broker's machine is lost with all that is on it. `--broker artemis` is the same heart with a
+broker that is no Penstock (`artemis_demo`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -30,15 +28,10 @@ from penstock.broker_core.archive.table import folder_name
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
 from penstock.broker_core.server.process import Broker
-from penstock.jobs import flights, lost_machine
-from penstock.jobs.session import session
+from penstock.jobs import artemis, artemis_demo, flights, lost_machine
 from penstock.jobs.told import Told
+from penstock.jobs.under_kills import QUEUE, Reader, compare, ingest, send, spark_of_demo
 
-QUEUE = "flights"
-#: Batches, so that there is a middle to be killed in.
-BATCHES = 9
-#: Tries of a job that nobody kills.
-ATTEMPTS = 4
 #: Seconds that a settled message waits until it is recorded; a minute by default, which nobody should have to watch.
 ARCHIVE_AFTER_S = 1.0
 #: What comes again at a pace: so many messages, with so many seconds between them, then so many times as fast.
@@ -47,74 +40,30 @@ PACED, PAUSE_S, PACE = 100, 0.06, 2
 MARK = "made-by-penstock-demo"
 
 
-class Ingest:
-    """`jobs/ingest.py` in a process group of its own, so that the driver, its JVM and its workers can be killed together."""
-
-    def __init__(self, broker: Broker, work: Path, batch: int, told: Told) -> None:
-        self.batches = 0
-        self._told = told
-        self._changed = threading.Condition()
-        self.table, self._log = work / "delta", work / "ingest.log"
-        command = [sys.executable, "-m", "penstock.jobs.ingest", "--available-now", "--lease", "demo"]
-        command += ["--url", broker.url, "--queue", QUEUE, "--table", str(self.table), "--checkpoint", str(work / "checkpoint")]
-        command += ["--option", f"maxMessagesPerTrigger={batch}"]
-        with open(self._log, "ab") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, text=True, start_new_session=True
-            )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        for line in self.process.stdout or ():
-            self._told.other(line.rstrip())
-            with self._changed:
-                self.batches += "batch " in line
-                self._changed.notify_all()
-        with self._changed:
-            self._changed.notify_all()
-
-    def wait_for(self, batches: int, limit_s: float = 120) -> bool:
-        """True once that many batches are through; False when the job ended before."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.batches >= batches or not self._reader.is_alive(), limit_s) and (
-                self.batches >= batches
-            )
-
-    def kill(self) -> None:
-        """Kill the driver, its JVM and its workers, and wait for their end."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self._reader.join(10)
-
-    def wait(self, limit_s: float = 240) -> int:
-        """Wait for the job's end; return its exit code. Raises TimeoutExpired after `limit_s` seconds."""
-        code = self.process.wait(limit_s)
-        self._reader.join(10)
-        return code
-
-    def last_words(self) -> str:
-        """Return the last error that the job logged, or the path of its log."""
-        said = [line for line in self._log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
-        return said[-1] if said else f"see {self._log}"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; return 0 when every check holds."""
-    given = _parser().parse_args(argv)
+    parser = _parser()
+    given = parser.parse_args(argv)
+    if given.broker == "artemis" and given.artemis is None:
+        parser.error("--broker artemis needs --artemis DIR, an unpacked Artemis; `./dev demo --broker artemis` fetches it")
     work = given.work.absolute()
     told = Told()
     _clear(work)
     with _noise_into(work / "spark.log"):
         try:
-            ok = run(work, given.day, given.flights, told) and lost_machine.run(work / "lost-machine", given.s3_server, told)
+            if given.broker == "artemis":
+                ok = artemis_demo.run(work, given.artemis, given.flights, told)
+            else:
+                ok = run(work, given.day, given.flights, told) and lost_machine.run(work / "lost-machine", given.s3_server, told)
+        except artemis.Unavailable as error:
+            told.bad(str(error))
+            return 1
         except (PySparkException, PenstockError, subprocess.SubprocessError, OSError, RuntimeError) as error:
             traceback.print_exc()  # into the log
             told.bad(penstock.explain(error))
             ok = False
     if ok:
-        _farewell(work, told)
+        (_farewell_of_artemis if given.broker == "artemis" else _farewell)(work, told)
     else:
         told.plain(f"\nThis is a bug. What Spark said: {work}/spark.log, {work}/ingest.log\n")
     return 0 if ok else 1
@@ -125,14 +74,14 @@ def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
     told.step("A broker, and a Spark")
     with Broker(work / "broker", archive_after_s=ARCHIVE_AFTER_S) as broker:
         told.fact(f"broker: process {broker.pid}, {broker.url}, journal in {_short(broker.data_dir)}, fsync always")
-        spark = session("penstock demo", {"spark.sql.execution.arrow.pyspark.enabled": "true"})
-        penstock.register(spark)
-        try:
+        with spark_of_demo() as spark:
             source = flights.table(limit)
             told.step(f"A DataFrame of {source.num_rows:,} flights becomes a durable queue")
-            sent = send(spark, broker, source, told)
+            broker.declare(QUEUE)
+            sent = send(spark, broker.url, source, "on the disk, visible all at once,", told)
             told.step("The queue becomes a Delta table, while Spark and the broker are killed")
-            ingest(broker, work, source.num_rows, told)
+            with Client(broker.url) as client:
+                ingest(broker, broker.url, Reader({"lease": "demo"}, lambda: held(client)), work, source.num_rows, told)
             told.step("Is every flight in the table, once?")
             got = spark.read.format("delta").load(str(work / "delta"))
             if not (compare(sent, got, told) and replay(spark, broker, source, got, day, told)):
@@ -146,79 +95,11 @@ def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
             told.step("What came slowly comes again, at a pace")
             broker.start()
             return at_pace(spark, broker, work, told)
-        finally:
-            spark.stop()
 
 
-def send(spark: SparkSession, broker: Broker, source: pa.Table, told: Told) -> DataFrame:
-    """Write the flights to the queue; return them as they were sent."""
-    # A few tasks, in the order of the calendar: thirty-four would only add what a task costs.
-    sent = flights.messages(spark, source).coalesce(4).cache()
-    sent.count()
-    broker.declare(QUEUE)
-    started = time.monotonic()
-    sent.write.format("amqp").mode("append").option("url", broker.url).option("queue", QUEUE).save()
-    seconds = time.monotonic() - started
-    told.good(f"sent and on the disk in {seconds:.1f} s ({source.num_rows / seconds:,.0f} messages/s); visible all at once")
-    return sent
-
-
-def ingest(broker: Broker, work: Path, total: int, told: Told) -> None:
-    """Run the job until it is through, and kill the driver and the broker on the way. `compare` says what came of it."""
-    batch = -(-total // BATCHES)
-    told.fact(f"jobs/ingest.py in a process of its own, at most {batch:,} messages a batch")
-    job = Ingest(broker, work, batch, told)
-    try:
-        if job.wait_for(2):
-            held = await_middle(broker)
-            told.kill(
-                f"the Spark driver and its JVM (process group {job.process.pid}), with {held:,} messages read and not settled"
-            )
-        job.kill()
-        told.fact("the same command again; it goes on from its checkpoint")
-        job = Ingest(broker, work, batch, told)
-        if job.wait_for(2):
-            held = await_middle(broker)
-            told.kill(f"the broker (process {broker.pid}), with {held:,} messages read and not settled")
-            broker.kill()
-            started = time.monotonic()
-            broker.start()
-            told.fact(f"the broker is back at {broker.url} after {time.monotonic() - started:.1f} s: process {broker.pid}")
-        attempts = 0
-        while (code := job.wait()) != 0:
-            told.fact(f"the job ended with exit code {code} ({job.last_words()}); the same command again")
-            attempts += 1
-            if attempts == ATTEMPTS:
-                told.bad("the job does not come to an end")
-                return
-            job = Ingest(broker, work, batch, told)
-    finally:
-        job.kill()
-
-
-def await_middle(broker: Broker, limit_s: float = 60) -> int:
-    """Return once Spark's tasks read a batch: from there to its settlement is the middle. How many messages it has."""
-    deadline = time.monotonic() + limit_s
-    with Client(broker.url) as client:
-        while time.monotonic() < deadline:
-            for lease in client.call("lease.list")["leases"]:
-                if lease["stage"] == "read":
-                    return int(lease["messages"])
-            time.sleep(0.01)
-    raise SystemExit("Spark reads nothing")
-
-
-def compare(sent: DataFrame, got: DataFrame, told: Told) -> bool:
-    """Compare the table with what was sent; return True when no flight is missing or there twice."""
-    columns = [F.col("messageId"), F.col("subject"), F.col("body").cast("string").alias("body")]
-    there, here = sent.select(*columns), got.select(*columns)
-    number, distinct = got.select(F.count(F.lit(1)), F.count_distinct("sequenceNumber")).first() or (0, 0)
-    missing, extra = there.exceptAll(here).count(), here.exceptAll(there).count()
-    if missing or extra or number != distinct:
-        told.bad(f"{missing:,} flights are missing, {extra:,} are too many, of {number:,}")
-        return False
-    told.good(f"{number:,} rows, {distinct:,} different messages, none missing, none twice, every byte as it was sent")
-    return True
+def held(client: Client) -> int:
+    """Count the messages of a batch that Spark's tasks read; 0 where they read none."""
+    return next((int(each["messages"]) for each in client.call("lease.list")["leases"] if each["stage"] == "read"), 0)
 
 
 def replay(spark: SparkSession, broker: Broker, source: pa.Table, got: DataFrame, day: str, told: Told) -> bool:
@@ -345,6 +226,19 @@ notebooks/replay_a_day.ipynb for a day that comes again.
     )
 
 
+def _farewell_of_artemis(work: Path, told: Told) -> None:
+    told.plain(
+        f"""
+Done in {told.seconds():.0f} s. Everything is still there:
+
+   {_short(work / "artemis" / "bin" / "artemis")} run                # the broker of this demo, its queue empty
+   spark.read.format("delta").load("{_short(work / "delta")}")
+
+Next: a queue of your own broker (docs/foreign.md), or what only a Penstock does: ./dev demo
+"""
+    )
+
+
 def _short(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
@@ -388,6 +282,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         default=shutil.which("versitygw"),
         help="VersityGW, for the machine that is lost; default: the one on PATH. `./dev demo` builds it, where Go is",
+    )
+    parser.add_argument(
+        "--broker",
+        choices=["penstock", "artemis"],
+        default="penstock",
+        help="the broker between the DataFrame and Delta: Penstock, or ActiveMQ Artemis; default: penstock",
+    )
+    parser.add_argument(
+        "--artemis", type=Path, metavar="DIR", help="an unpacked ActiveMQ Artemis; `./dev demo --broker artemis` fetches one"
     )
     parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights; default: all")
     return parser

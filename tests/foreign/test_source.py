@@ -12,6 +12,7 @@ from penstock.connector.batch import BatchReader
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema
 from penstock.connector.stream import StreamReader
+from penstock.jobs import artemis_demo
 
 from .helpers import INITIAL, Queue, bodies, drained, next_batch, rows
 
@@ -28,6 +29,23 @@ def test_a_batch_is_a_file_that_goes_when_spark_has_committed_it(queue: Queue) -
     assert found + more == list(range(100))
     assert "batch-1.arrow" not in queue.files()
     assert last["batch"] >= 1
+
+
+def test_the_demo_kills_in_the_midst_of_a_batch(queue: Queue) -> None:
+    """Moment that `./dev demo --broker artemis` waits for: Spark has begun a batch, by its checkpoint, and not committed it."""
+    work = queue.spool.parent
+    offsets, commits = (work / "checkpoint" / name for name in ("offsets", "commits"))
+    offsets.mkdir(parents=True)
+    commits.mkdir()
+    queue.send(0, 10)
+    reader = queue.reader(maxMessagesPerTrigger="4")
+    end = next_batch(reader, INITIAL)
+    count = len(bodies(reader, INITIAL, end))
+    assert artemis_demo.held(work) == 0
+    (offsets / "0").touch()
+    assert artemis_demo.held(work) == count > 0
+    (commits / "0").touch()
+    assert artemis_demo.held(work) == 0
 
 
 def test_all_columns_of_a_message(queue: Queue) -> None:

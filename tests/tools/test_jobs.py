@@ -20,9 +20,10 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
-from penstock.jobs import lost_machine
+from penstock.jobs import demo, lost_machine
 from penstock.jobs.told import Told
 
+from ..brokers import distribution_or_skip
 from ..clients.conftest import command_or_skip
 from .conftest import enqueue
 
@@ -161,13 +162,13 @@ def test_what_is_refused_is_one_sentence(broker: Broker, tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
-    process = job("penstock.jobs.demo", "--work", str(tmp_path / "demo"), "--flights", "30000", "--day", "2013-01-07")
+    process = job("penstock.jobs.demo", "--work", str(tmp_path / "demo"), "--flights", "8000", "--day", "2013-01-07")
     code, out, err = finished(process, 500)
     assert code == 0, out + err
     assert out.count("kill -9") == 2
-    assert "✓ 30,000 rows, 30,000 different messages, none missing, none twice" in out
+    assert "✓ 8,000 rows, 8,000 different messages, none missing, none twice" in out
     assert "933 messages, sequence numbers" in out
-    assert "✓ Spark: 30,000 messages, each once; outcomes: accepted" in out  # D4
+    assert "✓ Spark: 8,000 messages, each once; outcomes: accepted" in out  # D4
     assert re.search(r"✓ DuckDB: EWR [\d,]+, JFK [\d,]+, LGA [\d,]+\n", out)
     assert re.search(r"✓ 100 messages came again in [\d.]+ s, in their order; at this pace it takes [\d.]+ s\n", out)  # S9
     # What it says to try next.
@@ -176,6 +177,26 @@ def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
         for command in ("queue stat flights", "queue peek flights --states archived", "lease list"):
             assert command in out
             subprocess.run([sys.executable, "-m", "penstock", *command.split()], env=environment, check=True, timeout=60)
+
+
+@pytest.mark.skipif("PENSTOCK_TEST_ARTEMIS_DEMO" not in os.environ, reason="three starts of Spark for what others have tried")
+def test_the_demo_with_a_broker_that_is_no_penstock(job: Job, tmp_path: Path) -> None:
+    arguments = ["--work", str(tmp_path / "demo"), "--broker", "artemis", "--artemis", str(distribution_or_skip())]
+    code, out, err = finished(job("penstock.jobs.demo", *arguments, "--flights", "4000"), 500)
+    assert code == 0, out + err
+    assert out.count("kill -9") == 2
+    assert "✓ 4,000 rows, 4,000 different messages, none missing, none twice, every byte as it was sent" in out
+
+
+def test_the_demo_says_what_it_needs_of_artemis(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    given = ["--broker", "artemis", "--work", str(tmp_path / "work")]
+    assert demo.main([*given, "--artemis", str(tmp_path)]) == 1
+    out = capfd.readouterr().out
+    assert f"there is no ActiveMQ Artemis in {tmp_path}: name the folder of an unpacked one" in out
+    assert "bug" not in out
+    with pytest.raises(SystemExit):
+        demo.main(given)
+    assert "--broker artemis needs --artemis DIR" in capfd.readouterr().err
 
 
 def test_the_demo_of_a_lost_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
