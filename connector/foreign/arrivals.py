@@ -1,4 +1,4 @@
-"""What came from a broker, in columns: the messages' octets in one buffer, and their delivery ids. No object for each message."""
+"""Messages that came from a broker, in columns: their octets in one buffer, and their delivery ids. No object for each."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Group(NamedTuple):
 
     @property
     def settled(self) -> Settled:
-        """What is to be accepted once the messages are safe."""
+        """Deliveries that are to be accepted once the messages are safe."""
         return Settled(self.connection, self.ids)
 
 

@@ -41,7 +41,7 @@ def attached(first_id: int, *, presettled: bool = False) -> tuple[Connection, Co
 
 
 def exchanged(client: Connection, server: Connection) -> tuple[list[Any], list[Any]]:
-    """What has happened at the client and at the server when neither has anything to say."""
+    """Return the events at the client and at the server until neither has anything to say."""
     mine: list[Any] = []
     theirs: list[Any] = []
     while client.has_data_to_send or server.has_data_to_send:

@@ -1,4 +1,4 @@
-"""What comes from a broker, in columns."""
+"""Arrivals from a broker, in columns."""
 
 from __future__ import annotations
 
