@@ -269,8 +269,7 @@ class Intake:
         if self._failure is None:
             log.warning("the links to %s are lost, and will be taken up again: %s", self._access.url, error)
             self._pause = FIRST_PAUSE_S
-            self.lost += 1
-        self._failure = error
+        first, self._failure = self._failure is None, error
         if isinstance(error, PeerError):
             self._refused_at = None
         elif self._refused_at is None:
@@ -278,6 +277,7 @@ class Intake:
         with self._came:
             self._waiting.clear()
             self._rows = self._octets = 0
+        self.lost += first
         self._disconnect()
         self._stopped.wait(self._pause)
         self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
