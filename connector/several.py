@@ -8,6 +8,7 @@ unchanged. So a planner looks for unfinished batches first, unless it has just f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -141,10 +142,11 @@ class SeveralQueues:
         first = known.turn % len(self._queues)
         order = [*self._queues[first:], *self._queues[:first]]
         if fresh and self._options["lease"] is not None and not any(lease.taken_up for lease in self._leases.values()):
-            # A lease that holds what an earlier run has read refuses to begin again: it is asked before another has begun.
+            # A lease that holds what an earlier run has read, or whose query lives, refuses to begin again: it is asked before
+            # another has begun.
             leases = self._client.call("lease.list")["leases"]
-            held = {lease["name"] for lease in leases if lease["stage"] == "read"}
-            order.sort(key=lambda queue: known.of(queue).lease not in held)
+            silent = {lease["name"]: 0.0 if lease["stage"] == "read" else lease["renewed"] or 0.0 for lease in leases}
+            order.sort(key=lambda queue: silent.get(known.of(queue).lease, math.inf))
         return order
 
     # --- Who the query is ----------------------------------------------------------------------------------------------
