@@ -1,4 +1,4 @@
-"""Whose a stream's batches are, without Spark: restarts, older epochs, other checkpoints, what was given back."""
+"""Batches of a stream and whose they are, without Spark: restarts, older epochs, other checkpoints, what was given back."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def test_what_nobody_has_looked_at_yet_is_said_and_asked_for_again(service: Brok
 
 
 def test_a_lease_goes_past_what_matches_and_is_not_for_it(service: BrokerService) -> None:
-    """What was given back to it unread is not taken again by this run; what comes behind is not evaluated yet."""
+    """Messages that were given back to it unread are not taken again by this run; what comes behind is not evaluated yet."""
     service.submit(colours(BLOCK_ROWS, 0), colours(1, 0))
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     finish = c.FinishBatches("lease", 0, exclude=True)

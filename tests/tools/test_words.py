@@ -21,7 +21,7 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def test_a_docstring_begins_with_a_verb_or_a_noun(repository: Path) -> None:
     found = [
         f"{path.relative_to(repository)}:{line}: {text.splitlines()[0]}"
-        for package in ("broker_core", "connector", "jobs", "penstock")
+        for package in ("broker_core", "connector", "jobs", "penstock", "tests")
         for path in (repository / package).rglob("*.py")
         for line, text in _docstrings(ast.parse(path.read_text()))
         if _NOT_FIRST.match(text)
