@@ -22,7 +22,6 @@ from .partition import LeasePartition
 
 SLICE_MS = 20  # an idle query waits at one queue at a time, so long
 MANY = 8  # queues from which on a trigger looks which of them have messages, before it asks them one by one
-NOTHING = Credit(0, 0)  # settle, and look for unfinished batches
 
 
 class SeveralQueues:
@@ -97,9 +96,9 @@ class SeveralQueues:
         answered, self._answered = self._answered, None
         unsettled, self._unsettled = self._unsettled, set()
         if known != answered:
-            found, unsettled = self._ask(known, order, NOTHING), set[str]()
+            found, unsettled = self._ask(known, order, _nothing()), set[str]()
         else:
-            found = self._ask(known, [queue for queue in order if queue in unsettled], NOTHING) if credit.spent else {}
+            found = self._ask(known, [queue for queue in order if queue in unsettled], _nothing()) if credit.spent else {}
         if not found and not credit.spent:
             found = self._ask(known, self._worth_asking(order, unsettled), credit) or self._wait(known, order, credit, wait_ms)
         self._unsettled = set(found)
@@ -192,6 +191,11 @@ class SeveralQueues:
                 f"the checkpoint reads queue {gone[0]!r} too, which the option queue does not name any longer: put it back"
                 " (queues can be added under a checkpoint, not taken away), or start with a new checkpoint and another `lease`"
             )
+
+
+def _nothing() -> Credit:
+    """Return the credit of who only settles, and looks for unfinished batches."""
+    return Credit(0, 0)
 
 
 def _without_available(counts: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

@@ -169,8 +169,8 @@ def _check_silent(lease: Lease, now: c.Now) -> None:
     silent = None if lease.renewed is None else now.up - max(lease.renewed, now.resumed)
     if silent is None or silent > ALIVE:
         return
-    readers = {read.query for batch in lease.batches.values() for read in batch.reads.by}
-    query = f"query {', '.join(sorted(readers))}, " if readers else ""
+    readers = [] if lease.current is None else lease.current.reads.queries
+    query = f"query {', '.join(readers)}, " if readers else ""
     raise errors.LeaseInUse(
         f"another query uses lease {lease.name!r} now ({query}renewed {silent / SECOND:.1f} s ago): give this one "
         f"another name by the option lease (or consumer), or none. If you have just stopped the other, wait {ALIVE // SECOND} s, "
@@ -414,7 +414,7 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
     else:
         cause = Cause[command.outcome.upper()]
         returned = e.Returned(queue.name, batch.holder, rows, int(cause), lease.name)
-        events = dead_letters.give_back(state, returned, queue, rows, cause, now, {}, taker=lease.name)
+        events = [returned, *dead_letters.after_return(state, queue, rows, cause, now, {}, taker=lease.name)]
     # Fenced first: a crash may come between the two, and then the query only plans again.
     return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (dead_letters.as_one(events), None)], None)
 
@@ -450,5 +450,5 @@ def _give_back(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, comin
     if batch.state is not BatchState.READ:
         return _end(lease, batch, BatchState.VOID, now)
     queue, event = need_queue(state, lease.queue), _end(lease, batch, BatchState.LOST, now)
-    events = dead_letters.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now, coming, taker=lease.name)
+    events = [event, *dead_letters.after_return(state, queue, batch.rows, Cause.LEASE_READ, now, coming, taker=lease.name)]
     return dead_letters.as_one(events)
