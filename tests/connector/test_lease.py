@@ -163,6 +163,8 @@ def test_a_checkpoint_of_an_earlier_run_is_refused(queue: Queue) -> None:
     end = old.latestOffset(INITIAL, LIMIT)
     read_all(old, INITIAL, end)
     old.commit(end)
+    queue.client.call("lease.delete", lease="named")
+    queue.send(1)
     queue.reader(lease="named").latestOffset(INITIAL, LIMIT)
     with pytest.raises(errors.WrongOffset, match="earlier run"):
         queue.reader(lease="named").latestOffset(end, LIMIT)

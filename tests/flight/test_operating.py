@@ -83,7 +83,7 @@ def test_a_connection_is_listed_with_its_links(site: Site, amqp_url: str) -> Non
 
         root.call("queue.declare", queue="grouped", options={"groups": "held"})
         groups = pa.record_batch({"body": [b"x"] * 5, "groupId": ["a", "b", "a", "c", None]})
-        root.put(groups.schema, [groups], op="enqueue", queue="grouped")
+        root.put_batch(groups, op="enqueue", queue="grouped")
         for credit in (3, 2):
             assert len(connection.receiver("grouped", credit=credit).receive(credit, timeout_s=PATIENCE_S)) == credit
         held = [link["groups"] for link in of_amqp(root)[0]["links"] if link["queue"] == "grouped"]
