@@ -85,7 +85,7 @@ def test_a_connection_is_listed_with_its_links(site: Site, amqp_url: str) -> Non
         groups = pa.record_batch({"body": [b"x"] * 5, "groupId": ["a", "b", "a", "c", None]})
         root.put_batch(groups, op="enqueue", queue="grouped")
         for credit in (3, 2):
-            assert len(connection.receiver("grouped", credit=credit).receive(credit, timeout_s=PATIENCE_S)) == credit
+            assert len(connection.receiver("grouped", credit, limit=credit).receive(timeout_s=PATIENCE_S)) == credit
         held = [link["groups"] for link in of_amqp(root)[0]["links"] if link["queue"] == "grouped"]
         assert held == [["a", "b"], ["c"]]
     until(lambda: not of_amqp(root))

@@ -253,6 +253,7 @@ def test_a_lease_gets_what_matches_and_keeps_its_selector_under_a_checkpoint(ser
     assert rows.sequences().tolist() == [9]
     assert service.submit(c.ListLeases())[0]["selector"] == "colour = 'red'"
     service.submit(c.ReleaseLease("lease", settle=True))
+    service.submit(c.DeleteLease("lease"))  # else it lives for a while
     assert advance(None, 0, "another")[1] == 1  # a new run may have another
     assert service.submit(c.ListLeases())[0]["selector"] is None
 
