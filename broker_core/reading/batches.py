@@ -28,7 +28,8 @@ BATCH_BYTES = 8 << 20  # bytes of payload, roughly
 RECORD_COST = 1 << 10  # bytes of memory that a record takes until its rows are taken, beside its payload, which is mapped
 
 #: Columns that are always read: they tell the message's form, and annotations are added to them.
-_ALWAYS = ("message", "annotations", "encodedAnnotations")
+_ADDED_TO = ("annotations", "encodedAnnotations")
+_ALWAYS = ("message", *_ADDED_TO)
 
 
 def record_batches(
@@ -49,8 +50,7 @@ def record_batches(
     """
     measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, SMALL_ROWS, ended=set_aside is None)
     for group in assembly.grouped(measured, JOINED_ROWS, BATCH_BYTES):
-        # All are taken at once: one after another, between other work, would find nothing in the processor's caches.
-        yield _assembled(_taken([each for _, each in group]), group, columns, queue, delivery, stored, set_aside)
+        yield _assembled(_joined(group, columns), group, columns, queue, delivery, stored, set_aside)
 
 
 def record_tables(
@@ -64,7 +64,7 @@ def record_tables(
     measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, sys.maxsize, ended=True)
     weighed = ((item, count, octets + RECORD_COST, form, big) for item, count, octets, form, big in measured)
     for group in assembly.grouped(weighed, rows, size):
-        yield _assembled(_stacked(group), group, columns, queue, b"", True, None)
+        yield _assembled(_stacked(group, columns), group, columns, queue, b"", True, None)
 
 
 def _columns_of_record(columns: Container[str], journal: Journal, block_slice: BlockSlice, position: int) -> pa.RecordBatch:
@@ -108,15 +108,13 @@ def _assembled(
     stored: bool,
     set_aside: Callable[[Mapping[int, str]], None] | None,
 ) -> assembly.Payload:
-    """Add the broker's columns to the taken rows of a group. Of a table no row may have annotations of the broker's."""
+    """Add the broker's columns to the taken rows of a group."""
     names, parts = set(columns), _parts(group)
     first = parts[0][0].first_of(parts[0][1]) if len(parts) == 1 else None
     sequence: Any = np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts]) if first is None else first
     time: Any = group[0][1].extent.time
     if len(group) > 1 and "enqueuedTime" in names:
         time = np.repeat([each.extent.time for _, each in group], [each.rows for _, each in group])
-    if not names.isdisjoint(("annotations", "encodedAnnotations")) and _annotated(group):
-        payload = overlaid(payload, _overlays(group))
     malformed: dict[int, str] = {}
     batch = assembly.assemble(
         columns,
@@ -144,19 +142,26 @@ _Item = tuple[BlockSlice, RecordRows]  # a record of which rows are read, and th
 _Part = tuple[BlockSlice, slice]  # a slice of a block, and the indexes of neighbours in it
 
 
-def _annotated(group: list[_Item]) -> bool:
-    """Say whether the broker adds annotations to any of the rows."""
-    return any(block_slice.annotated for block_slice, _ in group)
+def _is_annotated(group: list[_Item], columns: Container[str]) -> bool:
+    """Say whether annotations are asked for, and the broker adds some to any of the rows."""
+    return any(name in columns for name in _ADDED_TO) and any(block_slice.annotated for block_slice, _ in group)
 
 
-def _stacked(group: list[_Item]) -> pa.Table:
+def _joined(group: list[_Item], columns: Container[str]) -> pa.RecordBatch:
+    """Take all rows, as one batch."""
+    # All are taken at once: one after another, between other work, would find nothing in the processor's caches.
+    payload = _taken([each for _, each in group])
+    return overlaid(payload, _overlays(group)) if _is_annotated(group, columns) else payload
+
+
+def _stacked(group: list[_Item], columns: Container[str]) -> pa.Table:
     """Take all rows; those of small records are put together."""
-    if _annotated(group):
-        return assembly.stacked([_taken([each for _, each in group])])
+    if _is_annotated(group, columns):
+        return assembly.stacked([_joined(group, columns)])
     found: list[pa.RecordBatch] = []
     for is_small, some in groupby((each for _, each in group), key=lambda each: each.rows < SMALL_ROWS):
-        records = list(some)
-        found += [_taken(records)] if is_small else [each.taken() for each in records]
+        taken = list(some)
+        found += [_taken(taken)] if is_small else [each.taken() for each in taken]
     return assembly.stacked(found)
 
 

@@ -1,4 +1,4 @@
-"""D4: files of the archive's tables: what stands in them does not depend on the way that rows take into them."""
+"""Files of the archive's tables: what stands in them does not depend on the way that rows take into them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_file_is_as_one_that_arrow_alone_writes(tmp_path: Path, columns: list[
 
 
 def test_row_groups_are_full_and_of_one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the rows come; a row group has fewer where it would have too many bytes."""
+    """Rows come in tables of any sizes; a row group has fewer where it would have too many bytes."""
     monkeypatch.setattr(table, "ROW_GROUP_ROWS", 100)
     tables = [rows(130), rows(50, 130), rows(250, 180), rows(20, 430), rows(30, 450, DAY + 1), rows(5, 480, DAY + 1)]
     first, second = written(tmp_path, *tables)
@@ -102,7 +102,7 @@ def test_row_groups_are_full_and_of_one_day(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_records_of_all_sizes_and_their_scattered_rows_are_in_the_table(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of either form, some rows settled otherwise or before others: the table has what the broker has."""
+    """Rows of either form, some settled otherwise or before others: the table has what the broker has."""
     monkeypatch.setattr(records, "SMALL_ROWS", 50)
     monkeypatch.setattr(batches, "SMALL_ROWS", 50)
     subjects = batch_of(numbered(70)).append_column("subject", pa.array(["s"] * 70))
