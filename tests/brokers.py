@@ -120,6 +120,12 @@ class RealBroker:
                     pytest.fail(f"{self.name} does not start in {START_LIMIT_S} s: {self._said()}")
                 time.sleep(0.05)
 
+    @property
+    def pid(self) -> int:
+        """The running process, which a test may kill by itself."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """Kill it with SIGKILL, with whatever it has started."""
         process, self._process = self._process, None

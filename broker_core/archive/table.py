@@ -124,13 +124,13 @@ def rows_of_read(columns: Sequence[str], found: pa.RecordBatch, queue: str) -> p
     arrays = []
     for field in schema:
         if field.name == "state":
-            arrays.append(pa.repeat(pa.scalar(STATE, field.type), count))
+            arrays.append(assembly.constant(STATE, field.type, count))
         elif field.name == "queue":
-            arrays.append(pa.repeat(pa.scalar(queue, field.type), count))
+            arrays.append(assembly.constant(queue, field.type, count))
         elif field.name in found.schema.names:
             arrays.append(_typed(found.column(field.name), field.type))
         else:
-            arrays.append(pa.nulls(count, field.type))
+            arrays.append(assembly.nulls(field.type, count))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

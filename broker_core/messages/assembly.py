@@ -96,7 +96,7 @@ def empty(columns: Sequence[str]) -> pa.RecordBatch:
 
 def _payload_column(name: str, payload: pa.RecordBatch | pa.Table) -> Any:
     index = payload.schema.get_field_index(name)
-    return payload.column(index) if index >= 0 else _nulls(MESSAGE_COLUMNS[name], payload.num_rows)
+    return payload.column(index) if index >= 0 else nulls(MESSAGE_COLUMNS[name], payload.num_rows)
 
 
 def _with_reasons(error: pa.Array | None, malformed: Malformed, sequence: Integers, rows: int) -> pa.Array:
@@ -250,7 +250,7 @@ def grouped(items: Iterable[tuple[Item, int, int, bool, bool]], most_rows: int, 
 
 def _values(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
     if value is None:
-        return _nulls(type_, rows)
+        return nulls(type_, rows)
     if isinstance(value, (int, str, bytes)):
         return constant(value, type_, rows)
     array = value if isinstance(value, pa.Array) else pa.array(value)
@@ -268,7 +268,8 @@ def constant(value: int | str | bytes, type_: pa.DataType, rows: int) -> pa.Arra
     return _repeated(value, type_, _room(rows)).slice(0, rows)
 
 
-def _nulls(type_: pa.DataType, rows: int) -> pa.Array:
+def nulls(type_: pa.DataType, rows: int) -> pa.Array:
+    """Return a column without values."""
     return _all_null(type_, _room(rows)).slice(0, rows)
 
 

@@ -21,14 +21,19 @@ from ...broker_core import shipped
 from ...broker_core.errors import PeerError, PenstockError
 from ..access import Access
 from ..backoff import RECONNECT_S
-from .links import MOST_CREDIT, attached, connected
+from .links import MOST_CREDIT, attached, connected, is_rabbitmq_3
 
 log = logging.getLogger("penstock")
 
 #: Messages and octets that wait here at most, beside what is on its way by the links' credit.
 WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20
-#: Seconds in which a broker answers a drain; one that does not has sent all it has.
-DRAIN_S = 5.0
+#: Seconds in which a broker answers a drain: it may have thousands of outcomes to write first. One that does not has sent all it
+#: has. After the second number it is seen whether something came: then there may be more, and it is asked later.
+DRAIN_S, LOOK_S = 30.0, 1.0
+#: Seconds in which nothing comes from a broker that cannot be asked to drain, before it has nothing.
+SILENCE_S = 5.0
+#: Times that a connection is lost in a drain, one after the other, before the broker is believed to break off.
+MOST_BREAKS = 2
 #: Seconds in which what was asked of the thread is written.
 FLUSH_S = 5.0
 #: Seconds between two attempts to reach a broker that was lost, at first and at most.
@@ -74,6 +79,7 @@ class Intake:
         self._failure: PenstockError | None = None
         self._refused_at: float | None = None  # since when the broker answers, and refuses
         self._mean = 0.0  # octets of a message
+        self._drains, self._breaks = True, 0  # whether the broker is asked to, and how often it has broken off at that
         self.received = [0] * len(queues)
         self.lost = 0  # connections
 
@@ -152,12 +158,16 @@ class Intake:
             pass
 
     def drain(self) -> bool:
-        """Have the broker send what it has; return when it has, or has not answered for `DRAIN_S`. False while it is away."""
+        """Have the broker send what it has; return when it has, or has not answered for `DRAIN_S`. False while it is away.
+
+        RabbitMQ 3 ends the session instead (rabbitmq-server#7119), and is not asked, and so is one that breaks off `MOST_BREAKS`
+        times. Such a one has nothing when nothing has come for `SILENCE_S`.
+        """
         done = threading.Event()
         if self._thread is None:
             return False
         self._ask(lambda: self._drain(done))
-        self._wait(done, DRAIN_S * (len(self._links) + 1))
+        self._wait(done, DRAIN_S + FLUSH_S)
         return done.is_set()
 
     @property
@@ -250,12 +260,12 @@ class Intake:
         link.credit = max(1, min(MOST_CREDIT, int(WAITING_BYTES / (self._mean + 1) / len(self._links))))
         return len(deliveries)
 
-    def _sleep(self) -> None:
+    def _sleep(self, limit_s: float = _POLL_S) -> None:
         due = self._connection.next_heartbeat_s()
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         poll.register(self._connection.fileno(), select.POLLIN | (select.POLLOUT if self._connection.congested else 0))
-        poll.poll(1000 * min(_POLL_S, _POLL_S if due is None else due))
+        poll.poll(1000 * max(0.0, min(_POLL_S, limit_s, _POLL_S if due is None else due)))
         with suppress(BlockingIOError):
             os.read(self._wake_read, 1 << 16)
 
@@ -264,15 +274,41 @@ class Intake:
             self._links[0][1].accept(deliveries)
 
     def _drain(self, done: threading.Event) -> None:
-        for _, link in self._links:
-            try:
-                with shipped.own_errors():
-                    link.drain(DRAIN_S)
-            except PeerError:
-                self._connection.check()  # no answer: what it has, it has sent in this time
+        until = time.monotonic() + (DRAIN_S if self._drains else SILENCE_S)
+        if self._drains:
+            any(self._drain_link(number, link, until) for number, link in self._links)
+            self._breaks = 0
+        else:
+            self._await_silence(until)
         for number, link in self._links:
             self._receive(number, link)
         done.set()
+
+    def _drain_link(self, number: int, link: Any, until: float) -> bool:
+        """Return when the broker has answered, or the time is over. True if something came, and no answer."""
+        while True:
+            try:
+                with shipped.own_errors():
+                    link.drain(max(0.0, min(LOOK_S, until - time.monotonic())))
+                return False
+            except PenstockError:
+                try:
+                    link.check()
+                except PenstockError:
+                    self._breaks += 1
+                    self._drains = self._breaks < MOST_BREAKS
+                    raise
+                if self._receive(number, link):
+                    return True
+                if self._stopped.is_set() or time.monotonic() >= until:
+                    return False
+
+    def _await_silence(self, until: float) -> None:
+        """Return when the time is over, or something has come."""
+        while not self._stopped.is_set() and time.monotonic() < until:
+            if sum(self._receive(number, link) for number, link in self._links):
+                return
+            self._sleep(until - time.monotonic())
 
     def _connect(self) -> None:
         connection = connected(self._access)
@@ -282,6 +318,7 @@ class Intake:
             connection.close()
             raise
         self._connection = connection
+        self._drains = self._drains and not is_rabbitmq_3(connection)
         self._number += 1
         if self._failure is not None:
             log.info("the broker at %s is there again", self._access.url)
