@@ -151,6 +151,16 @@ class Receiver(ClientLink):
         """
         self._settle(deliveries, _RELEASED)
 
+    def release_rest(self) -> None:
+        """Take the credit back, and release all that has come and that `receive` has not returned.
+
+        Raises:
+            PenstockError: As of `drain`.
+        """
+        self.drain()
+        waiting, self._waiting = self._waiting, []
+        self.release(waiting)
+
     def reject(self, deliveries: Sequence[Delivery], description: str | None = None, condition: str = "amqp:not-allowed") -> None:
         """Reject deliveries that nobody can use: the broker archives or dead-letters them.
 
