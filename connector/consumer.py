@@ -27,12 +27,11 @@ def consumer_of(options: Options, *, several: bool = False) -> Consumer:
     """
     if several or len(options.urls) > 1:
         return SeveralBrokers(options, _of_one_broker)
-    return ForeignConsumer(options) if _is_foreign(options) else _of_queues(options)
+    return _of_one_broker(options)
 
 
 def _of_one_broker(options: Options) -> OneBroker:
-    _is_foreign(options)  # an error where it is: there is no spool
-    return _of_queues(options)
+    return ForeignConsumer(options) if _is_foreign(options) else _of_queues(options)
 
 
 def _of_queues(options: Options) -> OneQueue | SeveralQueues:

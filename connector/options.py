@@ -201,7 +201,7 @@ def _given(text: str) -> str:
 
 
 def _folder(text: str) -> str:
-    if "@" in text.partition("://")[2].partition("/")[0]:
+    if any("@" in each.partition("://")[2].partition("/")[0] for each in text.split(",")):
         raise InvalidOption("option spool: it must not hold a user; urls end up in logs, so give keys by the environment")
     return _given(text)
 
@@ -249,7 +249,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("failOnDataLoss", (STREAM, REPLAY), "true or false", _flag, True),
     Option("failOnBrokerLoss", (STREAM,), "true or false", _flag, True),
     # Reading a stream from a broker that is no Penstock.
-    Option("spool", (STREAM,), "a folder that driver and executors reach: a path, or a url such as s3a://BUCKET/FOLDER", _folder),
+    Option(
+        "spool",
+        (STREAM,),
+        "a folder that driver and executors reach: a path, or a url such as s3a://BUCKET/FOLDER; one for each of several urls",
+        _folder,
+    ),
     Option("settle", (STREAM,), "spooled or committed", _one_of("spooled", "committed"), "spooled"),
     Option("dedupe", (STREAM,), "messageId or none", _dedupe, "messageId"),
     Option("dedupeWindow", (STREAM,), _COUNT, _whole(1), 1_000_000),
@@ -354,6 +359,12 @@ class Options(Mapping[str, Any]):
         """The brokers, one or several."""
         return [] if self["url"] is None else self["url"].split(",")
 
+    @property
+    def spools(self) -> list[str]:
+        """The folder of each broker that is no Penstock; with one broker a comma is part of its name."""
+        several = len(self.urls) > 1
+        return [each.strip() for each in self["spool"].split(",")] if several else [self["spool"]]
+
     def each(self) -> list[Options]:
         """Return the options for each broker by itself. The tasks of a batch are divided among them."""
         return [self._at(url) for url in self.urls]
@@ -362,6 +373,8 @@ class Options(Mapping[str, Any]):
         found = copy.copy(self)
         least = -(-self["minPartitions"] // len(self.urls))
         found._values = {**self._values, "url": url, "minPartitions": least}
+        if self["spool"] is not None:
+            found._values["spool"] = self.spools[self.urls.index(url)]
         if self["mode"] == "replay" and self["maxMessagesPerTrigger"] is not None:  # a stream has one credit for all
             found._values["maxMessagesPerTrigger"] = max(1, self["maxMessagesPerTrigger"] // len(self.urls))
         found.access = self.access.of(url)
@@ -449,9 +462,10 @@ def _check_together(options: Options) -> None:
                 raise InvalidOption(
                     f"option {name} has no meaning with operation=settle: the column 'delivery' names the message"
                 )
-    if options["spool"] is not None and len(options.urls) > 1:
+    if options["spool"] is not None and len(set(options.spools)) != max(1, len(options.urls)):
         raise InvalidOption(
-            "option spool is of one broker that is no Penstock, and the option url names several: start a query for each of these"
+            f"option url names {len(options.urls)} brokers, option spool {len(set(options.spools))} folders: each broker that is"
+            " no Penstock has a folder of its own; name them in the order of the urls, with commas between them"
         )
     for name in ("settle", "dedupe", "dedupeWindow", "minReaders"):
         if name in options.given and options["spool"] is None:

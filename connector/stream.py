@@ -18,7 +18,8 @@ from pyspark.sql.types import StructType
 from .batching import as_declared
 from .brokers.consumer import Consumer
 from .brokers.credit import Credit
-from .consumer import OneQueue, consumer_of
+from .brokers.several import SeveralBrokers
+from .consumer import consumer_of
 from .foreign.partition import SpoolPartition
 from .foreign.reading import read_spooled
 from .lease import LONG_POLL_MS
@@ -28,7 +29,6 @@ from .partition import LeasePartition
 from .read import read_leased
 from .reporting import reports_errors
 from .schema import check_source
-from .several import SeveralQueues
 
 _NO_LIMIT = 2**63 - 1
 
@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _consumer(self, *offsets: Mapping[str, Any]) -> Consumer:
         """Return the consumer. A checkpoint of a query over several brokers goes on as such, with one that is left, too."""
         several = any(offset.get("v") == BROKERS for offset in offsets)
-        if several and isinstance(self._kept, (OneQueue, SeveralQueues)):
+        if several and self._kept is not None and not isinstance(self._kept, SeveralBrokers):
             self._kept.close()  # it has been asked for an end at most
             self._kept = None
         if self._kept is None:

@@ -29,9 +29,12 @@ if not os.environ.get("PENSTOCK_TEST_WHEEL"):
     # For the processes that tests start: brokers, Spark's workers.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
-# A JVM of a test lives for seconds: its second compiler and its parallel collector cost more than they save. The start of a Spark
-# session takes half of the CPU time without them.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# A JVM of a test lives for seconds: its second compiler, its parallel collector and its check of each class's code cost more than
+# they save. The start of a Spark session takes a third of the CPU time without them.
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 from pyspark.sql.datasource import InputPartition
@@ -88,7 +89,9 @@ class SeveralBrokers:
             )
         self._settle([member for member in self._present() if member.id not in changed], until)
         planned = {member: _plan(member, before, until) for member in members}
-        return [part for member, answer in planned.items() for part in _patiently(member, answer, before, until)]
+        parts = [_patiently(member, answer, before, until) for member, answer in planned.items()]
+        # In turn: Spark starts tasks in this order, and each broker's disk and network should have some to do from the beginning.
+        return [part for turn in zip_longest(*parts) for part in turn if part is not None]
 
     def settle(self, end: Mapping[str, Any]) -> None:
         """Settle each broker up to its part of `end`."""
@@ -98,11 +101,14 @@ class SeveralBrokers:
     def counts(self) -> dict[str, Any]:
         """Return the counts of each queue, of all brokers together; of one that is away they are the last."""
         found: dict[str, dict[str, Any]] = {}
+        away = []
         for member in self._members:
             for queue, counts in member.counts().items():
-                if counts:
+                if isinstance(counts, str):  # why a broker that is no Penstock cannot be reached
+                    away.append(f"{member.url}: {counts}")
+                elif counts:
                     found[queue] = added(found.get(queue, {}), counts)
-        return found
+        return {**found, "away": "; ".join(away)} if away else found
 
     def close(self) -> None:
         """Close the connections. Leases stay."""
@@ -301,8 +307,8 @@ def check_gone(known: BrokerOffsets, gone: list[str]) -> None:
     held = next((broker for broker in gone if broker in known.held), None)
     if held is not None:
         raise WrongOffset(
-            f"broker {held} holds a batch of this query, and the option url does not name it any longer: put it back, let the"
-            " query go on until a batch without messages of that broker is done, and take it out then"
+            f"broker {held} holds a batch of this query, and the option url, or spool, does not name it any longer: put it back,"
+            " let the query go on until a batch without messages of that broker is done, and take it out then"
         )
     if len(gone) == len(known.parts):
         raise WrongOffset(

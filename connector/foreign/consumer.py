@@ -19,6 +19,7 @@ from ...broker_core.errors import PeerError, PenstockError, StorageError
 from ...broker_core.messages import conversion
 from ..backoff import RECONNECT_S, Patience
 from ..brokers.credit import Credit
+from ..identity import Identity
 from ..options import Options
 from . import batches
 from .intake import WAITING_BYTES, Group, Intake, Settled
@@ -60,6 +61,10 @@ class ForeignConsumer:
         self._salts = [int.from_bytes(blake2b(queue.encode(), digest_size=8).digest(), "big") for queue in self._queues]
         self._aside = 0
 
+    def identity(self) -> Identity:
+        """Return the id of the spool, by which offsets name this broker: it tells none of its own. Raises PenstockError."""
+        return Identity(self._spool.identity(), "")
+
     def fix_tail(self) -> None:
         """End when the broker has nothing for a moment: an `availableNow` run begins."""
         self._ending = True
@@ -78,7 +83,8 @@ class ForeignConsumer:
                 return dict(start)
         if there is None:
             there = self._spool.next_number(offset.batch)
-            self._write(there)
+            message = self._write(there)
+            credit.spend(len(message), message.nbytes)
         return SpoolOffset(self._spool.id, there).to_json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[SpoolPartition]:
@@ -222,8 +228,8 @@ class ForeignConsumer:
             found.append(group._replace(deliveries=kept))
         return found
 
-    def _write(self, number: int) -> None:
-        """Write what was received as a batch, and settle it, or keep its deliveries until Spark has committed."""
+    def _write(self, number: int) -> pa.Array:
+        """Write what was received as a batch, and settle it, or keep its deliveries until Spark has committed. Return it."""
         assert self._cut is not None
         patience = Patience(SPOOL_S)
         while True:
@@ -234,10 +240,11 @@ class ForeignConsumer:
                 if not isinstance(error, StorageError) and error.code != "DISK_FULL":
                     raise
                 patience.wait(error)
-        deliveries, self._cut = self._cut.deliveries, None
+        message, deliveries, self._cut = self._cut.rows.message, self._cut.deliveries, None
         if self._late:
             for delivery in (delivery for settled in deliveries for delivery in settled.deliveries):
                 delivery.payload = b""  # it is in the file
             self._unsettled[number] = deliveries
         else:
             self._intake.accept(deliveries)
+        return message

@@ -41,6 +41,11 @@ class _ForeignWriter(Writer):
     """Sending, which both sinks have in common."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        if len(options.urls) > 1:
+            raise InvalidOption(
+                "option url names several brokers, and not each is a Penstock: a write spreads over Penstocks alone, which"
+                " publish it once. Write to each other broker by itself"
+            )
         super().__init__(options, schema, overwrite)
         for name, meant in (("exchange", None), ("operation", "settle")):
             if options[name] is not None and meant in (None, options[name]):

@@ -97,6 +97,18 @@ class Spool:
             )
         return owner
 
+    def identity(self) -> str:
+        """Return the id of the spool, before any offset is known; a new one takes the folder for its query. Raises as `enter`."""
+        if not self._owner:
+            self.store.prepare()
+            content = self.store.read(OWNER)
+            if content is not None:
+                return str(_parsed(content, self.store.url)["spool"])
+            owner = self._owner_of(SpoolOffset("", 0), self.store.names())
+            self._write_owner(owner)
+            return str(owner["spool"])
+        return self.id
+
     def check_owner(self) -> None:
         """Raise Fenced if another planner has taken the spool up, DataLoss if it was emptied."""
         content = self.store.read(OWNER)

@@ -19,42 +19,50 @@ if TYPE_CHECKING:
     from conftest import Rig
     from pyspark.sql import DataFrame
 
-#: A driver whose source kills it, with its JVM, at one step of its second batch.
+#: A driver with a query for each step. Each stops there in its second batch; the last one to come kills the driver, with its JVM.
 DRIVER = """
 import json, os, signal, sys, time
+from pathlib import Path
 from pyspark.sql import SparkSession
 from penstock import connector
 from penstock.connector.offset import parse
 from penstock.connector.source import AmqpSource
 from penstock.connector.stream import StreamReader
 
-step, settings, url, table, checkpoint = sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:]
+steps, settings, url, folder = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 group = os.getpgid(0)
 
-def die():
-    os.killpg(group, signal.SIGKILL)
-    time.sleep(600)  # a worker outside the group waits for its own end
+def die(step):
+    (folder / (step + ".reached")).touch()
+    if all((folder / (each + ".reached")).exists() for each in steps):
+        os.killpg(group, signal.SIGKILL)
+    time.sleep(600)  # the others wait; so does a worker outside the group, for its own end
 
 class Dying(StreamReader):
+    @property
+    def step(self):
+        (queue,) = self._options["queue"]
+        return queue
+
     def latestOffset(self, start, limit):
-        if step == "before settling" and parse(start).batch == 2:
-            die()
+        if self.step == "before settling" and parse(start).batch == 2:
+            die(self.step)
         end = super().latestOffset(start, limit)
-        if step == "before the plan" and parse(start).batch == 1 and parse(end).batch == 2:
-            die()
+        if self.step == "before the plan" and parse(start).batch == 1 and parse(end).batch == 2:
+            die(self.step)
         return end
 
     def partitions(self, start, end):
         parts = super().partitions(start, end)
-        if step == "after the plan" and parse(end).batch == 2:
-            die()
+        if self.step == "after the plan" and parse(end).batch == 2:
+            die(self.step)
         return parts
 
     def read(self, part):
         for batch in super().read(part):
             yield batch
-            if step == "while reading" and part.batch == 2:
-                die()
+            if self.step == "while reading" and part.batch == 2:
+                die(self.step)
 
 class DyingSource(AmqpSource):
     @classmethod
@@ -64,41 +72,47 @@ class DyingSource(AmqpSource):
     def streamReader(self, schema):
         return Dying(self._options, schema)
 
-builder = SparkSession.builder.master("local[2]")
+builder = SparkSession.builder.master("local[8]")  # tasks that wait for the others' steps, and one that works
 for name, value in settings.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.dataSource.register(DyingSource)
-frame = spark.readStream.format("dying").options(url=url, queue="orders", maxMessagesPerTrigger="10", minPartitions="2").load()
 
 def save(batch, number):
     app = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    table = str(folder / "after the sink's commit")
     batch.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number).save(table)
     if number == 1:
-        die()
+        die("after the sink's commit")
 
-writer = frame.writeStream.option("checkpointLocation", checkpoint)
-if step == "after the sink's commit":
-    writer.foreachBatch(save).start()
-else:
-    writer.format("delta").start(table)
-spark.streams.awaitAnyTermination()
+for step in steps:
+    options = {"url": url, "queue": step, "maxMessagesPerTrigger": "10", "minPartitions": "2"}
+    frame = spark.readStream.format("dying").options(**options).load()
+    writer = frame.writeStream.option("checkpointLocation", str(folder / (step + ".checkpoint")))
+    if step == "after the sink's commit":
+        query = writer.foreachBatch(save).start()
+    else:
+        query = writer.format("delta").start(str(folder / step))
+    while not (folder / (step + ".reached")).exists() and not query.awaitTermination(0.1):
+        pass  # Spark gives its Python workers ten seconds to start: one query after the other
 """
 
-STEPS = ("before the plan", "after the plan", "while reading", "after the sink's commit", "before settling")
+ALONE = ("before the plan", "after the plan", "after the sink's commit")
+WITH_THE_BROKER = ("while reading", "before settling")
+STEPS = (*ALONE, *WITH_THE_BROKER)
 
-#: How long a driver may take to its death: three batches, on a machine that is busy with other tests.
+#: How long the driver may take to its death: three batches of each query, on a machine that is busy with other tests.
 DRIVER_S = 600
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("step", STEPS)
-def test_a_driver_that_dies_at_any_step_loses_and_repeats_nothing(rig: Rig, settings: dict[str, str], step: str) -> None:
-    rig.declare("orders")
-    rig.send("orders", 0, 35)
+def test_a_driver_that_dies_at_any_step_loses_and_repeats_nothing(rig: Rig, settings: dict[str, str]) -> None:
+    for step in STEPS:
+        rig.declare(step)
+        rig.send(step, 0, 35)
     script = Path(rig.path("driver.py"))
     script.write_text(DRIVER)
-    arguments = [step, json.dumps(settings), rig.broker.url, rig.path("table"), rig.path("checkpoint")]
+    arguments = [json.dumps(STEPS), json.dumps(settings), rig.broker.url, rig.path()]
     with open(rig.path("driver.log"), "wb") as said:
         driver = subprocess.Popen([sys.executable, str(script), *arguments], stdout=said, stderr=said, start_new_session=True)
         try:
@@ -108,28 +122,32 @@ def test_a_driver_that_dies_at_any_step_loses_and_repeats_nothing(rig: Rig, sett
             driver.wait()
             code = f"none within {DRIVER_S} s"
     assert code == -signal.SIGKILL, Path(rig.path("driver.log")).read_text(errors="replace")[-3000:]
-    available, acquired, archived = rig.counts("orders")
-    assert (available, acquired + archived) == (15, 20)  # it died with the second batch acquired
-    if step in ("while reading", "before settling"):  # and the broker with it
-        rig.broker.kill()
-        rig.broker.start()
-    go_on(rig, step)
-    assert rig.table() == list(range(35))
-    assert rig.counts("orders") == (0, 0, 35)
+    for step in STEPS:
+        available, acquired, archived = rig.counts(step)
+        assert (step, available, acquired + archived) == (step, 15, 20)  # it died with the second batch acquired
+    for step in ALONE:
+        go_on(rig, step)
+    rig.broker.kill()
+    rig.broker.start()
+    for step in WITH_THE_BROKER:
+        go_on(rig, step)
+    for step in STEPS:
+        assert (step, rig.table(step)) == (step, list(range(35)))
+        assert (step, rig.counts(step)) == (step, (0, 0, 35))
 
 
 def go_on(rig: Rig, step: str) -> None:
-    frame = rig.stream("orders", maxMessagesPerTrigger="10")
+    frame = rig.stream(step, maxMessagesPerTrigger="10")
     if step != "after the sink's commit":
-        rig.drain(frame)
+        rig.drain(frame, table=step, checkpoint=f"{step}.checkpoint")
         return
 
     def save(batch: DataFrame, number: int) -> None:
         app = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert app
-        batch.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number).save(rig.path("table"))
+        batch.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number).save(rig.path(step))
 
-    writer = frame.writeStream.foreachBatch(save).option("checkpointLocation", rig.path("checkpoint"))
+    writer = frame.writeStream.foreachBatch(save).option("checkpointLocation", rig.path(f"{step}.checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
 
 

@@ -78,11 +78,15 @@ def environment(*paths: Path, **names: str) -> dict[str, str]:
 
 
 def run(arguments: list[str], *, env: dict[str, str], cwd: Path) -> Any:
+    return json.loads(said_by(arguments, env=env, cwd=cwd)[-1])
+
+
+def said_by(arguments: list[str], *, env: dict[str, str], cwd: Path) -> list[str]:
     done = subprocess.run(arguments, env=env, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
     # What Python said, without Java's part of it.
     said = [line for line in done.stderr.splitlines() if not line.startswith("\tat ") and " INFO " not in line]
     assert done.returncode == 0, "\n".join(said)[-6000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return done.stdout.strip().splitlines()
 
 
 def free_port() -> int:
@@ -119,15 +123,16 @@ def orders(broker: Broker, client: Client) -> Broker:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("register", [False, True])
-def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, bare: Path, installed: Path, register: bool) -> None:
-    """And a `register` beside it does no harm."""
+def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, bare: Path, installed: Path) -> None:
+    """And a `register` beside it, or two, does no harm."""
     script = tmp_path / "script.py"
     session = 'spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()\n'
-    registration = "from penstock import connector\nconnector.register(spark)\nconnector.register(spark)\n" if register else ""
-    script.write_text(PREAMBLE + session + registration + ROUND_TRIP)
-    env = environment(installed, bare)
-    assert run([BASE_PYTHON, str(script), orders.url, str(tmp_path), ""], env=env, cwd=tmp_path) == DONE
+    registration = (
+        "from penstock import connector\nconnector.register(spark)\nconnector.register(spark)\nfolder += '/registered'\n"
+    )
+    script.write_text(PREAMBLE + session + ROUND_TRIP + registration + ROUND_TRIP)
+    said = said_by([BASE_PYTHON, str(script), orders.url, str(tmp_path), ""], env=environment(installed, bare), cwd=tmp_path)
+    assert [json.loads(line) for line in said] == [DONE, DONE]
 
 
 @pytest.mark.timeout(400)

@@ -7,13 +7,18 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trustme
 
 from penstock.broker_core.server.process import Broker
+
+if TYPE_CHECKING:
+    from jupyter_client.manager import KernelManager
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -28,18 +33,29 @@ ADDRESS = "amqp://127.0.0.1:5672"
 DOCUMENTS = ("README.md", "docs/spark.md")
 
 PRELUDE = """
-import os, subprocess, sys
+import os, runpy, subprocess, sys
 from penstock.jobs.session import session
 spark = session("documents")
 
 def shell(*command):
     subprocess.run(command, check=True)
+
+def job(path, *arguments):
+    sys.argv = [path, *arguments]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, end.code
 """
 BEGIN = "--- a document begins ---"
 
 
 def as_program(document: Path, repository: Path, url: str, folder: Path) -> str:
-    """A document from top to bottom as a Python program in a folder: its Python as it is, its commands as processes."""
+    """A document from top to bottom as a Python program in a folder: its Python as it is, its commands as processes.
+
+    The first job is submitted as it stands; the others run in the program's own Spark, since a JVM takes half a minute of CPU.
+    """
+    submitted = 0
     parts = [f"print({BEGIN!r}, flush=True)\nos.chdir({str(folder)!r})\nos.environ['PENSTOCK_URL'] = {url!r}\n"]
     for language, text in BLOCK.findall(document.read_text()):
         # Spark's JVM keeps the folder in which it was started.
@@ -56,7 +72,12 @@ def as_program(document: Path, repository: Path, url: str, folder: Path) -> str:
                 continue
             binary = str(Path(sys.executable).parent / words[0])
             arguments = [str(repository / word) if word.startswith(("conf/", "jobs/")) else word for word in words[1:]]
-            parts.append(f"shell(*{[binary, *arguments]!r})\n")
+            script = next((at for at, word in enumerate(words) if word.startswith("jobs/")), 0)
+            submitted += words[0] == "spark-submit"
+            if submitted > 1 and words[0] == "spark-submit":
+                parts.append(f"job(*{arguments[script - 1 :]!r})\n")
+            else:
+                parts.append(f"shell(*{[binary, *arguments]!r})\n")
     return "".join(parts)
 
 
@@ -125,41 +146,52 @@ def test_every_column_is_in_the_documents(repository: Path) -> None:
         assert f"`{name}`" in text, f"neither README.md nor docs/spark.md says what column {name!r} is"
 
 
-def executed(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
+    """One process for all notebooks, and so one start of Spark; each begins without the names of the last."""
+    from jupyter_client.manager import KernelManager
+
+    folder = tmp_path_factory.mktemp("notebooks")
+    backend = "module://matplotlib_inline.backend_inline"
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(cwd=str(folder), env={**os.environ, "TMPDIR": str(folder), "MPLBACKEND": backend})
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
+def executed(notebook: Path, kernel: KernelManager) -> tuple[str, str]:
     """Run a notebook; return what it printed, and what its cells evaluated to. A plot must be among it."""
     import nbformat
     from nbclient import NotebookClient
 
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    monkeypatch.chdir(tmp_path)
     book = nbformat.read(notebook, as_version=4)
     assert all(not cell.get("outputs") for cell in book.cells), "commit the notebook without outputs"
-    NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    book.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))
+    NotebookClient(book, timeout=300, km=kernel).execute()
     outputs = [output for cell in book.cells for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     printed = "".join(output["text"] for output in outputs if output.get("name") == "stdout")
     return printed, "\n".join(output["data"]["text/plain"] for output in outputs if "data" in output)
 
 
-def test_the_notebook_of_flights(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_of_flights(repository: Path, kernel: KernelManager) -> None:
     """U4: each flight once in the table, and a day again."""
-    _, values = executed(repository / "notebooks" / "flights.ipynb", tmp_path, monkeypatch)
+    _, values = executed(repository / "notebooks" / "flights.ipynb", kernel)
     assert "(27004, 27004)" in values
     assert re.search(r"\('2013-01-\d\d', [\d.]+, \d{3}\)", values)
 
 
-def test_the_notebook_of_dead_letters(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_of_dead_letters(repository: Path, kernel: KernelManager) -> None:
     """U4 U5: all orders are accepted in the end, once each; what was not chosen stays; a second run sends nothing."""
-    printed, values = executed(repository / "notebooks" / "dead_letters.ipynb", tmp_path, monkeypatch)
+    printed, values = executed(repository / "notebooks" / "dead_letters.ipynb", kernel)
     assert "(2000, 2000, 0, 60)" in values
     assert re.search(r"chosen: 0 dead letters\n", printed)
 
 
-def test_the_notebook_of_a_day_again(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_of_a_day_again(repository: Path, kernel: KernelManager) -> None:
     """U4 D4 S9: the archive has the day once; the replay has it once more, in order, at its pace: no message before its time, and
     the last one not much later, as a ratio of the time that the day took."""
-    printed, values = executed(repository / "notebooks" / "replay_a_day.ipynb", tmp_path, monkeypatch)
+    printed, values = executed(repository / "notebooks" / "replay_a_day.ipynb", kernel)
     assert re.search(r"\|accepted\| +842\| +842\|", printed)
     assert "[(842, 842)]" in values
     assert "(842, True)" in values

@@ -1,0 +1,88 @@
+"""Several brokers that are no Penstocks behind one query: each has a spool of its own, whose id names it in the offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from penstock import Broker
+from penstock.broker_core import errors
+from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.client.flight import Client
+from penstock.connector.source import AmqpSource
+
+from .helpers import INITIAL, Queue, bodies, drained, next_batch
+from .hidden import Hidden
+
+
+@pytest.fixture
+def other(queue: Queue, tmp_path: Path) -> Iterator[Queue]:
+    """The queue of the same name at a second broker."""
+    with ExitStack() as stack:
+        broker = stack.enter_context(Broker(tmp_path / "second", fsync="never"))
+        hidden = Hidden(parse(broker.amqp_url).port)
+        stack.callback(hidden.close)
+        yield Queue(broker, hidden, stack.enter_context(Client(broker.url)), queue.name, tmp_path / "other")
+
+
+def both(queue: Queue, other: Queue, **options: str) -> dict[str, str]:
+    return {"url": f"{queue.hidden.url},{other.hidden.url}", "spool": f"{queue.spool}, {other.spool}", **options}
+
+
+def test_each_message_of_both_comes_once_and_the_limit_is_that_of_all(queue: Queue, other: Queue) -> None:
+    queue.send(0, 50)
+    other.send(100, 130)
+    options = both(queue, other, maxMessagesPerTrigger="20")
+    first = queue.reader(("body",), **options)
+    first.prepareForTriggerAvailableNow()
+    end = next_batch(first, INITIAL)
+    batch = bodies(first, INITIAL, end)
+    first.stop()
+    queue.released(), other.released()
+
+    second = queue.reader(("body",), **options)  # as after a crash: the batch is the same, and goes on from there
+    assert bodies(second, INITIAL, end) == batch
+    assert len(batch) <= 20
+    rest, last = drained(second, end)
+    assert sorted(batch + rest) == [*range(50), *range(100, 130)]
+    assert (end["v"], len(last["brokers"])) == (6, 2)
+    assert second.reportLatestOffset()["queues"][queue.name]["received"] >= 60
+    assert queue.available() + other.available() == 0
+
+
+def test_the_checkpoint_of_one_goes_on_with_two_and_a_part_that_is_held_is_needed(queue: Queue, other: Queue) -> None:
+    queue.send(0, 3)
+    other.send(10, 13)
+    one = queue.reader(("body",))
+    end = next_batch(one, INITIAL)
+    assert bodies(one, INITIAL, end) == [0, 1, 2]
+    one.stop()
+    queue.released()
+    assert end["v"] == 5
+    two = queue.reader(("body",), **both(queue, other))
+    found, last = drained(two, end)
+    assert found == [10, 11, 12]
+    two.stop()
+    alone = {"url": queue.hidden.url, "spool": str(queue.spool)}
+    with pytest.raises(errors.WrongOffset, match="holds a batch of this query"):
+        queue.reader(("body",), **alone).latestOffset({**last, "held": list(last["brokers"])}, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("spool", ["/one", "/one,/one", "/one,/two,/three"])
+def test_each_has_a_folder_of_its_own(spool: str) -> None:
+    with pytest.raises(errors.InvalidOption, match="each broker that is no Penstock has a folder of its own"):
+        AmqpSource({"url": "amqp://a,amqp://b", "queue": "q", "spool": spool})
+
+
+def test_a_penstock_beside_them_and_a_write_to_them_are_refused(queue: Queue, other: Queue) -> None:
+    mixed: dict[str, Any] = both(queue, other, url=f"{queue.hidden.url},{other.broker.amqp_url}")
+    with pytest.raises(errors.InvalidOption, match="which needs no spool"):
+        next_batch(queue.reader(("body",), **mixed), INITIAL)
+    source = AmqpSource({"url": both(queue, other)["url"], "queue": queue.name})
+    with pytest.raises(errors.InvalidOption, match="Write to each other broker by itself"):
+        source.writer(StructType([StructField("body", BinaryType())]), False)
