@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -31,14 +30,6 @@ def stored_offsets(array: pa.Array) -> npt.NDArray[np.int32]:
     if buffer is None or buffer.size == 0:
         return np.zeros(len(array) + 1, np.int32)
     return np.frombuffer(buffer, np.int32, len(array) + 1, 4 * array.offset)
-
-
-def values(array: pa.Array) -> list[bytes]:
-    """Return the values of a binary array without nulls, as its `to_pylist` does, which makes a scalar of each first."""
-    ends = stored_offsets(array).tolist()
-    first, octets = ends[0], array.buffers()[2]
-    data = b"" if octets is None else octets.slice(first, ends[-1] - first).to_pybytes()
-    return [data[start - first : stop - first] for start, stop in pairwise(ends)]
 
 
 def offsets(array: pa.Array) -> Ints:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import annotation, headers
-from .arrays import joined, values
+from .arrays import joined
 from .bare import annotation_sections, bare_parts
 from .lone import Lone, Payload
 
@@ -60,7 +60,7 @@ def leaving(
         return _few(payload, names, said, overlays)
     head = pa.scalar(said, pa.binary()) if isinstance(said, bytes) else pa.array(said, pa.binary())
     before, middle, after = _columns(payload, names)
-    messages = values(joined(head, *before, *middle, *after))
+    messages: list[bytes] = joined(head, *before, *middle, *after).to_pylist()
     for row, maps in overlays.items():
         section = annotation.merged(_row(before, row), maps)
         messages[row] = b"".join((said if isinstance(said, bytes) else said[row], section, _row(middle, row), _row(after, row)))
