@@ -25,6 +25,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -52,7 +53,7 @@ SHOWN = 2000
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-class RealBroker:
+class RealBroker(ABC):
     """A running broker. `url`, `user` and `password` are for clients; `words` is what its errors call themselves."""
 
     name: ClassVar[str]
@@ -75,12 +76,13 @@ class RealBroker:
             self.close()
             raise
 
+    @abstractmethod
     def prepare(self) -> None:
         """Write what the broker needs before its first start."""
 
+    @abstractmethod
     def command(self) -> tuple[list[str], dict[str, str]]:
         """Return the command that becomes the broker, and its environment."""
-        raise NotImplementedError
 
     @property
     def options(self) -> dict[str, str]:
@@ -119,6 +121,12 @@ class RealBroker:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     pytest.fail(f"{self.name} does not start in {START_LIMIT_S} s: {self._said()}")
                 time.sleep(0.05)
+
+    @property
+    def pid(self) -> int:
+        """The running process, which a test may kill by itself."""
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """Kill it with SIGKILL, with whatever it has started."""

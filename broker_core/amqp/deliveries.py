@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import serial
 
@@ -51,6 +51,17 @@ class Delivery:
 
     def __repr__(self) -> str:
         return f"Delivery(id={self.id}, tag={self.tag!r}, {len(self.payload)} octets, settled={self.settled})"
+
+
+class Block(NamedTuple):
+    """Complete messages whose delivery ids follow each other, from `first` on.
+
+    Nothing else is kept of them (`Receiver.in_blocks`).
+    """
+
+    first: int
+    payloads: list[bytes]
+    settled: bool = False
 
 
 def in_range(unsettled: dict[int, Delivery], first: int, span: int) -> Iterable[Delivery]:

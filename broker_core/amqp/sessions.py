@@ -161,6 +161,21 @@ class Session:
                 delivery.settled = True
             self.settle_all(deliveries, self.outgoing if role == SENDER else self.incoming)
 
+    def dispose_ids(self, ranges: Sequence[tuple[int, int]], state: DeliveryState) -> None:
+        """Settle what has come, in blocks or not, by its delivery ids: the first and the last of each range.
+
+        Raises LocalProtocolError for an outcome with fields.
+        """
+        states.advance(states.SESSION, self.state, "s:frame")
+        frames = disposing.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True, batchable=False)
+        if frames is None:
+            raise LocalProtocolError(f"ranges cannot be settled with {state!r}")
+        self.connection.send_raw(frames)
+        for first, last in ranges if self.incoming else ():
+            for delivery in list(in_range(self.incoming, first, serial.difference(last, first))):
+                delivery.state, delivery.settled = state, True
+                self.settle(delivery)
+
     def send_flow(self, *, echo: bool = False, **link: Any) -> None:
         """Send the session's flow state; `link` are the fields of a link's (see `Link.send_flow`)."""
         self.send(

@@ -20,6 +20,7 @@ from .bounds import Bounds, Condition, Passes, Range
 from .places import file_system, is_local, local_path
 
 BATCH_ROWS = 1 << 16
+BATCH_BYTES = 9 << 20  # of a batch, or few rows: what Spark wants of one, so that nobody has to join two
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -69,6 +70,9 @@ def batches(
     """Rows of an open file within the bounds that the selector matches, as `table.rows_of_read` takes them, in the file's order;
     batches without rows, too, where nothing is found for long.
 
+    A column is left out where it is null in all rows of a row group, as most columns of most messages are: to decode nulls takes
+    nearly as long as to decode numbers.
+
     `file` is what `opened` gave. Raises ArchiveUnreachable where it cannot be read any further.
     """
     names = {column: index for index, column in enumerate(_paths(file.metadata))}
@@ -79,21 +83,32 @@ def batches(
         if not all(each.may_hold(found.__getitem__) for each in conditions):
             continue
         checked = [each for each in conditions if not each.holds(found.__getitem__)]
-        more = [name for each in checked for name in each.columns] + _selected(selector)
-        read = [name for name in file.schema_arrow.names if name in {*wanted, *more}]
+        more = {*(name for each in checked for name in each.columns), *_selected(selector)}
+        given = [name for name in wanted if not _is_null(file.metadata.row_group(group), names.get(name))]
+        read = [name for name in file.schema_arrow.names if name in {*given, *more}]
         for batch in _read(file, group, read):
             rows = _within(batch, checked)
             if selector is not None and rows.num_rows:
                 rows = rows.filter(matching(selector, rows))
-            yield rows.select(wanted)
+            yield rows.select(given)
 
 
 def _read(file: Any, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
     # Not on Arrow's threads, which a process has once: a task has one processor, and waits for nobody else's work.
     try:
-        yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
+        yield from file.iter_batches(
+            _batch_rows(file.metadata.row_group(group), columns), row_groups=[group], columns=columns, use_threads=False
+        )
     except (OSError, pa.ArrowException) as error:
         raise ArchiveUnreachable(f"a file of the archive cannot be read: {error}") from error
+
+
+def _batch_rows(group: Any, columns: list[str]) -> int:
+    """Rows of a row group that make a batch."""
+    chunks = (group.column(index) for index in range(group.num_columns))
+    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns)
+    rows: int = min(BATCH_ROWS, 1 + BATCH_BYTES * group.num_rows // max(size, 1))
+    return rows
 
 
 def _within(batch: pa.RecordBatch, checked: Sequence[Condition | Passes]) -> pa.RecordBatch:
@@ -143,6 +158,12 @@ def matching(selector: str, rows: pa.RecordBatch) -> pa.Array:
 
 def _paths(metadata: Any) -> list[str]:
     return [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+
+
+def _is_null(group: Any, column: int | None) -> bool:
+    """Say whether a column is known to be null in every row of a row group."""
+    statistics = None if column is None else group.column(column).statistics
+    return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
 
 
 def _range(group: Any, column: int | None) -> tuple[Range, bool]:

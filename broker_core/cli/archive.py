@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .. import logs
-from . import calls, show
+from . import several, show
 
 _WAITING = {
     "queue": "queue",
@@ -20,8 +20,12 @@ _WAITING = {
 
 def status(given: argparse.Namespace) -> int:
     """Run `penstock archive`."""
-    with calls.broker(given) as broker:
-        answer = broker.call("archive.status")
+    with several.brokers(given) as brokers:
+        answers = several.of_each(brokers, "archive.status")
+    answer = next(iter(answers.values()))
+    if len(answers) > 1:
+        waiting = several.by_queue({url: each["queues"] for url, each in answers.items()})
+        answer = {**several.added(answers), "queues": waiting}
     if given.json:
         show.print_json(answer)
         return 0

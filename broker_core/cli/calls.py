@@ -21,7 +21,10 @@ _SCHEMES = ("amqp://", "amqps://", "grpc://", "grpc+tls://")
 def broker(given: argparse.Namespace) -> Iterator[Client]:
     """Connect to the broker of `--url`; close the connection afterwards. Raises UsageError for a url that cannot be."""
     if "," in given.url:
-        raise UsageError("--url names several brokers, which `penstock queue list` and `penstock status` take: name one here")
+        raise UsageError(
+            "--url names several brokers, which `penstock queue list`, `queue stat`, `lease list`, `archive`, `status` and `top`"
+            " take: name one here"
+        )
     check_url(given.url)
     with Client(given.url, login.credentials(given)) as client:
         yield client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import calls, show
+from . import calls, several, show
 
 _LIST = {
     "lease": "lease",
@@ -20,9 +20,12 @@ _LIST = {
 
 def list_all(given: argparse.Namespace) -> int:
     """Run `penstock lease list`."""
-    with calls.broker(given) as broker:
-        leases = broker.call("lease.list")["leases"]
-    return show.listed(given, leases, _LIST, empty="no leases: no Spark query has taken from a queue yet")
+    with several.brokers(given) as brokers:
+        lists = several.of_each(brokers, "lease.list")
+    at = len(lists) > 1
+    leases = [{**lease, **({"broker": url} if at else {})} for url, answer in lists.items() for lease in answer["leases"]]
+    columns = _LIST | ({"broker": "broker"} if at else {})
+    return show.listed(given, leases, columns, empty="no leases: no Spark query has taken from a queue yet")
 
 
 def release(given: argparse.Namespace) -> int:

@@ -46,13 +46,12 @@ def declare(given: argparse.Namespace) -> int:
 def list_all(given: argparse.Namespace) -> int:
     """Run `penstock queue list`."""
     with several.brokers(given) as brokers:
-        lists = {broker.url: broker.call("queue.list")["queues"] for broker in brokers}
-    queues = several.added(lists) if len(lists) > 1 else next(iter(lists.values()))
+        queues = several.queues(brokers)
     if given.json:
         show.print_json(queues)
     else:
         columns = {key: heading for key, heading in _LIST.items() if key not in _SELDOM or any(queue[key] for queue in queues)}
-        if len(lists) > 1:
+        if len(brokers) > 1:
             columns["at"] = "brokers"
             queues = [{**queue, "at": len(queue["brokers"])} for queue in queues]
         empty = "no queues yet; make one with `penstock queue declare NAME`"
@@ -65,13 +64,21 @@ def list_all(given: argparse.Namespace) -> int:
 
 def stat(given: argparse.Namespace) -> int:
     """Run `penstock queue stat`."""
-    with calls.broker(given) as broker:
-        answer = broker.call("queue.stat", queue=given.name)
+    with several.brokers(given) as brokers:
+        answer = several.queue(brokers, given.name)
     if given.json:
         show.print_json(answer)
     else:
-        show.print_facts({**answer, "oldest": show.pinned_by(answer["oldest"])})
+        show.print_facts({**answer, **_oldest(answer)})
     return 0
+
+
+def _oldest(answer: dict[str, Any]) -> dict[str, str]:
+    """Say who needs the oldest payload, at each broker of several."""
+    at = [url for url in answer.get("brokers", ()) if url in (answer["oldest"] or ())]
+    return {f"oldest at {url}": show.pinned_by(answer["oldest"][url]) for url in at} or {
+        "oldest": show.pinned_by(answer["oldest"])
+    }
 
 
 def peek(given: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from . import calls, several, show
 def status(given: argparse.Namespace) -> int:
     """Run `penstock status`."""
     with several.brokers(given) as brokers:
-        answers = {broker.url: broker.call("broker.status") for broker in brokers}
+        answers = several.of_each(brokers, "broker.status")
     if given.json:
         show.print_json(answers if len(answers) > 1 else next(iter(answers.values())))
         return 0

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..client.flight import Client
-from . import calls, show
+from . import several, show
 
 _COLUMNS = {
     "queue": "queue",
@@ -28,13 +28,13 @@ _TOP_LEFT, _CLEAR_BELOW = "\x1b[H\x1b[2J", "\x1b[J"
 
 def run(given: argparse.Namespace) -> int:
     """Run `penstock top`: until Ctrl-C, or for `--count` pictures."""
-    with calls.broker(given) as broker:
-        before, at = _queues(broker), time.monotonic()
+    with several.brokers(given) as brokers:
+        before, at = _queues(brokers), time.monotonic()
         shown = 0
         try:
             while given.count is None or shown < given.count:
                 time.sleep(given.interval)
-                after, now = _queues(broker), time.monotonic()
+                after, now = _queues(brokers), time.monotonic()
                 rows = [_row(before.get(name, queue), queue, now - at) for name, queue in after.items()]
                 _show(given, sorted(rows, key=_busy, reverse=True))
                 before, at, shown = after, now, shown + 1
@@ -43,8 +43,8 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _queues(broker: Client) -> dict[str, dict[str, Any]]:
-    return {queue["queue"]: queue for queue in broker.call("queue.list")["queues"]}
+def _queues(brokers: list[Client]) -> dict[str, dict[str, Any]]:
+    return {queue["queue"]: queue for queue in several.queues(brokers)}
 
 
 def _row(before: Mapping[str, Any], after: Mapping[str, Any], passed_s: float) -> dict[str, Any]:

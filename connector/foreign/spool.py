@@ -1,12 +1,18 @@
 """The spool: a folder of one query, with the batches that Spark has not committed and the keys of messages that came before.
 
     owner.json          whose it is
+    planner.json        the planner that has it now
     batch-N.arrow       messages of batch N, until Spark has committed it
     keys-N.arrow        what they are recognised by when they come again, for as long as the window reaches
     aside/…             messages that cannot be decoded, for people; nobody deletes them
 
-A batch is there once its file is; its keys are written before. What a crash leaves besides is deleted by the next planner. Each
-planner writes a token of its own into `owner.json`, and one that does not find its token there any more has been replaced.
+A batch is there once its file is; its keys are written before. What a crash leaves besides is deleted by the next planner.
+
+Each planner writes a token of its own into `planner.json`, and then looks what is there; one that does not find its token any
+more has been replaced. A batch counts once its file is there *and* the token was found after that: so of two planners at once,
+either the old one sees the new one's token, and neither accepts nor names its batch, or the new one sees the old one's batch.
+No file of a batch is written over by a planner that was replaced: it must be new, and a planner that finds the name taken looks
+for its token again. An object store cannot do that in one step: a planner that was replaced, and stood still in between, could.
 """
 
 from __future__ import annotations
@@ -15,19 +21,19 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...broker_core.errors import DataLoss, Fenced, StorageError, WrongOffset
 from . import batches
 from .offset import SpoolOffset
 from .partition import SpoolPartition
-from .store import PART, Store
+from .store import PART, Exists, Store
 from .window import Window
 
 log = logging.getLogger("penstock")
 
-OWNER, ASIDE = "owner.json", "aside"
+OWNER, PLANNER, ASIDE = "owner.json", "planner.json", "aside"
 _BATCH, _KEYS = re.compile(r"batch-(\d+)\.arrow"), re.compile(r"keys-(\d+)\.arrow")
 
 
@@ -56,15 +62,17 @@ class Spool:
                 )
             return
         self.store.prepare()
-        names = self.store.names()
-        owner = self._owner_of(offset, names)
+        owner = self._owner_of(offset, self.store.names())
+        if self.store.read(OWNER) != _json(owner):
+            self._put_json(OWNER, owner)
+        self._put_json(PLANNER, {"spool": owner["spool"], "planner": self._token})
+        names = self.store.names()  # after the token: see above
         for name in names:
             if name.endswith(PART):
                 self.store.delete(name)
         self._files = {int(found[1]) for name in names if (found := _BATCH.fullmatch(name))}
         self._kept = sorted(int(found[1]) for name in names if (found := _KEYS.fullmatch(name)))
         self._remember(int(owner["committed"]))
-        self._write_owner({**owner, "planner": self._token})
         self._owner = owner
 
     def _owner_of(self, offset: SpoolOffset, names: list[str]) -> dict[str, Any]:
@@ -105,28 +113,26 @@ class Spool:
             if content is not None:
                 return str(_parsed(content, self.store.url)["spool"])
             owner = self._owner_of(SpoolOffset("", 0), self.store.names())
-            self._write_owner(owner)
+            self._put_json(OWNER, owner)
             return str(owner["spool"])
         return self.id
 
     def check_owner(self) -> None:
         """Raise Fenced if another planner has taken the spool up, DataLoss if it was emptied."""
-        content = self.store.read(OWNER)
+        content = self.store.read(PLANNER)
         if content is None:
             raise DataLoss(
                 f"the spool {self.store.url} was emptied while the query ran: stop the query, and start it again with"
                 " failOnDataLoss=false, or with a new checkpoint"
             )
-        found = _parsed(content, self.store.url)
-        if (found["spool"], found.get("planner")) != (self._owner["spool"], self._token):
+        if content != _json({"spool": self.id, "planner": self._token}):
             raise Fenced(
                 f"another query, or this one started a second time, has taken up the spool {self.store.url}: give each query a"
                 " folder of its own, and run each once"
             )
 
-    def _write_owner(self, owner: Mapping[str, Any]) -> None:
-        content = json.dumps(owner).encode()
-        self.store.put(OWNER, lambda file: file.write(content))
+    def _put_json(self, name: str, value: Mapping[str, Any]) -> None:
+        self.store.put(name, lambda file: file.write(_json(value)))
 
     @property
     def id(self) -> str:
@@ -154,17 +160,25 @@ class Spool:
         return max(batch, self.committed) + 1
 
     def put(self, batch: int, rows: batches.Rows, keys: tuple[Any, Any] | None, most_rows: int) -> None:
-        """Write a batch: when this returns it is durable. `keys` are those of messages with an id, as arrays."""
+        """Write a batch: when this returns it is durable, and counts. `keys` are those of messages with an id, as arrays."""
         self.check_owner()
         counts = batches.chunks(rows.message, most_rows)
         if keys is not None and len(keys[0]):
-            self.store.put(f"keys-{batch}.arrow", lambda file: batches.write_keys(file, *keys))
-        self.store.put(f"batch-{batch}.arrow", lambda file: batches.write(file, rows, counts))
+            self._put_new(f"keys-{batch}.arrow", lambda file: batches.write_keys(file, *keys))
+        self._put_new(f"batch-{batch}.arrow", lambda file: batches.write(file, rows, counts))
+        self.check_owner()
         self._counts[batch] = counts
         self._files.add(batch)
         if keys is not None and len(keys[0]) and self.window is not None:
             self.window.add(batch, *keys)
             self._kept.append(batch)
+
+    def _put_new(self, name: str, write: Callable[[Any], object]) -> None:
+        try:
+            self.store.put(name, write, new=True)
+        except Exists:
+            self.check_owner()  # of an attempt that failed half-way, then, or of one that was replaced before it counted
+            self.store.put(name, write)
 
     def settle(self, batch: int) -> bool:
         """Delete what Spark has committed, and keys beyond the window. Return whether there was anything."""
@@ -174,7 +188,7 @@ class Spool:
         self.check_owner()
         # First: what is deleted then is known to be committed, and its keys are those of messages that came.
         self._owner = {**self._owner, "committed": batch}
-        self._write_owner({**self._owner, "planner": self._token})
+        self._put_json(OWNER, self._owner)
         for number in done:
             self.store.delete(f"batch-{number}.arrow")
             self._files.discard(number)
@@ -236,6 +250,10 @@ class Spool:
             if file is not None:
                 with file:
                     self.window.add(batch, *batches.read_keys(file, name))
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value).encode()
 
 
 def _parsed(content: bytes, url: str) -> dict[str, Any]:

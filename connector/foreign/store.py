@@ -16,6 +16,11 @@ from ...broker_core.errors import DiskFull, InvalidOption, NotAllowed, StorageEr
 
 PART = ".part"  # ends the name of a file that is being written, on a local disk
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+class Exists(Exception):
+    """A file that was to be new is there already."""
 
 
 class Store:
@@ -84,11 +89,15 @@ class Store:
         except (OSError, pa.ArrowException) as error:
             raise self._wrong("read", error) from error
 
-    def put(self, name: str, write: Callable[[Any], object]) -> None:
-        """Write a file by `write`, which is given an open one. When this returns it is durable, under its name."""
-        self._try("written", lambda: self._put_local(name, write) if self.local else self._put_whole(name, write))
+    def put(self, name: str, write: Callable[[Any], object], *, new: bool = False) -> None:
+        """Write a file by `write`, which is given an open one. When this returns it is durable, under its name.
 
-    def _put_local(self, name: str, write: Callable[[Any], object]) -> None:
+        With `new`, raise Exists where there is one of that name: on a local disk in one step, if it has hard links; object stores
+        are asked before.
+        """
+        self._try("written", lambda: (self._put_local if self.local else self._put_whole)(name, write, new))
+
+    def _put_local(self, name: str, write: Callable[[Any], object], new: bool = False) -> None:
         path = f"{self._place[1]}/{name}"
         part = f"{path}.{secrets.token_hex(4)}{PART}"
         try:
@@ -106,7 +115,7 @@ class Store:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            os.rename(part, path)
+            (_link if new else os.rename)(part, path)
         except BaseException:
             with suppress(OSError):
                 os.unlink(part)
@@ -117,8 +126,12 @@ class Store:
         finally:
             os.close(folder)
 
-    def _put_whole(self, name: str, write: Callable[[Any], object]) -> None:
+    def _put_whole(self, name: str, write: Callable[[Any], object], new: bool = False) -> None:
+        from pyarrow import fs
+
         found, root = self._place
+        if new and found.get_file_info(f"{root}/{name}").type != fs.FileType.NotFound:
+            raise Exists(name)
         memory = pa.BufferOutputStream()  # whole first: a stream that is given up half-way could leave half an object
         write(memory)
         with found.open_output_stream(f"{root}/{name}") as file:
@@ -152,3 +165,19 @@ class Store:
         return StorageError(
             f"the spool {self.url} cannot be {verb}: {error}. Is it there, and can driver and executors reach it?"
         )
+
+
+def _link(part: str, path: str) -> None:
+    """Name a file that was written, if the name is free: in one step where the file system has hard links. Raises Exists."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise Exists(path) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.exists(path):
+            raise Exists(path) from None
+        os.rename(part, path)
+    else:
+        os.unlink(part)

@@ -76,7 +76,7 @@ def test_a_thousand_messages_across_the_wrap(first: int, fast: bool) -> None:
 @given(st.lists(st.sampled_from(["send", "many", "big", "grant", "drain", "accept", "pump", "settled", "abort"]), max_size=40))
 @settings(STEADY, max_examples=120)
 def test_conservation_over_random_histories(steps: list[str]) -> None:
-    """What was sent is settled, unsettled on both sides, or under way; both ends agree about credit whenever they are silent."""
+    """All that was sent is settled, unsettled on both sides, or under way; both ends agree about credit when they are silent."""
     pair = Pair(client={"max_frame_size": 512}, server={"max_frame_size": 512, "incoming_window": 4}).opened()
     session = pair.session(first_outgoing_id=2**32 - 5)
     sender, receiver = pair.link(session=session, credit=3, initial_delivery_count=2**32 - 2)

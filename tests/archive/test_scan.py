@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
-from penstock.broker_core.archive import files, scan
+from penstock.broker_core.archive import files, scan, table
 from penstock.broker_core.archive.bounds import Bounds
 from penstock.broker_core.archive.files import Table
 from penstock.broker_core.errors import ArchiveUnreachable
@@ -49,7 +50,7 @@ def read(table: Table, bounds: Bounds, selector: str | None = None, parts: int =
         for number in range(parts):
             opened = scan.opened(table.url, file.path)
             for batch in scan.batches(opened, scan.Share(file.path, number, parts), ["body"], bounds, selector):
-                assert batch.schema.names == ["sequenceNumber", "body", "message"]
+                assert batch.schema.names in (["sequenceNumber", "body"], ["sequenceNumber", "body", "message"])
                 found += [int(body) for body in batch.column("body").to_pylist()]
     return found
 
@@ -110,7 +111,31 @@ def test_row_groups_are_left_out_by_their_statistics(recorded: Table, monkeypatc
     assert read(recorded, of(first=1250, last=1449)) == list(range(1250, 1450))
     assert [group for group, _ in read_groups] == [2, 3, 4]
     columns = [names for _, names in read_groups]
-    assert columns[1] == ["sequenceNumber", "body", "message"], "nothing is read only to be compared where all rows are wanted"
+    assert columns[1] == ["sequenceNumber", "body"], "nothing is read only to be compared where all rows are wanted"
+
+
+def test_columns_without_a_value_are_not_read_and_come_as_nulls(recorded: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_names: set[str] = set()
+    real = scan._read
+    monkeypatch.setattr(scan, "_read", lambda file, group, names: read_names.update(names) or real(file, group, names))
+    wanted = ["body", "subject", "correlationId", "error", "outcome"]
+    (file, *_) = files.version(recorded, of(last=99)).files
+    found = scan.batches(scan.opened(recorded.url, file.path), scan.Share(file.path), wanted, of(last=99))
+    rows = pa.Table.from_batches(table.rows_of_read(wanted, batch, "orders") for batch in found)
+    assert read_names == {"sequenceNumber", "body", "subject", "outcome"}
+    assert rows.column("subject").to_pylist() == ["even", None] * 50
+    assert rows.column("correlationId").to_pylist() == rows.column("error").to_pylist() == [None] * 100
+
+
+def test_a_batch_has_so_many_bytes_at_most(recorded: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lengths() -> set[int]:
+        (file, *_) = files.version(recorded, of(last=999)).files
+        opened = scan.opened(recorded.url, file.path)
+        return {batch.num_rows for batch in scan.batches(opened, scan.Share(file.path), ["body"], of())}
+
+    assert lengths() == {100}, "a row group is a batch"
+    monkeypatch.setattr(scan, "BATCH_BYTES", 200)  # of bodies of three characters, and numbers
+    assert max(lengths()) < 50
 
 
 def test_a_compacted_table_gives_the_same_rows(recorded: Table, tmp_path: Path) -> None:

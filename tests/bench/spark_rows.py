@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import both_forms
 import spark_sources
-from feeding import BATCH, QUEUE, copied, filled
+from feeding import BATCH, QUEUE, batch_of, copied, filled
 from harness import Bench, Line, Stopwatch
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -50,18 +50,21 @@ def session() -> SparkSession:
 
 
 def drain_noop(bench: Bench) -> Iterator[Line]:
+    """The broker that was filled is drained at once; then one that was started on such a directory."""
     messages = bench.count(10_000_000, 200_000)
+    for columns in (DEFAULT_COLUMNS, NARROW):
+        what = f"fill with {messages:,} messages of 100 bytes, drain at once, availableNow into noop, " + _columns_said(columns)
+        yield _drain(bench, "drain-noop", what, partial(_drained_at_once, bench), messages, columns, "noop", (0.8, 0.9))
     with _filled(bench, messages) as origin:
-        for columns in (DEFAULT_COLUMNS, NARROW):
-            what = f"drain {messages:,} messages of 100 bytes, availableNow into noop, " + _columns_said(columns)
-            yield _drain(bench, "drain-noop", what, origin, messages, columns, "noop", (0.7, 0.9))
+        what = "the same after a restart of the broker, " + _columns_said(DEFAULT_COLUMNS)
+        yield _drain(bench, "drain-noop", what, partial(drained, bench, origin), messages, DEFAULT_COLUMNS, "noop", (0.8, 0.9))
 
 
 def drain_delta(bench: Bench) -> Iterator[Line]:
     messages = bench.count(2_000_000, 200_000)
     with _filled(bench, messages) as origin:
         what = f"the same with {messages:,} into Delta, " + _columns_said(DEFAULT_COLUMNS)
-        yield _drain(bench, "drain-delta", what, origin, messages, DEFAULT_COLUMNS, "delta", (0.7, 0.95))
+        yield _drain(bench, "drain-delta", what, partial(drained, bench, origin), messages, DEFAULT_COLUMNS, "delta", (0.7, 0.95))
 
 
 def two_brokers(bench: Bench) -> Iterator[Line]:
@@ -91,7 +94,7 @@ def _drained_two(bench: Bench, origins: tuple[Path, Path], messages: int) -> flo
 
 
 def drain_encoded(bench: Bench) -> Iterator[Line]:
-    """What it costs to decode in Spark's tasks."""
+    """Cost of decoding in Spark's tasks."""
     messages = bench.count(1_000_000, 200_000)
     origins = {form: bench.folder() for form in ("encoded", "columnar")}
     for form, origin in origins.items():
@@ -126,7 +129,7 @@ def _drain(
     bench: Bench,
     row: str,
     what: str,
-    origin: Path,
+    drain: Callable[[int, tuple[str, ...], str], float],
     messages: int,
     columns: tuple[str, ...],
     sink: str,
@@ -135,7 +138,7 @@ def _drain(
     partitions = -(-messages // DEFAULT_MESSAGES_PER_PARTITION)
 
     def ours(_: int) -> float:
-        return messages / drained(bench, origin, messages, columns, sink)
+        return messages / drain(messages, columns, sink)
 
     def theirs(_: int) -> float:
         return messages / _run(bench, _memory(columns, messages, partitions=partitions), sink, messages)
@@ -153,6 +156,17 @@ def drained(
     data = copied(origin, bench.folder())
     with Broker(data, fsync="always") as broker:
         seconds = _run(bench, _queue(broker.url, columns, **options), sink, messages)
+    bench.remove(data)
+    return seconds
+
+
+def _drained_at_once(bench: Bench, messages: int, columns: tuple[str, ...], sink: str) -> float:
+    """Seconds to drain a broker that has just been filled, over Flight."""
+    data, batch = bench.folder(), batch_of(BATCH, 100)
+    with Broker(data, fsync="always") as broker, Client(broker.url) as client:
+        broker.declare(QUEUE)
+        client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, (batch for _ in range(messages // BATCH)))
+        seconds = _run(bench, _queue(broker.url, columns), sink, messages)
     bench.remove(data)
     return seconds
 

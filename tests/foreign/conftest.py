@@ -43,4 +43,4 @@ def queue(broker: Broker, hidden: Hidden, tmp_path: Path, request: pytest.Fixtur
         yield made
         for reader in made.readers:
             reader.stop()
-        client.call("queue.delete", queue=made.name, force=True)
+        made.client.call("queue.delete", queue=made.name, force=True)

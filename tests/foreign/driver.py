@@ -1,9 +1,7 @@
-"""A driver in a process of its own, with Spark's own order of steps, that kills itself at one of them.
+"""A driver with Spark's own order of steps, for a process of its own that kills itself at one of them.
 
-    python driver.py FOLDER OPTIONS STEP TIMES
-
-What Spark keeps is in FOLDER: `plan-N` is its log of offsets, written before batch N runs; `table-N` the rows of batch N, in a
-table that takes each batch once; `done-N` its log of commits. STEP is passed TIMES times before it kills.
+What Spark keeps is in a folder: `plan-N` is its log of offsets, written before batch N runs; `table-N` the rows of batch N, in a
+table that takes each batch once; `done-N` its log of commits.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +23,31 @@ from pyspark.sql.streaming.datasource import ReadMaxRows  # isort: skip
 INITIAL = {"v": 1, "batch": 0}
 
 
-class Deadly:
-    """Counts the steps, and dies at the chosen one."""
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def __init__(self, step: str, times: int) -> None:
-        self._step, self._left = step, times
+
+class Deadly:
+    """Counts the steps, and kills at the chosen one, which is passed `times` times before; by default this process."""
+
+    def __init__(self, step: str, times: int = 0, kill: Callable[[], None] = die) -> None:
+        self._step, self._left, self._kill = step, times, kill
 
     def at(self, step: str) -> None:
         if step == self._step:
             self._left -= 1
-            if self._left < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self._left == -1:
+                self._kill()
 
 
-def arm(deadly: Deadly) -> None:
-    """Put the steps that lie inside the connector around what it calls there."""
+def arm(deadly: Deadly) -> Callable[[], None]:
+    """Put the steps that lie inside the connector around what it calls there. Returns what takes them away."""
     put, delete, accept = store.Store.put, store.Store.delete, intake.Intake._accept
 
-    def deadly_put(self: Any, name: str, write: Any) -> None:
+    def deadly_put(self: Any, name: str, write: Any, **how: Any) -> None:
         kind = name.partition("-")[0].partition(".")[0]
         deadly.at(f"before {kind}")
-        put(self, name, write)
+        put(self, name, write, **how)
         deadly.at(f"after {kind}")
 
     def deadly_delete(self: Any, name: str) -> None:
@@ -64,6 +66,11 @@ def arm(deadly: Deadly) -> None:
     store.Store.delete = deadly_delete  # type: ignore[method-assign]
     intake.Intake._accept = deadly_accept  # type: ignore[method-assign]
     assert spool.OWNER == "owner.json"
+
+    def disarm() -> None:
+        store.Store.put, store.Store.delete, intake.Intake._accept = put, delete, accept  # type: ignore[method-assign]
+
+    return disarm
 
 
 def written(path: Path, value: Any) -> None:
@@ -105,7 +112,7 @@ def run(folder: Path, options: dict[str, str], deadly: Deadly) -> None:
     reader.stop()
 
 
-if __name__ == "__main__":
-    chosen = Deadly(sys.argv[3], int(sys.argv[4]))
-    arm(chosen)
-    run(Path(sys.argv[1]), json.loads(sys.argv[2]), chosen)
+def run_and_die(folder: Path, options: dict[str, str], step: str, times: int) -> None:
+    deadly = Deadly(step, times)
+    arm(deadly)
+    run(folder, options, deadly)

@@ -12,6 +12,7 @@ from penstock import Broker
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.amqp_client.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema, source_schema
@@ -29,6 +30,7 @@ class Queue:
     def __init__(self, broker: Broker, hidden: Hidden, client: Client, name: str, spool: Path) -> None:
         self.broker, self.hidden, self.client, self.name, self.spool = broker, hidden, client, name, spool
         self.readers: list[StreamReader] = []
+        self.sent = 0
         client.call("queue.declare", queue=name)
 
     def send(self, first: int, last: int, *, ids: bool = True, to: str | None = None) -> None:
@@ -38,6 +40,7 @@ class Queue:
             for n in range(first, last)
         ]
         self.send_octets(sent, to)
+        self.sent = last
 
     def send_octets(self, payloads: list[bytes], to: str | None = None) -> None:
         with connect(self.broker.amqp_url) as connection:
@@ -45,8 +48,13 @@ class Queue:
             sender.send(payloads)
             sender.flush()
 
-    def reconnect(self) -> None:
-        """Connect again, after the broker was away."""
+    def restart_broker(self) -> None:
+        """Kill the broker, and start it again."""
+        self.broker.kill()
+        self.hidden.cut()
+        self.broker.start()
+        self.hidden.retarget(parse(self.broker.amqp_url).port)
+        self.client.close()
         self.client = Client(self.broker.url)
 
     def released(self) -> None:
@@ -71,9 +79,9 @@ class Queue:
         return sorted(path.name for path in self.spool.iterdir())
 
 
-def next_batch(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
+def next_batch(reader: StreamReader, start: dict[str, Any], tries: int = 100) -> dict[str, Any]:
     """Ask as Spark's trigger does, until there is something."""
-    for _ in range(100):
+    for _ in range(tries):
         end = reader.latestOffset(start, LIMIT)
         if end != start:
             return end
@@ -100,3 +108,11 @@ def drained(reader: StreamReader, start: dict[str, Any] = INITIAL, *, most: int 
         found += bodies(reader, start, end)
         start = end
     return found, start
+
+
+def lost(reader: StreamReader, queue: Queue, *, limit_s: float = 30) -> None:
+    """Return when the planner has noticed the loss of its connection, and dropped what had come over it."""
+    until = time.monotonic() + limit_s
+    while not reader.reportLatestOffset()["queues"][queue.name]["lostConnections"]:
+        assert time.monotonic() < until, "the loss was not noticed"
+        time.sleep(0.005)

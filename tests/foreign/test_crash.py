@@ -1,19 +1,25 @@
-"""S11: a driver dies at each step of a batch, for each way to settle; what the table holds then is counted."""
+"""S11: a driver dies at each step of a batch, the broker, or both, for each way to settle; then the table is counted.
+
+PENSTOCK_TORTURE_SEED chooses at which steps the broker dies; with PENSTOCK_TORTURE_S it dies at all: see `./dev torture`.
+"""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import multiprocessing
+import os
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from .driver import Deadly, numbered, run
+from .driver import Deadly, arm, numbered, run, run_and_die
 from .helpers import Queue
 
-MESSAGES = 600
+SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261123"))
+TORTURE = bool(os.environ.get("PENSTOCK_TORTURE_S"))
+MESSAGES, BATCH = 1500, 20
 STEPS = {
     "spooled": (
         *("after keys", "after batch", "before accept", "after accept", "after plan"),
@@ -21,13 +27,18 @@ STEPS = {
     ),
     "committed": ("after batch", "after table", "before accept", "after accept", "after owner"),
 }
+#: Processes are forks of one that has imported what takes long.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(
+    ["penstock.connector.stream", "penstock.connector.foreign.consumer", "pyspark.sql.streaming.datasource"]
+)
 
 
 def die_at(step: str, times: int, folder: Path, options: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "pytest_foreign_driver", str(folder), json.dumps(options), step, str(times)]
-    command[1:3] = [str(Path(__file__).with_name("driver.py"))]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == -9, ended.stderr
+    driver = PROCESSES.Process(target=run_and_die, args=(folder, options, step, times))
+    driver.start()
+    driver.join(120)
+    assert driver.exitcode == -9, f"it did not die {step!r}: {driver.exitcode}"
 
 
 def table(folder: Path) -> Counter[int]:
@@ -38,19 +49,34 @@ def table(folder: Path) -> Counter[int]:
 
 
 @pytest.mark.parametrize("settle", ["spooled", "committed"])
-def test_messages_with_ids_are_there_once_whatever_step_a_driver_dies_at(queue: Queue, tmp_path: Path, settle: str) -> None:
-    """One spool and one table outlive a death at every step in turn."""
+def test_messages_with_ids_are_there_once_whatever_dies_at_whatever_step(queue: Queue, tmp_path: Path, settle: str) -> None:
+    """One spool and one table outlive a death of the driver at every step in turn; of both, and of the broker, at some or all."""
+    print("seed", SEED)
+    random = Random(SEED)
     folder = tmp_path / "spark"
     folder.mkdir()
     options = {"url": queue.hidden.url, "queue": queue.name, "spool": str(queue.spool), "settle": settle}
-    options["maxMessagesPerTrigger"] = "20"
+    options["maxMessagesPerTrigger"] = str(BATCH)
+    steps = STEPS[settle]
+    both, alone = (steps if TORTURE else random.sample(steps, 2) for _ in range(2))
     queue.send(0, MESSAGES)
-    for step in STEPS[settle]:
+    for step in steps:
         die_at(step, 1, folder, options)
+    for step in both:
+        die_at(step, 1, folder, options)
+        queue.restart_broker()
+    for step in alone:
+        deadly = Deadly(step, 1, queue.restart_broker)
+        disarm = arm(deadly)
+        try:
+            run(folder, options, deadly)
+        finally:
+            disarm()
+        queue.send(queue.sent, queue.sent + 4 * BATCH)
     queue.released()
-    run(folder, options, Deadly("never", 0))
+    run(folder, options, Deadly("never"))
     found = table(folder)
-    lost, twice = set(range(MESSAGES)) - set(found), [number for number, count in found.items() if count > 1]
+    lost, twice = set(range(queue.sent)) - set(found), [number for number, count in found.items() if count > 1]
     assert (len(lost), len(twice)) == (0, 0)
     assert queue.available() == 0
 
@@ -64,7 +90,7 @@ def test_messages_without_ids_are_there_at_least_once(queue: Queue, tmp_path: Pa
     queue.send(0, 500, ids=False)
     die_at("before accept", 1, folder, options)
     queue.released()
-    run(folder, options, Deadly("never", 0))
+    run(folder, options, Deadly("never"))
     found = table(folder)
     assert set(found) == set(range(500))
     assert 0 < sum(found.values()) - 500 <= 2 * 100  # of the batches that were in files, and of which the broker had not heard

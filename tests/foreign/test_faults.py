@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import errno
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors
-from penstock.connector.foreign import consumer, intake, store
+from penstock.connector.foreign import batches, consumer, intake, store
+from penstock.connector.foreign.offset import SpoolOffset
+from penstock.connector.foreign.spool import Spool
 
 from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows
 
@@ -38,7 +43,7 @@ def test_what_is_in_the_spool_is_read_without_the_broker(queue: Queue) -> None:
     assert bodies(second, INITIAL, end) == list(range(10))
 
 
-def test_a_query_waits_for_a_broker_that_goes_and_comes(queue: Queue) -> None:
+def test_a_query_waits_for_a_broker_that_goes_and_comes(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.send(0, 10)
     reader = queue.reader()
     end = next_batch(reader, INITIAL)
@@ -50,6 +55,9 @@ def test_a_query_waits_for_a_broker_that_goes_and_comes(queue: Queue) -> None:
         if "away" in counts:
             break
     assert "away" in counts
+    in_an_hour = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600, time_ns=time.time_ns)
+    monkeypatch.setattr(intake, "time", in_an_hour)
+    assert reader.latestOffset(end, LIMIT) == end
     queue.hidden.away = False
     queue.send(10, 20)
     assert bodies(reader, end, next_batch(reader, end)) == list(range(10, 20))
@@ -64,10 +72,10 @@ def test_a_full_spool_loses_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatc
     queue.send(0, 50)
     reader, put = queue.reader(), store.Store._put_local
 
-    def full(self: store.Store, name: str, write: Any) -> None:
+    def full(self: store.Store, name: str, write: Any, new: bool = False) -> None:
         if name.startswith("batch"):
             raise OSError(errno.ENOSPC, "no space left on device")
-        put(self, name, write)
+        put(self, name, write, new)
 
     monkeypatch.setattr(store.Store, "_put_local", full)
     with pytest.raises(errors.DiskFull, match="is full: make room"):
@@ -76,6 +84,24 @@ def test_a_full_spool_loses_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatc
     assert queue.available() == 50
     monkeypatch.setattr(store.Store, "_put_local", put)
     assert drained(queue.reader())[0] == list(range(50))
+
+
+def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "WAITING_ROWS", 50)
+    monkeypatch.setattr(intake, "MOST_CREDIT", 20)
+    queue.send(0, 600)
+    reader, put, waiting = queue.reader(maxMessagesPerTrigger="200"), store.Store.put, []
+
+    def slow(self: store.Store, name: str, write: Any, **how: bool) -> None:
+        time.sleep(0.05)  # long beside what the rest of the queue needs to come
+        waiting.append(reader.reportLatestOffset()["queues"][queue.name]["waiting"])
+        put(self, name, write, **how)
+
+    end = next_batch(reader, INITIAL)
+    monkeypatch.setattr(store.Store, "put", slow)
+    found = bodies(reader, INITIAL, end)
+    assert found + drained(reader, end)[0] == list(range(600))
+    assert 0 < max(waiting) <= 50 + 100 + 20  # and the first credit
 
 
 def test_a_spool_that_was_emptied_is_data_loss(queue: Queue) -> None:
@@ -99,7 +125,8 @@ def test_an_emptied_spool_stops_the_query_that_runs(queue: Queue) -> None:
     queue.send(0, 5)
     reader = queue.reader()
     end = next_batch(reader, INITIAL)
-    (queue.spool / "owner.json").unlink()
+    for path in queue.spool.iterdir():
+        path.unlink()
     queue.send(5, 9)
     with pytest.raises(errors.DataLoss, match="emptied while the query ran"):
         next_batch(reader, end)
@@ -112,6 +139,47 @@ def test_two_queries_cannot_share_a_spool(queue: Queue) -> None:
     next_batch(second, INITIAL)  # it began as well: nobody has committed anything, so it could be the first one started anew
     with pytest.raises(errors.Fenced, match="another query, or this one started a second time"):
         next_batch(first, end)
+
+
+BEGIN = SpoolOffset("", 0)
+
+
+def rows_of(*bodies: bytes) -> batches.Rows:
+    queues, times = pa.array([0] * len(bodies), pa.int8()), pa.array([0] * len(bodies), pa.int64()).view(batches.TIMESTAMP)
+    return batches.Rows(pa.array(bodies, pa.binary()), queues, times, ["q"])
+
+
+@pytest.mark.parametrize("when", ["before its file", "after its file"])
+def test_of_two_planners_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The old planner stands still between its look at the token and its file, or after it, while the new one takes over."""
+    old, new = (Spool(str(tmp_path), None, fail_on_data_loss=True) for _ in range(2))
+    old.enter(BEGIN)
+    put = store.Store.put
+
+    def standing_still(self: store.Store, name: str, write: Any, **how: bool) -> None:
+        monkeypatch.setattr(store.Store, "put", put)
+        if when == "after its file":
+            put(self, name, write, **how)
+        new.enter(BEGIN)
+        if when == "before its file":
+            new.put(1, rows_of(b"new"), None, 100)
+            put(self, name, write, **how)
+
+    monkeypatch.setattr(store.Store, "put", standing_still)
+    with pytest.raises(errors.Fenced):
+        old.put(1, rows_of(b"old"), None, 100)
+    assert new.after(0) == 1
+    with new.store.open("batch-1.arrow") as file:
+        held = batches.opened(file, "batch-1.arrow").get_batch(0).column(0).to_pylist()
+    assert held == ([b"new"] if when == "before its file" else [b"old"])  # which nobody has accepted: the new one does
+
+
+def test_a_planner_goes_on_where_its_own_file_was_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(str(tmp_path), None, fail_on_data_loss=True)
+    spool.enter(BEGIN)
+    (tmp_path / "batch-1.arrow").write_bytes(b"named, and then the folder was not synced")
+    spool.put(1, rows_of(b"x"), None, 100)
+    assert sum(part.last + 1 for part in spool.plan(0, 1, 10, 1)) == 1
 
 
 def test_a_spool_of_another_query_is_refused(queue: Queue, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 def reworded(octets: bytes, forms: list[int]) -> bytes:
-    """The same sections with their descriptors in other forms: a symbol, a ulong of eight octets."""
+    """Write the same sections with their descriptors in other forms: a symbol, a ulong of eight octets."""
     from penstock.broker_core.amqp.messages import _SYMBOLS
 
     names = {code: name for name, code in _SYMBOLS.items()}
@@ -107,7 +107,7 @@ def octets(draw: st.DrawFn) -> bytes:
 
 
 def plain(payload: bytes) -> dict[str, Any]:
-    """What the stored row has to be, by the library's own decoder; raises where the message has to be refused."""
+    """Row as it has to be stored, by the library's own decoder; raises where the message has to be refused."""
     row: dict[str, Any] = dict.fromkeys(("priority", "durable", "ttl", "encodedAnnotations", "footer"))
     sections = scan(payload)
     for section in sections:
@@ -201,7 +201,7 @@ def header_sections(draw: st.DrawFn) -> bytes:
 
 
 def check_headers(sections: list[bytes]) -> None:
-    """What each says must be what the decoder finds, whatever was read before it."""
+    """Check that each says what the decoder finds, whatever was read before it."""
     arriving.headers.known.clear()
     arriving.headers.but_ttl.clear()
     for payloads in ([section + b"\x00\x53\x75\xa0\x01x" for section in sections], sections):

@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 
-from .helpers import Site
+from penstock.broker_core.cli.several import added
+
+from .helpers import INITIAL, Site
 
 
 def penstock(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -30,8 +32,60 @@ def test_status_tells_of_each(site: Site) -> None:
     assert penstock("status", "--url", site.urls("ab")).stdout.count("--- grpc://") == 2
 
 
+def test_a_queue_in_numbers_adds_up_where_it_is(site: Site) -> None:
+    for letter, count in (("a", 3), ("b", 4)):
+        site.send(letter, count)
+    site.call("c", "queue.delete", queue=site.queue)
+    found = json.loads(penstock("queue", "stat", site.queue, "--url", site.urls(), "--json").stdout)
+    assert (found["available"], found["nextSequence"], found["brokers"]) == (7, 4, site.urls("ab").split(","))
+    assert set(found["oldest"]) == set(site.urls("ab").split(","))
+    said = penstock("queue", "stat", site.queue, "--url", site.urls()).stdout
+    assert all(f"oldest at {url}" in said for url in site.urls("ab").split(","))
+    refused = penstock("queue", "stat", "nowhere", "--url", site.urls())
+    assert (refused.returncode, "there is no queue 'nowhere'" in refused.stderr) == (1, True)
+
+
+def test_leases_and_what_waits_for_the_archive_are_those_of_all(site: Site) -> None:
+    for letter, count in (("a", 2), ("b", 3)):
+        site.send(letter, count)
+    reader = site.reader("ab", lease="mine")
+    site.drained(reader, INITIAL)
+    leases = json.loads(penstock("lease", "list", "--url", site.urls(), "--json").stdout)
+    mine = {lease["broker"] for lease in leases if lease["lease"] == "mine"}
+    assert mine == set(site.urls("ab").split(","))
+    found = json.loads(penstock("archive", "--url", site.urls(), "--json").stdout)
+    (waiting,) = [row for row in found["queues"] if row["queue"] == site.queue]
+    assert (waiting["unrecorded"], set(waiting["brokers"])) == (5, mine)
+
+
+def test_what_is_no_number_is_told_of_each() -> None:
+    one = {
+        "options": {"deliveryLimit": 5},
+        "paused": False,
+        "leases": ["x", "y"],
+        "archive": {"lag": 2.5, "error": None},
+        "process": 3,
+    }
+    two = {
+        "options": {"deliveryLimit": 6},
+        "paused": True,
+        "leases": ["y"],
+        "archive": {"lag": 1.5, "error": "full"},
+        "process": 4,
+    }
+    assert added({"a": one, "b": two}) == {
+        "brokers": ["a", "b"],
+        "options": {"a": {"deliveryLimit": 5}, "b": {"deliveryLimit": 6}},
+        "paused": True,
+        "leases": ["x", "y"],
+        "archive": {"lag": 2.5, "error": "full"},
+        "process": "3, 4",
+    }
+    assert added({"a": one, "b": one})["options"] == {"deliveryLimit": 5}  # a rule of each is no sum
+
+
 def test_other_commands_want_one_broker_and_nobody_is_counted_twice(site: Site) -> None:
-    refused = penstock("queue", "stat", site.queue, "--url", site.urls())
+    refused = penstock("queue", "purge", site.queue, "--url", site.urls())
     assert (refused.returncode, "name one here" in refused.stderr) == (2, True)
     both = f"{site.broker('a').url},{site.broker('a').amqp_url}"
     refused = penstock("queue", "list", "--url", both)

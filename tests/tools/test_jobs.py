@@ -56,10 +56,12 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def replays(folder: Path, *runs: list[str]) -> subprocess.Popen[str]:
-    """One process for several runs of `jobs.replay`: a start of Spark takes some thirty times as long as such a run."""
+def in_turn(folder: Path, *runs: tuple[str, list[str]]) -> subprocess.Popen[str]:
+    """One process for several runs of jobs, by name: a start of Spark takes some thirty times as long as such a run."""
     script = (
-        "import json, sys; from penstock.jobs.replay import main; sys.exit(max(main(run) for run in json.loads(sys.argv[1])))"
+        "import importlib, json, sys\n"
+        "for job, given in json.loads(sys.argv[1]):\n"
+        "    print('exit', importlib.import_module(f'penstock.jobs.{job}').main(given), flush=True)\n"
     )
     return started(folder, "-c", script, json.dumps(runs))
 
@@ -88,36 +90,32 @@ def ingest(broker: Broker, folder: Path, *more: str) -> list[str]:
     return ["--url", broker.url, "--queue", "orders", *where, *more]
 
 
-def test_ingest_then_replay_into_a_table_and_a_queue(job: Job, broker: Broker, client: Client, tmp_path: Path) -> None:
+def test_ingest_then_replay_into_a_table_and_a_queue(broker: Broker, client: Client, tmp_path: Path) -> None:
     sent = [f"order {number:04}" for number in range(1000)]
     enqueue(client, "orders", *[text.encode() for text in sent])
-
-    code, out, err = finished(
-        job("penstock.jobs.ingest", *ingest(broker, tmp_path, "--available-now", "--option", "maxMessagesPerTrigger=400"))
-    )
-    assert code == 0, err
-    assert bodies(tmp_path / "table") == sent
-    assert [line.split("  ")[1].split(" messages")[0] for line in out.splitlines()] == [
-        "batch 0: 400",
-        "batch 1: 400",
-        "batch 2: 200",
-        "done: 1,000",
-    ]
-    stat = client.call("queue.stat", queue="orders")
-    assert (stat["available"], stat["acquired"], stat["archived"]) == (0, 0, 1000)
-
     of_amqp = pa.record_batch({"message": pa.array(OF_AMQP, pa.binary()), "priority": pa.array([7, None], pa.int16())})
     for queue in ("again", "amqp", "amqp-again"):
         client.call("queue.declare", queue=queue)
     client.put({"op": "enqueue", "queue": "amqp"}, of_amqp.schema, [of_amqp])
+
     orders = ["--url", broker.url, "--queue", "orders"]
     first_hundred = ["--from-sequence", "0", "--to-sequence", "99", "--outcome", "accepted"]
     into_table = [*orders, *first_hundred, "--to", str(tmp_path / "again"), "--format", "parquet"]
     into_queue = [*orders, "--where", "sequenceNumber % 2 = 0", "--to-queue", "again", "--once-as", "evens"]
     as_it_came = ["--url", broker.url, "--queue", "amqp", "--states", "available", "--to-queue", "amqp-again"]
-    code, out, err = finished(replays(tmp_path, into_table, into_queue, into_queue, as_it_came))  # the third sends nothing
+    replays = [("replay", run) for run in (into_table, into_queue, into_queue, as_it_came)]  # the third sends nothing
+    by_400 = ingest(broker, tmp_path, "--available-now", "--option", "maxMessagesPerTrigger=400")
+    code, out, err = finished(in_turn(tmp_path, ("ingest", by_400), *replays))
     assert code == 0, err
-    assert [line.split("done: ")[1].split(" in ")[0] for line in out.splitlines()] == [
+    ingested, *replayed = out.split("exit 0\n")
+    assert [line.split("  ")[1].split(" messages")[0] for line in ingested.splitlines()] == [
+        "batch 0: 400",
+        "batch 1: 400",
+        "batch 2: 200",
+        "done: 1,000",
+    ]
+    assert bodies(tmp_path / "table") == sent
+    assert [line.split("done: ")[1].split(" in ")[0] for said in replayed for line in said.splitlines()] == [
         "100 messages",
         "500 messages",
         "nothing was sent, since evens has been sent to again before",
@@ -127,7 +125,8 @@ def test_ingest_then_replay_into_a_table_and_a_queue(job: Job, broker: Broker, c
     assert client.call("queue.stat", queue="again")["enqueued"] == 500
     (batch, *_) = client.get(op="browse", queue="again", states=["available"], columns=["body"])
     assert batch["body"].to_pylist()[:2] == [b"order 0000", b"order 0002"]
-    assert client.call("queue.stat", queue="orders")["archived"] == 1000
+    stat = client.call("queue.stat", queue="orders")
+    assert (stat["available"], stat["acquired"], stat["archived"]) == (0, 0, 1000)
     (batch, *_) = client.get(op="browse", queue="amqp-again", columns=["message", "priority"])
     assert batch.equals(of_amqp)
 
@@ -149,19 +148,14 @@ def test_a_running_ingest_follows_the_queue_and_stops_on_sigterm(
     assert bodies(tmp_path / "table") == ["one", "three", "two"]
 
 
-def test_what_is_refused_is_one_sentence(job: Job, broker: Broker, tmp_path: Path) -> None:
-    processes = {
-        "there is no queue 'orders'": job("penstock.jobs.ingest", *ingest(broker, tmp_path, "--available-now")),
-        "there is no queue 'gone'": job(
-            "penstock.jobs.replay", "--url", broker.url, "--queue", "gone", "--to", str(tmp_path / "x")
-        ),
-    }
-    for said, process in processes.items():
-        code, _, err = finished(process)
-        assert code == 1, err
-        lines = [line for line in err.splitlines() if line.startswith("error: ")]
-        assert len(lines) == 1, err
-        assert said in lines[0]
+def test_what_is_refused_is_one_sentence(broker: Broker, tmp_path: Path) -> None:
+    no_orders = ingest(broker, tmp_path, "--available-now")
+    gone = ["--url", broker.url, "--queue", "gone", "--to", str(tmp_path / "x")]
+    code, out, err = finished(in_turn(tmp_path, ("ingest", no_orders), ("replay", gone)))
+    assert (code, out) == (0, "exit 1\nexit 1\n"), err
+    first, second = (line for line in err.splitlines() if line.startswith("error: "))
+    assert "there is no queue 'orders'" in first
+    assert "there is no queue 'gone'" in second
 
 
 @pytest.mark.slow

@@ -1,0 +1,85 @@
+"""Users and TLS at several brokers: one CA, one user and one password for all, from the connector and from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from penstock import Broker
+from penstock.broker_core import errors
+from penstock.broker_core.client.credentials import Credentials
+from penstock.broker_core.client.flight import Client
+from penstock.connector.options import Options
+from penstock.connector.sink import BatchWriter, Staged
+from penstock.connector.stream import StreamReader
+
+from ..amqp_client.certificates import Authority
+from ..amqp_client.test_discovery import add_user
+from .helpers import INITIAL, LIMIT, SCHEMA
+from .test_cli import penstock
+
+SENT = StructType([StructField("body", BinaryType())])
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Two brokers with TLS on both planes and one user. Their urls, the CA, and a folder with the password."""
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder)
+    own = authority.issue("localhost")
+    with ExitStack() as stack:
+        brokers = []
+        for name in "ab":
+            (folder / name).mkdir()
+            add_user(folder / name / "users.json", "ann", "pencil")
+            settings = {"users_file": folder / name / "users.json", "tls_cert_file": own.cert, "tls_key_file": own.key}
+            listeners = [{"port": 0, "tls": True}]
+            broker = Broker(folder / name / "data", fsync="never", flight_tls=True, listeners=listeners, **settings)
+            brokers.append(stack.enter_context(broker))
+        (folder / "password").write_text("pencil\n")
+        yield {"url": ",".join(str(each.amqp_url) for each in brokers), "caFile": authority.ca_file, "folder": folder}
+
+
+def command(secured: dict[str, Any], *arguments: str, user: str = "ann") -> Any:
+    login = ["--user", user, "--password-file", str(secured["folder"] / "password"), "--ca-file", secured["caFile"]]
+    return penstock(*arguments, "--url", secured["url"], *login)
+
+
+def test_one_user_and_one_ca_hold_for_all(secured: dict[str, Any]) -> None:
+    for url in secured["url"].split(","):
+        with Client(url, Credentials.from_files("ann", "pencil", secured["caFile"])) as client:
+            client.call("queue.declare", queue="orders")
+    options = {"url": secured["url"], "caFile": secured["caFile"], "userName": "ann", "password": "pencil", "queue": "orders"}
+
+    writer = BatchWriter(Options(options), SENT, False)
+    batch = pa.record_batch({"body": pa.array([b"%d" % i for i in range(40)], pa.binary())})
+    tasks = []
+    for _ in range(2):
+        made = writer.write(iter([batch]))
+        assert isinstance(made, Staged)
+        tasks.append(made)
+    writer.commit(list(tasks))
+
+    listed = json.loads(command(secured, "queue", "stat", "orders", "--json").stdout)
+    assert (listed["available"], listed["brokers"]) == (80, secured["url"].split(","))
+    refused = command(secured, "queue", "stat", "orders", user="bob")
+    assert (refused.returncode, "pencil" in refused.stderr) == (1, False)
+
+    reader = StreamReader(Options(options), SCHEMA)
+    end = reader.latestOffset(INITIAL, LIMIT)
+    found = [body for part in reader.partitions(INITIAL, end) for rows in reader.read(part) for body in rows["body"].to_pylist()]
+    assert sorted(map(int, found)) == sorted([*range(40)] * 2)
+    reader.stop()
+
+
+def test_a_password_that_is_wrong_at_all_is_refused_without_telling_it(secured: dict[str, Any]) -> None:
+    options = {"url": secured["url"], "caFile": secured["caFile"], "userName": "ann", "password": "hush", "queue": "orders"}
+    with pytest.raises(errors.Unauthenticated) as refusal:
+        StreamReader(Options(options), SCHEMA).latestOffset(INITIAL, LIMIT)
+    assert "hush" not in str(refusal.value)
