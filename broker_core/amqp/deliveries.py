@@ -92,7 +92,7 @@ class Lost:
 
     def add(self, ids: Iterable[int]) -> None:
         """Add delivery ids."""
-        self._ranges += serial.ranges(ids)
+        self._ranges += serial.ranges(list(ids))
         self._limit()
 
     def take(self, ranges: Sequence[tuple[int, int]]) -> bool:

@@ -11,6 +11,7 @@ plain way.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 
 from . import events, serial, states
 from .deliveries import Block, Delivery
@@ -251,10 +252,7 @@ class Receiver(Link):
         if len(set(tags)) != count or not unsettled.keys().isdisjoint(tags):
             return None
         form, rcv, batchable = run.transfer.message_format or 0, self.rcv_settle_mode, run.transfer.batchable
-        deliveries = [
-            Delivery(self, number, tag, form, payload, settled, rcv)
-            for number, tag, payload in zip(ids, tags, payloads, strict=True)
-        ]
+        deliveries = list(map(Delivery, repeat(self), ids, tags, repeat(form), payloads, repeat(settled), repeat(rcv)))
         if batchable:
             for delivery in deliveries:
                 delivery.batchable = True

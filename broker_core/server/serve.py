@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from ..settings.keys import Settings
 from . import open_files
 
 log = logging.getLogger("penstock")
+
+YOUNG_OBJECTS = 10_000  # before Python looks for cycles among them: more than one pass of the AMQP loop makes and drops
 
 
 def serve(
@@ -58,7 +61,10 @@ def serve(
         _introduce(service, settings, access)
         reloads(partial(reloading.reload, service))
         declared.prepare(service, settings)
-        ready(_listen(service, access, tls, http, opened))
+        listening = _listen(service, access, tls, http, opened)
+        gc.freeze()  # what is here now stays, and no collection has to walk through it
+        gc.set_threshold(YOUNG_OBJECTS)
+        ready(listening)
         stop.wait()
     return 1 if failure else 0
 

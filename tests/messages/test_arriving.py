@@ -132,6 +132,11 @@ def rows_of(found: arriving.Arrived) -> list[dict[str, Any]]:
 @given(st.lists(octets(), max_size=6))
 @settings(STEADY, max_examples=400)
 def test_the_fast_way_is_the_plain_way(payloads: list[bytes]) -> None:
+    check(payloads)
+
+
+def check(payloads: list[bytes]) -> None:
+    """Compare what is stored with what the library's own decoder finds."""
     expected, refused = [], []
     for number, payload in enumerate(payloads):
         try:
@@ -147,6 +152,27 @@ def test_the_fast_way_is_the_plain_way(payloads: list[bytes]) -> None:
     many = arrived(payloads * (arriving.FEW + 1))  # by Arrow
     assert rows_of(many) == expected * (arriving.FEW + 1)
     assert np.array_equal(many.sizes, stored_sizes(many.batch))
+
+
+HEADERS_OF_DATA = st.sampled_from([b"", b"\x00\x53\x70\xc0\x04\x02\x41\x50\x04", b"\x00\x53\x71\xc1\x01\x00"])
+DATA_KINDS = st.sampled_from(["good", "good", "changed", "cut", "longer"])
+
+
+@st.composite
+def only_data(draw: st.DrawFn) -> bytes:
+    """A message of one section of data, one of few like it; half of them are changed, cut short, or go on."""
+    good = draw(HEADERS_OF_DATA) + Message(data=[b"d" * draw(st.sampled_from([0, 3, 300]))]).encode()
+    kind = draw(DATA_KINDS)
+    place = draw(st.integers(0, min(20, len(good))))
+    if kind == "changed":
+        return good[:place] + bytes((draw(OCTETS),)) + good[place + 1 :]
+    return good[:place] if kind == "cut" else good + draw(MORE) if kind == "longer" else good
+
+
+@given(st.lists(only_data(), min_size=2, max_size=6))
+@settings(STEADY, max_examples=150)
+def test_data_alone_after_a_message_like_it(payloads: list[bytes]) -> None:
+    check(payloads)
 
 
 HEADER_FIELDS = (
