@@ -44,6 +44,11 @@ def use_format(name: str) -> None:
         handler.setFormatter(JsonLines() if name == "json" else logging.Formatter(TEXT))
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 message`, `2,000 messages`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 class JsonLines(logging.Formatter):
     """One JSON object a line: time (UTC), level, logger, message, the fields of the record, and a traceback as `exception`."""
 

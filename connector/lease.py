@@ -80,6 +80,7 @@ class Lease:
         self._known = known  # names broker, lease and run; its batch has no meaning here
         self._head = head
         self._epoch: int | None = None
+        self._waiting = False  # it has asked, and there is no lease yet
         self._settled = 0  # the broker has said so, to this planner
         self._planned: _Planned | None = None
         self.counts: dict[str, Any] = {}  # of the queue, as the broker told with the last batch
@@ -117,6 +118,7 @@ class Lease:
                 finished=start.batch,
                 # A new lease has no epoch until it has taken something; until then the query begins again with each call.
                 fresh=start.batch == 0 and self._epoch is None,
+                waiting=self._waiting,
                 messages=limits.messages,
                 bytes=limits.bytes,
                 until=limits.until,
@@ -133,6 +135,7 @@ class Lease:
                 selector=self._options["selector"],
             )
             self._took_up(answer)
+            self._waiting = self._epoch is None
             self.counts = answer.get("counts", {})
             self._say_unread(answer.get("unread", 0))
             if not limits.alone:

@@ -40,7 +40,8 @@ def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number:
     except ImportError as error:
         log.info("the broker lists the archive's files, since this Python has no deltalake: %s", error)
     except ArchiveUnreachable as error:
-        _remember(known.url, error)
+        if number is None:  # else this version alone may be gone
+            _remember(known.url, error)
     answer = client.call("archive.files", queue=queue, version=number, **bounds.to_fields())
     return Version(answer["version"], [File(*each) for each in answer["files"]])
 

@@ -2,8 +2,11 @@
 
 An offset names a set of rows that never changes: a version of the table, and the passes of the archiver that are read of it.
 Within the set it goes by sequence numbers, which is the order of arrival. So whoever restarts gets the same rows in the same
-batches. A set with an end is all. Without an end the passes since are the next set: at once, or where the query is to end, of a
-later run with its checkpoint. So what is settled and not recorded yet comes later, once, and nothing waits for it.
+batches. The newest version has these rows too, in other files, except for days that retention has taken out since. Where it may
+have taken some, the rows come from the version that the offset names, as long as its commits and files are there.
+
+A set with an end is all. Without an end the passes since are the next set: at once, or where the query is to end, of a later run
+with its checkpoint. So what is settled and not recorded yet comes later, once, and nothing waits for it.
 
 The pace is kept by the planner: as many times as fast as they came, from the first message on that this process plans. That one
 goes alone, and the pace counts from the end of its batch: Spark takes seconds for the first batch of a query, and the messages
@@ -26,7 +29,7 @@ from ..broker_core.archive.bounds import Bounds, Lineages, common, lineages_of, 
 from ..broker_core.archive.files import File, Table, tasks
 from ..broker_core.archive.scan import Share
 from ..broker_core.client.flight import Client
-from ..broker_core.errors import InvalidColumn, InvalidRequest, WrongOffset
+from ..broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, InvalidRequest, WrongOffset
 from .batching import as_declared
 from .identity import Identity, identity_of
 from .offset import REPLAYED
@@ -39,7 +42,11 @@ from .schema import check_source
 #: Messages of one batch where `maxMessagesPerTrigger` says nothing: some seconds of reading, which a restart repeats at most.
 DEFAULT_MESSAGES = 10_000_000
 LOOK_S = 0.5  # between two looks of a query that goes on, while nothing is recorded: Spark would ask a hundred times a second
+LISTED_S = 3600.0  # after which files are listed again: those that compaction has replaced are removed after a day
 WAIT_S = 1.0  # a query that waits for its pace says so each second, by a batch of nothing, so that it can be stopped
+
+
+Days = tuple["str | None", "str | None"]  # in the form of ISO 8601; None: not known, or none
 
 
 class Replayed(NamedTuple):
@@ -55,14 +62,17 @@ class Replayed(NamedTuple):
     #: The greatest sequence number that the set may have, so that a query that is done need not look into that version, whose log
     #: is cleaned up after 30 days. None: not known, the offset is one of before.
     last: int | None = None
+    #: The first day of arrival of what the batch before this offset may have, or what is behind it; and of what is behind it.
+    days: Days = (None, None)
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that Spark keeps in its checkpoint."""
-        return {"v": REPLAYED, **dict(zip(_FIELDS, self, strict=True)), "lineages": to_list(self.lineages)}
+        fields = dict(zip(_FIELDS, self, strict=True))
+        return {"v": REPLAYED, **fields, "lineages": to_list(self.lineages), "days": list(self.days)}
 
 
 INITIAL = {"v": REPLAYED}
-_FIELDS = ("broker", "queueId", "version", "after", "lineages", "next", "turn", "last")
+_FIELDS = ("broker", "queueId", "version", "after", "lineages", "next", "turn", "last", "days")
 
 
 def parse(data: Mapping[str, Any]) -> Replayed | None:
@@ -74,7 +84,9 @@ def parse(data: Mapping[str, Any]) -> Replayed | None:
     try:
         queue_id, version, after, following, turn = (int(data[name]) for name in ("queueId", "version", "after", "next", "turn"))
         last = None if data.get("last") is None else int(data["last"])
-        return Replayed(str(data["broker"]), queue_id, version, after, lineages_of(data["lineages"]), following, turn, last)
+        begun, left = (None if day is None else str(day) for day in data.get("days", (None, None)))
+        lineages = lineages_of(data["lineages"])
+        return Replayed(str(data["broker"]), queue_id, version, after, lineages, following, turn, last, (begun, left))
     except (KeyError, TypeError, ValueError, InvalidRequest) as error:
         raise WrongOffset(f"{dict(data)!r} is not an offset of mode=replay: {error!r}") from None
 
@@ -97,7 +109,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = False
         self._all: Table | None = None  # the table with all that a query reads that is to end
         self._client: Client | None = None
-        self._files: tuple[tuple[Any, ...], list[File]] | None = None  # of a set
+        self._files: _Listed | None = None  # of a set
         self._first: tuple[Replayed | None, int] | None = None  # the offset of the first batch, and when its message came
         self._clock: tuple[float, int] | None = None  # when the pace began, and that time
         self._next: tuple[tuple[Any, ...], int] | None = None  # an offset, and when the next message after it came
@@ -149,7 +161,11 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if bounds.last is not None and bounds.last < bounds.first:
             return []
         table = self._table(until)
-        files = [file for file in self._listed(until) if file.last >= bounds.first and file.first < until.next]
+        files = [
+            file
+            for file in self._listed(until, until.days[0], bounds.first)
+            if file.last >= bounds.first and file.first < until.next
+        ]
         most, least, selector = (self._options[name] for name in ("maxMessagesPerPartition", "minPartitions", "selector"))
         where = (self._connected().endpoint, self._queue, table.url)
         return [RecordedPartition(*where, shares, bounds, self._columns, selector) for shares in tasks(files, most, least)]
@@ -207,11 +223,11 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._bounds(found)
         listed = version_of(self._connected(), self._queue, table, bounds)
         found = found._replace(version=listed.number)
-        self._files = found[:5], listed.files
+        self._files = _Listed(found[:5], listed.files, None, time.monotonic())
         if not listed.files:
             return None
         first, last = min(file.first for file in listed.files), max(file.last for file in listed.files)
-        return found._replace(next=max(bounds.first, first), last=last)
+        return self._moved(found._replace(next=max(bounds.first, first), last=last), max(bounds.first, first))
 
     def _bounds(self, of: Replayed) -> Bounds:
         first, last, since, until, outcome = (
@@ -220,12 +236,49 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         return Bounds(of.queue_id, of.lineages, of.after, first or 0, last, since, until, None, None, outcome)
 
-    def _listed(self, of: Replayed) -> list[File]:
-        """The files of the set that may have rows."""
-        if self._files is None or self._files[0] != of[:5]:
-            listed = version_of(self._connected(), self._queue, self._table(of), self._bounds(of), of.version)
-            self._files = of[:5], listed.files
-        return self._files[1]
+    def _listed(self, of: Replayed, day: str | None = None, first: int | None = None) -> list[File]:
+        """The files of the set that may have rows, of those that came on `day` or later and are numbered `first` or higher: by
+        default of those behind the offset. Raises DataLoss where some are gone."""
+        day, first = (of.days[1], of.next) if first is None else (day, first)
+        known = self._files
+        if known is None or not known.has(of, day) or time.monotonic() - known.at > LISTED_S:
+            files, since = self._found(of, day, first)
+            self._files = known = _Listed(of[:5], files, since, time.monotonic())
+        return known.files
+
+    def _found(self, of: Replayed, day: str | None, first: int) -> tuple[list[File], str | None]:
+        """List the files as `_listed` does, with the day since when all rows of the set are in them; None: they all are.
+
+        Retention removes whole days, and every day before one that it removes. So all rows from a day on are there if one of
+        that day or of an earlier one is.
+        """
+        where = (self._connected(), self._queue, self._table(of), self._bounds(of))
+        newest = version_of(*where)
+        since = _least_day(newest.files)
+        if newest.number == of.version:
+            return newest.files, None
+        if day is not None and since is not None and since <= day:
+            return newest.files, since
+        try:
+            return version_of(*where, of.version).files, None
+        except ArchiveUnreachable as error:
+            if self._options["failOnDataLoss"]:
+                raise self._loss(newest.files, first, since) from error
+            return newest.files, None
+
+    def _loss(self, left: list[File], first: int, since: str | None) -> DataLoss:
+        following = min((file.first for file in left if file.last >= first), default=None)
+        gone = f"messages from {first} on" if following is None or following <= first else f"messages {first} to {following - 1}"
+        came = "" if since is None else f" that came before {since}"
+        return DataLoss(
+            f"{gone} of queue {self._queue!r}{came} may be gone: retention has removed old days from the archive, and the version"
+            " of the table with which the replay began is cleaned up. With failOnDataLoss=false it goes on with what is left"
+        )
+
+    def _moved(self, at: Replayed, following: int) -> Replayed:
+        """The offset before the row `following`, after a batch from `at` on."""
+        files = self._listed(at)
+        return at._replace(next=following, days=(_least_day(files, at.next), _least_day(files, following)))
 
     def _last(self, of: Replayed) -> int:
         last = max((file.last for file in self._listed(of)), default=-1) if of.last is None else of.last
@@ -237,10 +290,10 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _after(self, at: Replayed, start: Replayed | None, *, wait: bool) -> Replayed:
         """The offset after a batch from `start` on of at most as many messages as there may be, and as the pace allows."""
         if not self._options["pace"]:
-            return at._replace(next=cut(self._listed(at), at.next, self._last(at), self._limit))
+            return self._moved(at, cut(self._listed(at), at.next, self._last(at), self._limit))
         came = self._next_came(at)
         if came is None:  # nothing more is within the bounds
-            return at._replace(next=self._last(at) + 1)
+            return self._moved(at, self._last(at) + 1)
         if self._clock is None:
             self._first = start, came
             return self._until(at, came)
@@ -287,7 +340,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = cut(self._listed(at), at.next, self._last(at), self._limit)
         bounds = bounds._replace(first=at.next, last=end - 1, until=until)
         found = self._read(at, [file for file in self._listed(at) if _may_have(file, bounds)], bounds)
-        return at._replace(next=max((pc.max(batch.column("sequenceNumber")).as_py() + 1 for batch in found), default=end))
+        return self._moved(at, max((pc.max(batch.column("sequenceNumber")).as_py() + 1 for batch in found), default=end))
 
     def _read(self, at: Replayed, files: Sequence[File], bounds: Bounds) -> Iterator[pa.RecordBatch]:
         where = (self._connected().endpoint, self._queue, self._table(at).url)
@@ -306,6 +359,25 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _rows(self, part: RecordedPartition) -> Iterator[pa.RecordBatch]:
         access = self._options.access.of(part.broker_url)
         return read_recorded(part, access, fail_on_data_loss=self._options["failOnDataLoss"])
+
+
+class _Listed(NamedTuple):
+    """Files of a set, as they were listed at `at` of the monotonic clock. They have all rows since a day; None: all rows."""
+
+    set: tuple[Any, ...]
+    files: list[File]
+    since: str | None
+    at: float
+
+    def has(self, of: Replayed, day: str | None) -> bool:
+        """Say whether the rows of this offset's set that came on a day, or later, are in them."""
+        return self.set == of[:5] and (self.since is None or (day is not None and self.since <= day))
+
+
+def _least_day(files: Sequence[File], first: int = 0) -> str | None:
+    """Return the first day of arrival of what files may have from a sequence number on; None: not known, or nothing."""
+    days = [file.day for file in files if file.last >= first]
+    return None if None in days else min((day for day in days if day is not None), default=None)
 
 
 def _may_have(file: File, bounds: Bounds) -> bool:

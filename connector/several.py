@@ -8,6 +8,7 @@ unchanged. So a planner looks for unfinished batches first, unless it has just f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,6 @@ from .partition import LeasePartition
 
 SLICE_MS = 20  # an idle query waits at one queue at a time, so long
 MANY = 8  # queues from which on a trigger looks which of them have messages, before it asks them one by one
-NOTHING = Credit(0, 0)  # settle, and look for unfinished batches
 
 
 class SeveralQueues:
@@ -96,9 +96,9 @@ class SeveralQueues:
         answered, self._answered = self._answered, None
         unsettled, self._unsettled = self._unsettled, set()
         if known != answered:
-            found, unsettled = self._ask(known, order, NOTHING), set[str]()
+            found, unsettled = self._ask(known, order, _nothing()), set[str]()
         else:
-            found = self._ask(known, [queue for queue in order if queue in unsettled], NOTHING) if credit.spent else {}
+            found = self._ask(known, [queue for queue in order if queue in unsettled], _nothing()) if credit.spent else {}
         if not found and not credit.spent:
             found = self._ask(known, self._worth_asking(order, unsettled), credit) or self._wait(known, order, credit, wait_ms)
         self._unsettled = set(found)
@@ -141,10 +141,11 @@ class SeveralQueues:
         first = known.turn % len(self._queues)
         order = [*self._queues[first:], *self._queues[:first]]
         if fresh and self._options["lease"] is not None and not any(lease.taken_up for lease in self._leases.values()):
-            # A lease that holds what an earlier run has read refuses to begin again: it is asked before another has begun.
+            # A lease that holds what an earlier run has read, or whose query lives, refuses to begin again: it is asked before
+            # another has begun.
             leases = self._client.call("lease.list")["leases"]
-            held = {lease["name"] for lease in leases if lease["stage"] == "read"}
-            order.sort(key=lambda queue: known.of(queue).lease not in held)
+            silent = {lease["name"]: 0.0 if lease["stage"] == "read" else lease["renewed"] or 0.0 for lease in leases}
+            order.sort(key=lambda queue: silent.get(known.of(queue).lease, math.inf))
         return order
 
     # --- Who the query is ----------------------------------------------------------------------------------------------
@@ -190,6 +191,11 @@ class SeveralQueues:
                 f"the checkpoint reads queue {gone[0]!r} too, which the option queue does not name any longer: put it back"
                 " (queues can be added under a checkpoint, not taken away), or start with a new checkpoint and another `lease`"
             )
+
+
+def _nothing() -> Credit:
+    """Return the credit of who only settles, and looks for unfinished batches."""
+    return Credit(0, 0)
 
 
 def _without_available(counts: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -53,7 +54,7 @@ SHOWN = 2000
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-class RealBroker:
+class RealBroker(ABC):
     """A running broker. `url`, `user` and `password` are for clients; `words` is what its errors call themselves."""
 
     name: ClassVar[str]
@@ -76,12 +77,13 @@ class RealBroker:
             self.close()
             raise
 
+    @abstractmethod
     def prepare(self) -> None:
         """Write what the broker needs before its first start."""
 
+    @abstractmethod
     def command(self) -> tuple[list[str], dict[str, str]]:
         """Return the command that becomes the broker, and its environment."""
-        raise NotImplementedError
 
     @property
     def options(self) -> dict[str, str]:

@@ -174,8 +174,8 @@ class Actions:
         if f["head"] is not None:
             said = parse("field 'head'", json.dumps(f["head"]).encode(), HEAD)
             head = (said["lease"], said["epoch"])
-        fresh = f.get("fresh", False)
-        return c.EnterLease(f["queue"], f["lease"], f["run"], f["epoch"], fresh, micros, keep, selector, signs, head)
+        fresh, waiting = f.get("fresh", False), f.get("waiting", False)
+        return c.EnterLease(f["queue"], f["lease"], f["run"], f["epoch"], fresh, micros, keep, selector, signs, head, waiting)
 
     def _advance(self, f: dict[str, Any]) -> dict[str, Any]:
         enter = self._enter(f)

@@ -97,6 +97,7 @@ FIELDS: dict[str, str] = {
     "first": "sequence number of the first message, included",
     "force": "delete it also where it has messages or somebody uses it",
     "fresh": "whether the query begins without a checkpoint",
+    "waiting": "whether this planner has asked before, when there was no such lease",
     "head": "lease, and its epoch, that a query over several queues took up first",
     "how": "settle, or return",
     "ifEmpty": "whether to delete it only when every message is settled",

@@ -42,7 +42,9 @@ def advance(
             view = _prepared(service, wanted, selector)
         else:
             break
-        found = service.submit(replace(enter, epoch=found.epoch, keep_timeout=False), replace(wanted, matching=view))
+        found = service.submit(
+            replace(enter, epoch=found.epoch, keep_timeout=False, waiting=True), replace(wanted, matching=view)
+        )
     return Advanced(found)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from .. import errors
 from ..engine.columns.rowset import RowSet
 from ..engine.commands import SetAside
+from ..logs import counted
 from ..service.broker import BrokerService
 
 log = logging.getLogger("penstock")
@@ -37,9 +38,9 @@ def set_aside(service: BrokerService, lease: str, batch: int, epoch: int, reason
         named_ = "; ".join(f"{sequence}: {_one_line(reason)}" for sequence, reason in sorted(said)[:NAMED])
         more = f"; and {len(said) - NAMED} more" if len(said) > NAMED else ""
         log.warning(
-            "queue %r: %d messages of batch %d of lease %r are no valid AMQP messages. They are not delivered, and go to the dead"
-            " letters (without a dead-letter queue into the archive, as rejected) when the batch is settled: %s%s",
-            queue, count, batch, lease, named_, more, extra={"queue": queue},
+            "queue %r: %s of batch %d of lease %r set aside, as no valid AMQP: not delivered, and for the dead letters (without a"
+            " dead-letter queue for the archive, as rejected) when the batch is settled: %s%s",
+            queue, counted(count, "message"), batch, lease, named_, more, extra={"queue": queue},
         )  # fmt: skip
     return count
 

@@ -119,6 +119,7 @@ ACTIONS: dict[str, Fields] = {
         **_LOSS,
         "finished": INT,
         "fresh": _BOOL,
+        "waiting": _BOOL,
         "messages": _OPTIONAL_INT,
         "bytes": _OPTIONAL_INT,
         "until": _OPTIONAL_INT,

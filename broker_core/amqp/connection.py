@@ -247,10 +247,10 @@ class Connection:
         states.advance(states.CONNECTION, self.state, "s:frame")
         self._write(channel, performative, payload)
 
-    def send_raw(self, frames: list[bytes]) -> None:
-        """Send frames that are encoded already."""
+    def send_raw(self, pieces: list[bytes]) -> None:
+        """Send frames that are encoded already, each in one piece or several."""
         states.advance(states.CONNECTION, self.state, "s:frame")
-        self._out += frames
+        self._out += pieces
         self._idle.sent()
 
     def _write(self, channel: int, performative: Composite, payload: bytes = b"") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import serial
 
@@ -53,6 +53,17 @@ class Delivery:
         return f"Delivery(id={self.id}, tag={self.tag!r}, {len(self.payload)} octets, settled={self.settled})"
 
 
+class Block(NamedTuple):
+    """Complete messages whose delivery ids follow each other, from `first` on.
+
+    Nothing else is kept of them (`Receiver.in_blocks`).
+    """
+
+    first: int
+    payloads: list[bytes]
+    settled: bool = False
+
+
 def in_range(unsettled: dict[int, Delivery], first: int, span: int) -> Iterable[Delivery]:
     """Return the unsettled deliveries from `first` on, `span` steps further at most, in their order."""
     if span < len(unsettled):
@@ -81,7 +92,7 @@ class Lost:
 
     def add(self, ids: Iterable[int]) -> None:
         """Add delivery ids."""
-        self._ranges += serial.ranges(ids)
+        self._ranges += serial.ranges(list(ids))
         self._limit()
 
     def take(self, ranges: Sequence[tuple[int, int]]) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .deliveries import Delivery
+    from .deliveries import Block, Delivery
     from .errors import RemoteProtocolError
     from .links import Link
     from .performatives import Attach, Begin, DeliveryState, Error, Flow, Open
@@ -108,6 +108,14 @@ class Delivered:
 
 
 @dataclass(slots=True)
+class Arrived:
+    """Complete messages of one link that takes them in blocks (`Receiver.in_blocks`)."""
+
+    link: Link
+    block: Block
+
+
+@dataclass(slots=True)
 class Aborted:
     """A delivery that its sender has aborted; what had come of it is discarded (2.6.14)."""
 
@@ -172,6 +180,7 @@ Event: TypeAlias = (
     | Stolen
     | Flowed
     | Delivered
+    | Arrived
     | Aborted
     | Disposed
     | Named

@@ -73,7 +73,7 @@ class Dispositions(NamedTuple):
 class _Template:
     """A frame's octets 4 to the end of the performative, cut into pieces; `fixed` are the pieces that must be equal."""
 
-    __slots__ = ("attributes", "base", "channel", "fixed", "ranged", "run", "size", "unpack")
+    __slots__ = ("attributes", "base", "channel", "fixed", "framed", "ranged", "run", "size", "unpack")
 
     def __init__(self, frame: Frame, octets: bytes, holes: list[tuple[int, int, str]]) -> None:
         assert frame.performative is not None
@@ -101,6 +101,34 @@ class _Template:
         # Clients that settle each delivery by itself send nothing else.
         alone = isinstance(t, Disposition) and t.last is None and self.attributes == ("first",)
         self.ranged = alone or (isinstance(t, Disposition) and self.attributes == ("first", "last"))
+        self.framed: Callable[[bytes, int], tuple[Any, ...]] = struct.Struct(f">I{layout[1:]}").unpack_from
+
+    def follow(
+        self, buffer: bytes, position: int, end: int, most: int, ids: list[int], tags: list[bytes], payloads: list[bytes]
+    ) -> int:
+        """Add the complete transfers of this shape from `position` on, of up to `most` octets; return where they end."""
+        unpack, whole, before, between, after = self.framed, self.size + 4, *self.fixed
+        while end - position >= whole:
+            size, one, number, two, tag, three = unpack(buffer, position)
+            stop = position + size
+            if one != before or two != between or three != after or not whole <= size <= most or stop > end:
+                break
+            ids.append(number)
+            tags.append(tag)
+            payloads.append(buffer[position + whole : stop])
+            position = stop
+        return position
+
+    def follow_ranges(self, buffer: bytes, position: int, end: int, most: int, ranges: list[tuple[int, int]]) -> int:
+        """Add the ranges of the complete dispositions of this shape from `position` on; return where they end."""
+        unpack, whole, fixed = self.framed, self.size + 4, self.fixed
+        while whole <= most and end - position >= whole:
+            pieces = unpack(buffer, position)
+            if pieces[0] != whole or pieces[1::2] != fixed:
+                break
+            ranges.append((pieces[2], pieces[-2]))
+            position += whole
+        return position
 
 
 class Scanner:
@@ -124,6 +152,13 @@ class Scanner:
         payloads: list[bytes] = []
         ranges: list[tuple[int, int]] = []
         while end - position >= 4:
+            if run is not None and not one:  # nearly always the next frame is as the one before
+                if run.run:
+                    position = run.follow(buffer, position, end, max_frame_size, ids, tags, payloads)
+                else:
+                    position = run.follow_ranges(buffer, position, end, max_frame_size, ranges)
+                if end - position < 4:
+                    break
             size = int.from_bytes(buffer[position : position + 4], "big")
             template = None
             if HEADER_SIZE <= size <= max_frame_size:

@@ -223,9 +223,12 @@ def _check_keys(code: int, mapping: Value) -> None:
         raise FieldError(f"{_ATTRIBUTE[code]} with keys of several types")
     if code == APPLICATION_PROPERTIES:
         if any(type(key) is not str for key in mapping):
-            raise FieldError("application properties with a key that is no string")
-        if any(isinstance(value, (list, dict, Pairs, Array, Described)) for value in mapping.values()):
-            raise FieldError("application properties with a value that is not simple")
+            wrong = next(key for key in mapping if type(key) is not str)
+            raise FieldError(f"application properties with a key that is no string: {wrong!r:.100}")
+        for key, value in mapping.items():
+            if isinstance(value, (list, dict, Pairs, Array, Described)):
+                kind = type(value).__name__.lower()
+                raise FieldError(f"application property {key!r:.100} with a value that is not simple, but a {kind}")
     elif any(type(key) not in (Symbol, ULong) for key in mapping):
         raise FieldError(f"{_ATTRIBUTE[code]} with a key that is neither symbol nor ulong")
 

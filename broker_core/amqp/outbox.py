@@ -56,11 +56,11 @@ class Outbox:
             if whole:
                 link.completed()
 
-    def put_ready(self, frames: list[bytes]) -> None:
-        """Send encoded frames, one transfer each, that the window is known to take."""
+    def put_ready(self, pieces: list[bytes], count: int) -> None:
+        """Send `count` encoded frames, one transfer each, that the window is known to take; a frame may be in several pieces."""
         states.advance(states.SESSION, self._session.state, "s:frame")
-        self._session.connection.send_raw(frames)
-        self._count(len(frames))
+        self._session.connection.send_raw(pieces)
+        self._count(count)
 
     def _count(self, count: int) -> None:
         session = self._session

@@ -11,9 +11,10 @@ plain way.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 
 from . import events, serial, states
-from .deliveries import Delivery
+from .deliveries import Block, Delivery
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
 from .fastpath import Run
 from .links import Link, not_allowed
@@ -63,6 +64,9 @@ class Receiver(Link):
     """A link on which we receive messages."""
 
     role = RECEIVER
+    in_blocks = False
+    """Whether runs of transfers are given as blocks, and not kept one by one, for whoever settles by ranges of ids
+    (`Session.dispose_ids`). What the sender says of such a delivery later is dropped; a tag used twice is not noticed."""
     _partial: _Partial | None = None
     _limit = 0  # delivery-count + link-credit, as last announced
     _granted = 0  # the highest limit that the sender may still use
@@ -221,8 +225,8 @@ class Receiver(Link):
 
     # --- many at once
 
-    def on_run(self, run: Run, begin: int, end: int) -> list[Delivery] | None:
-        """Return transfers `begin` to `end` of a run as deliveries, or None if they need the plain way."""
+    def on_run(self, run: Run, begin: int, end: int) -> list[Delivery] | Block | None:
+        """Return transfers `begin` to `end` of a run as deliveries, or a block; None if they need the plain way."""
         ids, tags, payloads = run.ids[begin:end], run.tags[begin:end], run.payloads[begin:end]
         count, first, last = len(ids), ids[0], ids[-1]
         settled = run.transfer.settled is True
@@ -241,14 +245,14 @@ class Receiver(Link):
             or (limit and max(map(len, payloads)) > limit)
         ):
             return None
+        if self.in_blocks and run.transfer.state is None:
+            self._took(count, last)
+            return Block(first, payloads, settled)
         unsettled = self.unsettled
         if len(set(tags)) != count or not unsettled.keys().isdisjoint(tags):
             return None
         form, rcv, batchable = run.transfer.message_format or 0, self.rcv_settle_mode, run.transfer.batchable
-        deliveries = [
-            Delivery(self, number, tag, form, payload, settled, rcv)
-            for number, tag, payload in zip(ids, tags, payloads, strict=True)
-        ]
+        deliveries = list(map(Delivery, repeat(self), ids, tags, repeat(form), payloads, repeat(settled), repeat(rcv)))
         if batchable:
             for delivery in deliveries:
                 delivery.batchable = True
@@ -258,11 +262,14 @@ class Receiver(Link):
         if not settled:
             unsettled.update(zip(tags, deliveries, strict=True))
             self.session.incoming.update(zip(ids, deliveries, strict=True))
+        self._took(count, last)
+        return deliveries
+
+    def _took(self, count: int, last: int) -> None:
         self.session.take_delivery_id(last)
         self.delivery_count = serial.add(self.delivery_count, count)
         self.link_credit = max(0, self.link_credit - count)
         self.available = max(0, self.available - count)
-        return deliveries
 
 
 def _apply_state(delivery: Delivery, state: DeliveryState) -> None:

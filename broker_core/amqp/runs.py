@@ -7,6 +7,7 @@ them.
 from __future__ import annotations
 
 from . import events, serial, states
+from .deliveries import Block
 from .fastpath import Dispositions, Run
 from .frames import Frame
 from .receivers import Receiver
@@ -30,7 +31,10 @@ def take_run(session: Session, run: Run) -> list[events.Event]:
             return found + _one_by_one(session, run, begin)
         session.connection.coordinated.name(run.transfer.state, end - begin)
         session.count_received(end - begin)
-        found.append(events.Delivered(link, deliveries))
+        if isinstance(deliveries, Block):
+            found.append(events.Arrived(link, deliveries))
+        else:
+            found.append(events.Delivered(link, deliveries))
         session.renew_window()
         begin = end
     return found

@@ -9,7 +9,9 @@ caller.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import repeat
 
 from . import serial, states
 from .deliveries import Delivery
@@ -37,6 +39,7 @@ _OCTET = [bytes((number,)) for number in range(256)]
 
 
 MAX_FIELDS = 250  # octets: `send_many` writes the list of a transfer in its short form
+_LONG_IDS = range(256, 1 << 32)  # delivery ids that are written alike
 
 
 class Sender(Link):
@@ -149,7 +152,13 @@ class Sender(Link):
             space -= len(tail)
         channel, number = self.session.local_channel, self.session.next_delivery_id
         mode, sent, out = self.rcv_settle_mode, [], []
-        for tag, payload in zip(tags[:count], payloads, strict=False):
+        tags, payloads = tags[:count], payloads[:count]
+        largest = min(space, limit) if limit else space
+        lasting = number in _LONG_IDS and number + count - 1 in _LONG_IDS
+        if count and lasting and self._alike(tags, payloads, largest, len(handle + tail)):
+            head = struct.pack(">BBH3s", 2, 0, channel, b"\x00\x53\x14")
+            return self._send_alike(tags, payloads, head, fields, handle, tail, settled, state)
+        for tag, payload in zip(tags, payloads, strict=False):
             size = len(payload)
             if size > space or (limit and size > limit) or not 0 < len(tag) <= 32 or tag in self.unsettled:
                 break
@@ -166,12 +175,62 @@ class Sender(Link):
                 self.session.outgoing[number] = delivery
             sent.append(delivery)
             number = serial.add(number, 1)
-        self.session.next_delivery_id = number
-        self.session.outbox.put_ready(out)
-        self.delivery_count = serial.add(self.delivery_count, len(sent))
-        self.link_credit -= len(sent)
-        self.available = max(0, self.available - len(sent))
+        self._have_sent(len(sent), out)
         return sent
+
+    def _alike(self, tags: Sequence[bytes], payloads: Sequence[bytes], largest: int, around: int) -> bool:
+        """Return True if the transfers differ in id, tag and payload only: all fit, and the tags are new and of one size."""
+        count, width = len(tags), len(tags[0])
+        return (
+            0 < width <= 32
+            and 5 + 2 + width + around <= MAX_FIELDS
+            and len(payloads) == count
+            and max(map(len, payloads)) <= largest
+            and {width} == set(map(len, tags))
+            and len(set(tags)) == count
+            and self.unsettled.keys().isdisjoint(tags)
+        )
+
+    def _send_alike(
+        self,
+        tags: Sequence[bytes],
+        payloads: Sequence[bytes],
+        head: bytes,
+        fields: int,
+        handle: bytes,
+        tail: bytes,
+        settled: bool,
+        state: DeliveryState | None,
+    ) -> list[Delivery]:
+        """Send transfers that are `_alike`: what stands before and behind the holes is formed once."""
+        count, width, first = len(tags), len(tags[0]), self.session.next_delivery_id
+        length = len(handle) + 5 + 2 + width + len(tail)
+        before = b"".join((head, bytes((0xC0, length + 1, fields)), handle, b"\x70"))
+        between, size = bytes((0xA0, width)), 14 + length
+        pack, ids, out = _layout(len(before), width, len(tail)), range(first, first + count), list[bytes]()
+        for number, tag, payload in zip(ids, tags, payloads, strict=True):
+            out += (pack(size + len(payload), before, number, between, tag, tail), payload)
+        modes = repeat(self.rcv_settle_mode)
+        sent = list(map(Delivery, repeat(self), ids, tags, repeat(0), repeat(b""), repeat(settled), modes))
+        if state is not None:
+            for delivery in sent:
+                delivery.state = state
+        if settled:
+            for delivery in sent:
+                delivery.remote_settled = False
+        else:
+            self.unsettled.update(zip(tags, sent, strict=True))
+            self.session.outgoing.update(zip(ids, sent, strict=True))
+        self._have_sent(count, out)
+        return sent
+
+    def _have_sent(self, count: int, pieces: list[bytes]) -> None:
+        """Hand over the octets of `count` messages, one transfer each, and count them."""
+        self.session.next_delivery_id = serial.add(self.session.next_delivery_id, count)
+        self.session.outbox.put_ready(pieces, count)
+        self.delivery_count = serial.add(self.delivery_count, count)
+        self.link_credit -= count
+        self.available = max(0, self.available - count)
 
     def abort_rest(self) -> bool:
         """Abort a delivery with transfers that wait for the session's window. Returns True if there is one."""
@@ -270,6 +329,12 @@ class Sender(Link):
     def _check_size(self, size: int) -> None:
         if self.max_message_size and size > self.max_message_size:
             raise LocalProtocolError(f"a message of {size} octets where the peer takes {self.max_message_size}")
+
+
+@lru_cache(256)
+def _layout(before: int, tag: int, tail: int) -> Callable[..., bytes]:
+    """Return the packing of a transfer up to its payload: size, what stands before the id, id, the tag's head, tag, the rest."""
+    return struct.Struct(f">I{before}sI2s{tag}s{tail}s").pack
 
 
 def _uint(number: int) -> bytes:

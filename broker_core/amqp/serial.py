@@ -6,7 +6,7 @@ newer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MASK = 0xFFFFFFFF
 _HALF = 0x80000000
@@ -22,8 +22,14 @@ def difference(left: int, right: int) -> int:
     return ((left - right + _HALF) & MASK) - _HALF
 
 
-def ranges(ids: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Yield neighbouring ids as (first, last), in the order given; ids wrap."""
+def ranges(ids: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Return neighbouring ids as (first, last), in the order given; ids wrap."""
+    if ids and ids[-1] - ids[0] == len(ids) - 1 and ids == list(range(ids[0], ids[-1] + 1)):  # nearly always
+        return [(ids[0], ids[-1])]
+    return _neighbours(ids)
+
+
+def _neighbours(ids: Iterable[int]) -> Iterable[tuple[int, int]]:
     first = last = None
     for number in ids:
         if last is not None and number == add(last, 1):

@@ -7,7 +7,7 @@ disposition may name 2**31 deliveries in 20 octets, so a large range is resolved
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import disposing, events, serial, states
@@ -136,15 +136,16 @@ class Session:
         Settled ones are forgotten here. Raises LocalProtocolError for a delivery that is settled already, or that the sender has
         to settle first (receiver-settle-mode second).
         """
+        role = deliveries[0].link.role if deliveries else RECEIVER
         for delivery in deliveries:
-            if delivery.settled or (delivery.link.role != deliveries[0].link.role):
+            if delivery.settled or delivery.link.role != role:
                 raise LocalProtocolError(f"{delivery!r} is settled already, or of the other direction")
-            if settled and delivery.link.role == RECEIVER and delivery.rcv_settle_mode == RCV_SECOND:
+            if settled and delivery.rcv_settle_mode == RCV_SECOND and role == RECEIVER:
                 raise LocalProtocolError(f"{delivery!r} is the sender's to settle first")
         states.advance(states.SESSION, self.state, "s:frame")
         if not deliveries:
             return
-        role, ranges = deliveries[0].link.role, list(serial.ranges([delivery.id for delivery in deliveries]))
+        ranges = list(serial.ranges([delivery.id for delivery in deliveries]))
         frames = disposing.frames(self.local_channel, ranges, role=role, state=state, settled=settled, batchable=batchable)
         if frames is not None:
             self.connection.send_raw(frames)
@@ -152,10 +153,27 @@ class Session:
             for first, last in ranges:
                 alone = None if last == first else last
                 self.send(Disposition(role=role, first=first, last=alone, settled=settled, state=state, batchable=batchable))
-        for delivery in deliveries:
-            delivery.state = state if state is not None else delivery.state
-            if settled:
+        if state is not None:
+            for delivery in deliveries:
+                delivery.state = state
+        if settled:
+            for delivery in deliveries:
                 delivery.settled = True
+            self.settle_all(deliveries, self.outgoing if role == SENDER else self.incoming)
+
+    def dispose_ids(self, ranges: Sequence[tuple[int, int]], state: DeliveryState) -> None:
+        """Settle what has come, in blocks or not, by its delivery ids: the first and the last of each range.
+
+        Raises LocalProtocolError for an outcome with fields.
+        """
+        states.advance(states.SESSION, self.state, "s:frame")
+        frames = disposing.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True, batchable=False)
+        if frames is None:
+            raise LocalProtocolError(f"ranges cannot be settled with {state!r}")
+        self.connection.send_raw(frames)
+        for first, last in ranges if self.incoming else ():
+            for delivery in list(in_range(self.incoming, first, serial.difference(last, first))):
+                delivery.state, delivery.settled = state, True
                 self.settle(delivery)
 
     def send_flow(self, *, echo: bool = False, **link: Any) -> None:
@@ -220,6 +238,16 @@ class Session:
             del mine[delivery.id]
         if link.unsettled.get(delivery.tag) is delivery:
             del link.unsettled[delivery.tag]
+
+    @staticmethod
+    def settle_all(deliveries: Iterable[Delivery], mine: dict[int, Delivery]) -> None:
+        """Forget deliveries of one direction, which are among `mine`, as `settle` does."""
+        for delivery in deliveries:
+            number, tag, unsettled = delivery.id, delivery.tag, delivery.link.unsettled
+            if mine.get(number) is delivery:
+                del mine[number]
+            if unsettled.get(tag) is delivery:
+                del unsettled[tag]
 
     def _leave(self, state: SessionState) -> None:
         self.state = state
@@ -368,18 +396,21 @@ class Session:
         state, settled = disposition.state, disposition.settled
         found: list[Delivery] = []
         for first, last in ranges:
-            if first == last:
-                named = [unsettled[first]] if first in unsettled else []
-            else:
-                named = list(in_range(unsettled, first, serial.difference(last, first)))
-            for delivery in named:
-                if state is not None and (issuer_receives or self._may_set_state(delivery, state)):
+            if first != last:
+                found += in_range(unsettled, first, serial.difference(last, first))
+            elif first in unsettled:
+                found.append(unsettled[first])
+        if settled and len(ranges) > 1:
+            found = list(dict.fromkeys(found))  # it is gone when it is named again
+        if state is not None:
+            for delivery in found:
+                if issuer_receives or self._may_set_state(delivery, state):
                     delivery.remote_state = state
-                if settled:
-                    delivery.remote_settled = True
-                    self.settle(delivery)
-            found += named
-        if len(ranges) > 1 and not settled:
+        if settled:
+            for delivery in found:
+                delivery.remote_settled = True
+            self.settle_all(found, unsettled)
+        elif len(ranges) > 1:
             found = list(dict.fromkeys(found))  # a delivery named twice is one delivery
         if issuer_receives and isinstance(state, TransactionalState):
             beyond = any(serial.difference(last, self.next_delivery_id) >= 0 for _, last in ranges)

@@ -15,6 +15,7 @@ from .. import amqp, errors
 from ..amqp import events
 from . import failures
 from .address import Address
+from .blocks import BlockReceiver
 from .claims import Claims
 from .links import CLOSE_TIMEOUT_S, ClientLink
 from .receiver import DEFAULT_CREDIT, Receiver
@@ -23,6 +24,9 @@ from .transport import Transport
 
 #: Default time limit of a call that waits for the broker, seconds.
 TIMEOUT_S = 60.0
+
+
+_OF_A_LINK = events.Delivered | events.Arrived | events.Attached | events.Detached | events.Aborted
 
 
 class Connection:
@@ -111,6 +115,23 @@ class Connection:
         """
         self._admit(address)
         return Receiver(self, address, self._link_name(), credit, limit, browse, presettled, selector, properties)
+
+    def block_receiver(self, address: str, credit: int, *, selector: str | None = None) -> BlockReceiver:
+        """Attach a link that receives in blocks, for whoever takes messages by the ten thousand.
+
+        Args:
+            address: A queue.
+            credit: Messages on the way or waiting here at most.
+            selector: Only messages that match, in the syntax of JMS.
+
+        Returns:
+            A link; it ends with the connection.
+
+        Raises:
+            PenstockError: The broker refuses: NotFound, NotAllowed and so on.
+        """
+        self._admit(address)
+        return BlockReceiver(self, address, self._link_name(), credit, None, False, False, selector)
 
     def _admit(self, address: str) -> None:
         if self.claims is not None:
@@ -233,7 +254,7 @@ class Connection:
     # --- events
 
     def _handle(self, event: events.Event) -> None:
-        if isinstance(event, events.Delivered | events.Attached | events.Detached | events.Aborted):
+        if isinstance(event, _OF_A_LINK):
             self._on_link(event.link, event)
         elif isinstance(event, events.Flowed):
             if event.link is not None:

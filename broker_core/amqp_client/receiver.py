@@ -52,7 +52,7 @@ class Receiver(ClientLink):
         self.received = 0
         self.credit = credit  # may be changed: what is granted next follows
         self._limit = limit
-        self._waiting: list[Delivery] = []
+        self._waiting: list[Any] = []  # deliveries
         self._draining = False
         self.link = connection.session.receiver(name)
         self._attach(
@@ -151,6 +151,16 @@ class Receiver(ClientLink):
         """
         self._settle(deliveries, _RELEASED)
 
+    def release_rest(self) -> None:
+        """Take the credit back, and release all that has come and that `receive` has not returned.
+
+        Raises:
+            PenstockError: As of `drain`.
+        """
+        self.drain()
+        waiting, self._waiting = self._waiting, []
+        self.release(waiting)
+
     def reject(self, deliveries: Sequence[Delivery], description: str | None = None, condition: str = "amqp:not-allowed") -> None:
         """Reject deliveries that nobody can use: the broker archives or dead-letters them.
 
@@ -199,11 +209,15 @@ class Receiver(ClientLink):
         """Grant new credit once half of it is used: messages on the way and waiting are never more than `credit`."""
         if self._draining or self.link.state is not LinkState.ATTACHED:
             return
-        capacity = self.credit - len(self._waiting)
+        capacity = self.credit - self._count()
         if self._limit is not None:
             capacity = min(capacity, self._limit - self.received)
         if capacity > self.link.link_credit and self.link.link_credit <= self.credit // 2:
             self.link.grant(capacity)
+
+    def _count(self) -> int:
+        """Return the number of messages that wait for `receive`."""
+        return len(self._waiting)
 
     # --- for the connection
 

@@ -16,6 +16,7 @@ from ..errors import ArchiveUnreachable
 from .bounds import Bounds, Lineages, Range, lineages_of, to_list
 from .places import storage_options
 from .scan import Share
+from .table import DAY
 
 OWNER = "penstock.broker"  # in a table's configuration: the id of the broker that writes it
 _UNKNOWN_ROWS = 1 << 20  # of a file of which the log does not say it
@@ -31,6 +32,12 @@ class File(NamedTuple):
     rows: int
     first: int
     last: int
+
+    @property
+    def day(self) -> str | None:
+        """The day of arrival of its messages, as ISO 8601 has it; None where the path does not say it."""
+        name, _, day = self.path.split("/", 1)[0].partition("=")
+        return day if name == DAY and day else None
 
 
 class Table(NamedTuple):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -81,16 +82,18 @@ def table_url(archive: str, queue: str) -> str:
     return f"{archive.rstrip('/')}/{folder_name(queue)}"
 
 
-def rows(batch: pa.RecordBatch, *, queue_id: int, number: int, lineage: str) -> pa.RecordBatch:
+def rows(batch: assembly.Payload, *, queue_id: int, number: int, lineage: str) -> assembly.Payload:
     """Make rows of the table, of `SCHEMA`, from archived messages with the columns `STORED` as they are stored.
 
-    `number` is the pass that writes them.
+    `number` is the pass that writes them. Of a table the column `enqueuedTime` has one chunk.
     """
     count = batch.num_rows
     own: dict[str, int | str] = {"queueId": queue_id, "pass": number, "lineage": lineage}
-    arrays = [batch.column(name) for name in STORED]
+    arrays: list[Any] = [batch.column(name) for name in STORED]
     arrays += [assembly.constant(own[name], type_, count) for name, type_ in OWN.items()]
-    return pa.RecordBatch.from_arrays([*arrays, _days(batch.column("enqueuedTime"))], schema=SCHEMA)
+    times = batch.column("enqueuedTime")
+    days = _days(times.chunk(0) if isinstance(times, pa.ChunkedArray) else times)
+    return type(batch).from_arrays([*arrays, days], schema=SCHEMA)
 
 
 def _days(times: pa.Array) -> pa.Array:

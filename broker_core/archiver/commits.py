@@ -23,6 +23,7 @@ from ..archive import scan, table
 from ..archive.files import OWNER
 from ..engine.columns.rowset import RowSet
 from ..engine.model.passes import NO_TABLE
+from ..logs import counted
 from . import compaction
 from .compaction import Member
 from .parquet import File
@@ -219,7 +220,9 @@ class QueueTable:
                     self._commit(replaced.new, replaced.old, properties)
                     gone += len(replaced.old) - len(replaced.new)
             except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
-                log.warning("%d files of the table %s could not be put together: %s", len(group), self.url, short(error))
+                log.warning(
+                    "%s of the table %s could not be put together: %s", counted(len(group), "file"), self.url, short(error)
+                )
         return gone
 
     def _commit(self, new: Sequence[File], old: Sequence[Member], properties: CommitProperties) -> None:

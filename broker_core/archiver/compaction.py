@@ -76,8 +76,8 @@ def _with_all_columns(rows: pa.Table) -> pa.Table:
     return pa.table(columns, names=table.FILE_SCHEMA.names).cast(table.FILE_SCHEMA)
 
 
-def _with_day(rows: pa.Table, day: str) -> Iterator[pa.RecordBatch]:
+def _with_day(rows: pa.Table, day: str) -> Iterator[pa.Table]:
     value = pa.scalar(day).cast(pa.date32())
     for batch in rows.to_batches(READ_ROWS):
         days = pa.repeat(value, batch.num_rows)
-        yield pa.RecordBatch.from_arrays([*batch.columns, days], schema=table.SCHEMA)
+        yield pa.Table.from_arrays([*batch.columns, days], schema=table.SCHEMA)

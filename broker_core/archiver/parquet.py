@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..archive import table
+from ..messages.encoding.arrays import stored_offsets
 from .stores import Store
 
 GROUP_BYTES = 64 << 20  # of a row group, before it is compressed, if those are fewer than `table.ROW_GROUP_ROWS`
@@ -25,9 +27,19 @@ LEVEL = 1  # half the time of Parquet's usual level, and files a few hundredths 
 NO_DICTIONARY = frozenset({"sequenceNumber"})
 #: Columns whose least and greatest values say nothing to anybody: row groups get none of them.
 NO_STATISTICS = frozenset({"body", "message", "properties", "annotations", "encodedAnnotations", "footer"})
+#: Columns with few values, given to Parquet as dictionaries, row by row numbers of the values: it would look up each row's value.
+CODED = ("queue", "deliveryCount", "outcome", "holder", "queueId", "pass", "lineage")
 _LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
 #: Columns whose least and greatest values the table's log gets, by file.
 STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass", "lineage")
+
+
+def _dictionary(field: pa.Field) -> pa.Field:
+    return field.with_type(pa.dictionary(pa.int32(), field.type))
+
+
+#: Schema of what is written, as Arrow has it; that of the files is `table.FILE_SCHEMA`.
+_WRITTEN: pa.Schema = pa.schema([_dictionary(field) if field.name in CODED else field for field in table.FILE_SCHEMA])
 
 
 @dataclass
@@ -42,7 +54,7 @@ class File:
     modified_ms: int = field(default=0)
 
 
-def write(store: Store, name: str, batches: Iterable[pa.RecordBatch], file_bytes: int) -> list[File]:
+def write(store: Store, name: str, tables: Iterable[pa.Table], file_bytes: int) -> list[File]:
     """Write rows of the table's schema to files named after `name`, of about `file_bytes`, and return when they are stored.
 
     Where it fails, files that are written so far are removed, if that can be done; if not, vacuum does it.
@@ -58,14 +70,14 @@ def write(store: Store, name: str, batches: Iterable[pa.RecordBatch], file_bytes
         syncs.append(syncing.submit(store.sync, written[-1].path))
 
     try:
-        for day, group in _groups(batches):
+        for day, group in _groups(tables):
             if writer is not None and (writer.day != day or writer.bytes >= file_bytes):
                 finished(writer)
                 writer = None
             if writer is None:
                 path = f"{table.DAY}={day}/{name}-{uuid.uuid4().hex}.parquet"
                 paths.append(path)
-                writer = _Writer(store, path, day)
+                writer = _Writer(store, path, day, lambda path: syncing.submit(store.start_sync, path))
             writer.add(group)
         if writer is not None:
             finished(writer)
@@ -84,37 +96,72 @@ def write(store: Store, name: str, batches: Iterable[pa.RecordBatch], file_bytes
     return written
 
 
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+def _groups(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
     """Row groups, each of one day."""
-    waiting: list[pa.RecordBatch] = []
+    waiting: list[pa.Table] = []
     day, rows, size = "", 0, 0
-    for batch in batches:
-        for its_day, part in _by_day(batch):
-            part_bytes = part.nbytes
-            if waiting and (its_day != day or rows + part.num_rows > table.ROW_GROUP_ROWS or size + part_bytes > GROUP_BYTES):
-                yield day, pa.Table.from_batches(waiting)
-                waiting, rows, size = [], 0, 0
-            waiting.append(part)
-            day, rows, size = its_day, rows + part.num_rows, size + part_bytes
+    for found in tables:
+        for its_day, part in _by_day(found):
+            while part.num_rows:
+                piece = part.slice(0, table.ROW_GROUP_ROWS - (rows if its_day == day else 0))
+                if waiting and (its_day != day or not piece.num_rows or size + piece.nbytes > GROUP_BYTES):
+                    yield day, pa.concat_tables(waiting)
+                    waiting, rows, size = [], 0, 0
+                    continue
+                waiting.append(piece)
+                day, rows, size = its_day, rows + piece.num_rows, size + piece.nbytes
+                part = part.slice(piece.num_rows)
     if waiting:
-        yield day, pa.Table.from_batches(waiting)
+        yield day, pa.concat_tables(waiting)
 
 
-def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    days = batch.column(batch.schema.get_field_index(table.DAY))
-    rest = batch.select(table.FILE_SCHEMA.names)
-    ends: Any = pc.run_end_encode(days)
-    start = 0
-    for end, day in zip(ends.run_ends.to_pylist(), ends.values.to_pylist(), strict=True):
-        yield day.isoformat(), rest.slice(start, end - start)
-        start = end
+def _by_day(found: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    rest, start = found.select(table.FILE_SCHEMA.names), 0
+    for chunk in found.column(table.DAY).chunks:
+        ends: Any = pc.run_end_encode(chunk)
+        first = start
+        for end, day in zip(ends.run_ends.to_pylist(), ends.values.to_pylist(), strict=True):
+            yield day.isoformat(), rest.slice(start, first + end - start)
+            start = first + end
+
+
+def _coded(group: pa.Table) -> pa.Table:
+    """Return rows with the columns `CODED` as dictionaries, each column with one: Parquet takes no second one."""
+    for name in CODED:
+        index, field = group.schema.get_field_index(name), _WRITTEN.field(name)
+        chunks = pa.chunked_array([_dictionary_of(chunk) for chunk in group.column(index).chunks], field.type)
+        group = group.set_column(index, field, chunks.unify_dictionaries())
+    return group
+
+
+def _dictionary_of(values: pa.Array) -> pa.DictionaryArray:
+    if values.null_count == len(values):
+        return pa.nulls(len(values), pa.dictionary(pa.int32(), values.type))
+    if not _is_constant(values):
+        return values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(np.zeros(len(values), np.int32), values.slice(0, 1))
+
+
+def _is_constant(values: pa.Array) -> bool:
+    """Say whether all rows have the same value, as they mostly do: comparing octets is quicker than to look up each value."""
+    if values.null_count:
+        return False
+    if not pa.types.is_string(values.type):
+        numbers = values.to_numpy()
+        return bool((numbers == numbers[0]).all())
+    ends = stored_offsets(values)
+    first, width, last = int(ends[0]), int(ends[1] - ends[0]), int(ends[-1])
+    if (np.diff(ends) != width).any():
+        return False
+    octets = values.buffers()[2]
+    return width == 0 or bool(octets.slice(first, last - first - width).equals(octets.slice(first + width, last - first - width)))
 
 
 class _Writer:
-    """A file that is being written."""
+    """A file that is being written; `written` hears its path after each row group."""
 
-    def __init__(self, store: Store, path: str, day: str) -> None:
-        self._path, self.day = path, day
+    def __init__(self, store: Store, path: str, day: str, written: Callable[[str], object]) -> None:
+        self._path, self.day, self._written = path, day, written
         self._file = store.create(path)
         self._metadata: list[Any] = []
         self._thread = ThreadPoolExecutor(1, "parquet")
@@ -122,11 +169,12 @@ class _Writer:
         try:
             self._writer = pq.ParquetWriter(
                 self._file,
-                table.FILE_SCHEMA,
+                _WRITTEN,
                 compression=COMPRESSION,
                 compression_level=LEVEL,
                 use_dictionary=leaves(NO_DICTIONARY),
                 write_statistics=leaves(NO_STATISTICS),
+                store_schema=False,  # what is a dictionary on the way in is none to readers
                 metadata_collector=self._metadata,
             )
         except BaseException:
@@ -136,8 +184,13 @@ class _Writer:
 
     def add(self, group: pa.Table) -> None:
         """Write a row group, while the next one is read."""
+        coded = _coded(group)
         self._wait()
-        self._pending = self._thread.submit(self._writer.write_table, group, row_group_size=max(1, group.num_rows))
+        self._pending = self._thread.submit(self._write, coded)
+
+    def _write(self, group: pa.Table) -> None:
+        self._writer.write_table(group, row_group_size=max(1, group.num_rows))
+        self._written(self._path)
 
     def _wait(self) -> None:
         if self._pending is not None:

@@ -22,6 +22,7 @@ from ..archive.table import table_url
 from ..engine.columns.limits import NEVER
 from ..engine.commands import BeginPass, Command, EndPass, ListBacklogs
 from ..engine.model.passes import Backlog, Pass
+from ..logs import counted
 from ..settings.keys import Settings
 from .child import Child, Gone
 from .estimate import Growth
@@ -279,8 +280,8 @@ class Recorder:
         self._growth.grew(answer["bytes"])
         if answer["gone"]:
             log.warning(
-                "%d messages of queue %r are not recorded: they were settled without an archive, and retention has removed them",
-                answer["gone"],
+                "%s of queue %r settled without an archive, which retention has removed: not recorded",
+                counted(answer["gone"], "message"),
                 backlog.queue,
                 extra={"queue": backlog.queue},
             )
@@ -356,9 +357,9 @@ class Recorder:
             self._vacuumed[url] = up
         if any(answer.values()):
             log.info(
-                "the table %s: %d files put together, %d too old, %d removed from the disk",
+                "the table %s: %s put together, %d too old, %d removed from the disk",
                 url,
-                answer["compacted"],
+                counted(answer["compacted"], "file"),
                 answer["expired"],
                 answer["vacuumed"],
             )

@@ -18,8 +18,10 @@ from ..engine.model.queue import Queue
 from ..errors import DataLoss
 from ..journal import Journal
 from ..journal.view import JournalView
-from ..reading.batches import record_batches
+from ..reading.batches import record_tables
 from ..reading.slices import BlockSlice, slice_of
+
+READ_BYTES = 16 << 20  # of payload that are put together at once, where those are fewer rows than a row group has
 
 
 class Content(NamedTuple):
@@ -46,15 +48,19 @@ class Rows:
         self._content, self._journal = content, journal
         self.gone = 0
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the table's schema. A message whose payload is damaged is there with nulls and an `error`."""
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield tables of the table's schema, each about a row group or less.
+
+        A message whose payload is damaged is there with nulls and an `error`.
+        """
         content = self._content
         queue = Queue(content.queue, "fifo", {})
         queue.origins, queue.takers = list(content.origins), Names(MAX_TAKERS, content.takers)
         # Of a journal, who reads asks for payloads only.
         journal = cast(Journal, self._journal)
-        for batch in record_batches(journal, self._slices(queue), table.STORED, content.queue, stored=True):
-            yield table.rows(batch, queue_id=content.queue_id, number=content.number, lineage=content.lineage)
+        slices = self._slices(queue)
+        for found in record_tables(journal, slices, table.STORED, content.queue, table.ROW_GROUP_ROWS, READ_BYTES):
+            yield table.rows(found, queue_id=content.queue_id, number=content.number, lineage=content.lineage)
 
     def _slices(self, queue: Queue) -> Iterator[BlockSlice]:
         for number, part in self._content.rows.items():

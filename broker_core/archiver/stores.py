@@ -12,10 +12,12 @@ import re
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
 from ..archive.places import is_local, local_path, storage_options
+from ..journal.disk import begin_writing
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"\d{20}\.json")
@@ -34,6 +36,9 @@ class Store(Protocol):
 
     def create(self, path: str) -> Any:
         """Open a new file for writing."""
+
+    def start_sync(self, path: str) -> None:
+        """Let the disk begin with what was written to a file, and return: a later `sync` is then shorter."""
 
     def open(self, path: str) -> Any:
         """Open a file for reading."""
@@ -91,7 +96,13 @@ class Folder:
     def create(self, path: str) -> Any:
         """Open a new file for writing. Its folder is made, and on the disk, first."""
         _make(self._path / Path(path).parent)
-        return open(self._path / path, "xb")
+        # Arrow's own, since one of Python's would wait for the interpreter's lock at each page that is written.
+        return pa.OSFile(str(self._path / path), "wb")
+
+    def start_sync(self, path: str) -> None:
+        """Let the disk begin with what was written to a file, so that others that sync do not find all of it before them."""
+        with open(self._path / path, "rb") as file:
+            begin_writing(file.fileno())
 
     def open(self, path: str) -> Any:
         """Open a file for reading."""
@@ -193,6 +204,9 @@ class Objects:
     def create(self, path: str) -> Any:
         """Open a new object for writing; it is there once it is closed."""
         return self._files.open_output_stream(path)
+
+    def start_sync(self, path: str) -> None:
+        """Do nothing."""
 
     def open(self, path: str) -> Any:
         """Open an object for reading."""

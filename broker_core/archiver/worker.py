@@ -114,7 +114,7 @@ class Worker:
         rows = Rows(content, self._journal)
         self._step("write")
         try:
-            files = parquet.write(store, f"pass-{content.queue_id}-{content.number}", rows.batches(), file_bytes)
+            files = parquet.write(store, f"pass-{content.queue_id}-{content.number}", rows.tables(), file_bytes)
         except OSError as error:
             raise Unreachable(f"no file can be written to {header['url']}: {short(error)}") from error
         self._step("commit")

@@ -16,6 +16,7 @@ user                                  `penstock user` and `penstock permit`, whi
 calls, amqp_calls, login              connections to a broker, by Flight and by AMQP; how they log in
 several                               several brokers at once: what `--url a,b` adds up
 pairs, show                           NAME=VALUE; tables for people, JSON for programs
+stdout                                messages as lines, into a pipe as they are read
 
 Exit codes:
   0  done

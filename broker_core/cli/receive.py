@@ -20,9 +20,11 @@ from ..messages.encoding import plain
 from . import show
 from .amqp_calls import TURN_S, Meter, Stop, connection
 from .main import INTERRUPTED, REFUSED, UsageError, report
+from .stdout import Lines
 
 #: Messages under way: what an interrupted run gives back at most.
 CREDIT = 500
+PIPE_CREDIT = 50  # into a pipe, whose reader may want few
 _FIELDS = ("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "groupId", "properties", "body")
 
 
@@ -30,11 +32,12 @@ def run(given: argparse.Namespace) -> int:
     """Run `penstock receive`."""
     if given.json and given.output != "-":
         raise UsageError("--json writes to stdout, so it has no meaning with --output DIR")
-    write = _json_lines if given.json else _lines if given.output == "-" else Folder(Path(given.output)).write
     # A bar would be torn apart by lines on the same terminal.
     quiet = given.json or (given.output == "-" and sys.stdout.isatty())
     with connection(given) as broker, Stop() as stop, Meter(f"receiving from {given.queue}", given.count, quiet=quiet) as meter:
-        credit = min(CREDIT, given.count or CREDIT)
+        place = Lines(_json_line if given.json else _line, stop) if given.output == "-" else Folder(Path(given.output))
+        credit = PIPE_CREDIT if isinstance(place, Lines) and place.pipe else CREDIT
+        credit = min(credit, given.count or credit)
         asked: dict[str, Any] = {Symbol("exclusive"): True} if given.exclusive else {}
         if given.priority is not None:
             asked[Symbol("priority")] = Int(given.priority)
@@ -44,10 +47,15 @@ def run(given: argparse.Namespace) -> int:
         count = malformed = 0
         while not stop.asked and (deliveries := _next(receiver, given.wait, stop)):
             readable = _readable(receiver, deliveries, given)
-            write(readable)  # before they are accepted: what fails here goes back
-            receiver.accept(readable)
-            count, malformed = count + len(deliveries), malformed + len(deliveries) - len(readable)
+            written = place.write(readable)  # before they are accepted: what fails here goes back
+            receiver.accept(readable[:written])
+            malformed += len(deliveries) - len(readable)
+            count += written + len(deliveries) - len(readable)
             meter.show(count, count)
+            if written < len(readable):
+                receiver.release(readable[written:])
+                receiver.release_rest()
+                break
         receiver.close()  # before anything is said: the broker has then heard the last outcome
     if sys.stderr.isatty():
         seen = "seen in" if given.browse else "received from"
@@ -116,19 +124,12 @@ def _fields(delivery: Delivery) -> dict[str, Any]:
 # --- Where they go ---------------------------------------------------------------------------------------------------------
 
 
-def _lines(deliveries: Sequence[Delivery]) -> None:
-    _write(b"".join([body_of(delivery) + b"\n" for delivery in deliveries]))
+def _line(delivery: Delivery) -> bytes:
+    return body_of(delivery) + b"\n"
 
 
-def _json_lines(deliveries: Sequence[Delivery]) -> None:
-    _write("".join([show.as_json(_fields(delivery)) + "\n" for delivery in deliveries]).encode())
-
-
-def _write(data: bytes) -> None:
-    sys.stdout.flush()
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(sys.stdout.fileno(), rest) :]
+def _json_line(delivery: Delivery) -> bytes:
+    return (show.as_json(_fields(delivery)) + "\n").encode()
 
 
 class Folder:
@@ -143,8 +144,8 @@ class Folder:
             raise UsageError(f"--output {path} cannot be used: {error.strerror or error}") from error
         self._next = max(taken, default=0) + 1
 
-    def write(self, deliveries: Sequence[Delivery]) -> None:
-        """Write each body into a file of its own, synced before it is accepted."""
+    def write(self, deliveries: Sequence[Delivery]) -> int:
+        """Write each body into a file of its own, synced before it is accepted. Returns how many."""
         try:
             for delivery in deliveries:
                 with open(self._path / f"{self._next:08}", "xb") as file:
@@ -157,6 +158,7 @@ class Folder:
             raise errors.InvalidRequest(
                 f"{self._path} cannot be written to: {error.strerror or error}; what is not accepted yet goes back to its place"
             ) from error
+        return len(deliveries)
 
     def _sync(self) -> None:
         """The names, too."""

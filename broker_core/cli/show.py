@@ -16,6 +16,8 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
+from ..logs import counted as counted  # for the commands
+
 #: Columns with what other commands take as an argument.
 NAMES = frozenset(("queue", "lease", "exchange", "stage", "user", "connection", "target"))
 #: Facts that are seconds; their names, which are those in JSON, do not say so.
@@ -175,11 +177,6 @@ def _cell(value: object) -> str:
 def printable(text: str) -> str:
     """Escape what a terminal would obey: names and texts are whatever a client gave."""
     return text if text.isprintable() else repr(text)[1:-1]
-
-
-def counted(number: int, noun: str) -> str:
-    """Return `1 message`, `2,000 messages`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def preview(body: bytes | None) -> str | None:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import errors, wrong_port
+from ..logs import counted
 from ..security.quiet import Quiet
 from ..settings.keys import Settings
 from . import frames, statuses
@@ -123,8 +124,8 @@ class Listener:
                 self._sockets[connection] = connection
                 self._begun[connection] = time.monotonic()
         if full:
-            said = "%s: turned away, %d connections are open (flight_max_connections)"
-            log.warning(said, peer, self._limits.connections, extra={"peer": peer})
+            there = counted(self._limits.connections, "connection")
+            log.warning("%s: turned away, %s open (flight_max_connections)", peer, there, extra={"peer": peer})
             if self._tls is None:  # one word, if it fits
                 connection.setblocking(False)
                 reason = f"{self._limits.connections} connections are open, the limit"
@@ -239,9 +240,10 @@ class Listener:
                 fresh = self._idle == 0
                 if not fresh:
                     self._idle -= 1
+            self._ending += busy
         if busy:
             reason = f"{self._limits.calls} calls are under way, the limit (flight_max_calls): try again later"
-            call.finish(statuses.of(errors.ResourceLimit(reason)))
+            self._finish(call, statuses.of(errors.ResourceLimit(reason)))
         elif not fresh:
             self._work.put(call)
         else:
@@ -250,8 +252,17 @@ class Listener:
             except RuntimeError as error:
                 with self._lock:
                     self._calls -= 1
+                    self._ending += 1
                 log.warning("%s: a call is refused: %s", call.peer, error)
-                call.finish(statuses.of(errors.ResourceLimit("the broker's host has no thread left: try again later")))
+                self._finish(call, statuses.of(errors.ResourceLimit("the broker's host has no thread left: try again later")))
+
+    def _finish(self, call: Call, trailers: bytes) -> None:
+        """Tell the peer the end of a call that is counted among those that end."""
+        try:
+            call.finish(trailers)
+        finally:
+            with self._lock:
+                self._ending -= 1
 
     def _work_on(self, call: Call | None) -> None:
         while call is not None:
@@ -262,11 +273,7 @@ class Listener:
                 if call.user is not None:
                     self._calls_of[call.user] -= 1
                     self._calls_of += Counter()  # without those of none
-            try:
-                call.finish(trailers)
-            finally:
-                with self._lock:
-                    self._ending -= 1
+            self._finish(call, trailers)
             del call
             with self._lock:
                 if self._idle >= IDLE_THREADS:

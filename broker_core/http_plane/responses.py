@@ -49,6 +49,7 @@ _LINK = _object(
     credit=COUNT,
     unsettled=COUNT,
     heldSeconds=_null(SECONDS),
+    groups=_list(TEXT),
     slow=BOOL,
 )
 _QUEUE = {

@@ -273,8 +273,7 @@ class _LocalAppend:
             # The disk is nearly full: the bytes to append may still fit.
 
     def start_sync(self) -> None:
-        if _sync_file_range is not None:
-            _sync_file_range(self._fd, self._synced, 0, _SYNC_FILE_RANGE_WRITE)
+        begin_writing(self._fd, self._synced)
 
     def sync(self) -> None:
         _fdatasync(self._fd)
@@ -302,6 +301,12 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _sync_file_range = _find_sync_file_range()
+
+
+def begin_writing(fd: int, offset: int = 0) -> None:
+    """Let the system write the bytes of an open file from `offset` on, where it can, and return. It promises nothing."""
+    if _sync_file_range is not None:
+        _sync_file_range(fd, offset, 0, _SYNC_FILE_RANGE_WRITE)
 
 
 class _LocalRead:

@@ -54,6 +54,7 @@ class Journal:
         self._lineage = lineage.read(disk, broker_id)
         self.snapshot: Snapshot | None = None
         self.repaired: Repair | None = None
+        self.written_by = ""  # by which version of Penstock before this start, as the end of a text
         self._disk, self._chain, self._manifest, self._writer = disk, chain, listed, writer
         self._payloads = Payloads(disk, chain)
         self._holds = Holds()
@@ -108,7 +109,7 @@ class Journal:
             on_failure=on_failure,
         )
         journal = cls(disk, broker_id, chain, listed, writer)
-        journal.snapshot, journal.repaired = found.snapshot, found.repaired
+        journal.snapshot, journal.repaired, journal.written_by = found.snapshot, found.repaired, manifest.writer(found.product)
         journal._snapshot_position = found.snapshot.position if found.snapshot else 0
         return journal
 

@@ -5,7 +5,7 @@ are missing. So two files stand beside the segments:
 
     manifest   one line of JSON | newline | crc32 of the line, decimal | newline
                {"version": 2, "broker": id, "synced": LSN, "segments": [[name, crc32 of its header], ...],
-                "holes": [[begin LSN, end LSN], ...]}
+                "holes": [[begin LSN, end LSN], ...], "product": version of Penstock that began the last segment}
     synced     magic 8s | version u32 | crc32 of the segment's header u32 | synced LSN u64 | crc32 of all before u32     28 bytes
 
 The manifest is replaced as a whole (temporary name, sync, rename, sync of the directory):
@@ -28,7 +28,7 @@ The log must reach up to the position in these two files, as it must reach up to
 
 Directories whose segments are all of version 1 have no manifest yet. Version 1 of the manifest has no holes: only the oldest
 segments could be dropped then, so the log begins where the first one does. To change the format: raise the version; keep reading
-the old ones.
+the old ones. `product` may be missing.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from threading import Lock
 from typing import NamedTuple
 from zlib import crc32
 
+from .. import __version__
 from ..errors import DamagedJournal, StorageError
 from .disk import Disk, NoteFile, write_file
 from .holes import Hole, Holes, covers, merged
@@ -63,12 +64,15 @@ class Content(NamedTuple):
     segments: dict[str, int]  # name -> checksum of the header
     synced: int  # LSN
     holes: Holes | None  # None: of version 1, which has none
+    product: str | None = None  # the version of Penstock that wrote it
 
 
-def write(disk: Disk, broker_id: str, segments: Iterable[Segment], synced: int, holes: Holes) -> None:
-    """Replace the manifest."""
+def write(
+    disk: Disk, broker_id: str, segments: Iterable[Segment], synced: int, holes: Holes, product: str | None = __version__
+) -> None:
+    """Replace the manifest. A repair leaves the `product` that wrote what is repaired."""
     listed = [[segment.name, segment.checksum] for segment in segments]
-    content = {"version": VERSION, "broker": broker_id, "synced": synced, "segments": listed, "holes": holes}
+    content = {"version": VERSION, "broker": broker_id, "synced": synced, "segments": listed, "holes": holes, "product": product}
     line = json.dumps(content, ensure_ascii=False).encode()
     write_file(disk, NAME, [line + b"\n%d\n" % crc32(line)])
 
@@ -84,13 +88,18 @@ def read(disk: Disk, broker_id: str | None = None) -> Content | None:
     if not OLDEST_VERSION <= content["version"] <= VERSION:
         raise StorageError(
             f"{disk.path(NAME)}: written in format version {content['version']}, this program reads {OLDEST_VERSION} to "
-            f"{VERSION}; use the matching program"
+            f"{VERSION}; use the matching program{writer(content.get('product'))}"
         )
     if broker_id is not None and content["broker"] != broker_id:
         raise DamagedJournal(f"{disk.path(NAME)}, offset 0: it is another broker's ({content['broker']!r}, not {broker_id!r})")
     listed = dict(content["segments"])
     holes = tuple(Hole(*hole) for hole in content["holes"]) if content["version"] > 1 else None
-    return Content(listed, max(content["synced"], _synced(disk, set(listed.values()))), holes)
+    return Content(listed, max(content["synced"], _synced(disk, set(listed.values()))), holes, content.get("product"))
+
+
+def writer(product: str | None) -> str:
+    """Return which version of Penstock wrote a directory, in brackets for the end of a text; nothing where it is not known."""
+    return "" if product is None else f" (the directory was last written by Penstock {product}; this is {__version__})"
 
 
 def note_is_good(disk: Disk) -> bool:

@@ -83,6 +83,7 @@ class Recovered(NamedTuple):
     snapshot: Snapshot | None
     repaired: Repair | None
     holes: Holes
+    product: str | None  # the version of Penstock that wrote the log
 
 
 def recover(disk: Disk, broker_id: str) -> Recovered:
@@ -92,6 +93,7 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
         if name.endswith(TEMPORARY):
             disk.unlink(name)
     listed = manifest.read(disk, broker_id)
+    product = None if listed is None else listed.product
     snapshot, bad_snapshots = load_latest(disk, broker_id)
     found = [read_header(disk, name, broker_id) for name in disk.names() if name.endswith(SUFFIX)]
     manifest.check(disk, listed, found, snapshot is not None or bool(bad_snapshots))
@@ -101,7 +103,7 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     generation = max((s.generation for s in segments), default=0) + 1
     if not segments:
         _write_manifest(disk, broker_id, listed, [], holes)
-        return Recovered([], 0, generation, snapshot, _report(None, bad_snapshots), holes)
+        return Recovered([], 0, generation, snapshot, _report(None, bad_snapshots), holes, product)
     last = segments[-1]
     known = max(snapshot.position if snapshot else 0, listed.synced if listed else 0)
     tail = read_tail(disk.open(last.name), disk.path(last.name), last, known)
@@ -115,14 +117,15 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
         kept.append(last)
     _write_manifest(disk, broker_id, listed, kept, holes)
     _remove(disk, replaced)
-    return Recovered(kept, kept[-1].end, generation, snapshot, _report(cut, bad_snapshots), holes)
+    return Recovered(kept, kept[-1].end, generation, snapshot, _report(cut, bad_snapshots), holes, product)
 
 
 def _write_manifest(disk: Disk, broker_id: str, listed: manifest.Content | None, segments: list[Segment], holes: Holes) -> None:
     """List these segments, all of which are on the disk, in the manifest, if that changes it."""
     synced = segments[-1].end if segments else 0
-    if listed is None or listed != ({segment.name: segment.checksum for segment in segments}, synced, holes):
-        manifest.write(disk, broker_id, segments, synced, holes)
+    product = None if listed is None else listed.product
+    if listed != ({segment.name: segment.checksum for segment in segments}, synced, holes, product):
+        manifest.write(disk, broker_id, segments, synced, holes, product)
 
 
 def _holes(listed: manifest.Content | None, found: list[Segment]) -> Holes:

@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     from .columns import Integers
 
 
+#: Rows as they were stored: a batch, or a table, whose columns may have several chunks.
+Payload = TypeVar("Payload", pa.RecordBatch, pa.Table)
+
+
 def assemble(
     columns: Sequence[str],
-    payload: pa.RecordBatch,
+    payload: Payload,
     *,
     queue: str,
     sequence: Integers,
@@ -43,8 +47,9 @@ def assemble(
     holder: str | pa.Array | None = None,
     stored: bool = False,
     malformed: Malformed | None = None,
-) -> pa.RecordBatch:
-    """Return a batch of exactly `arrow_schema(columns)` with the rows of `payload`, which have one form.
+) -> Payload:
+    """Return a batch of exactly `arrow_schema(columns)` with the rows of `payload`, which have one form; with `stored` a table,
+    if that is one.
 
     `sequence` is the first number of consecutive rows, or one number per row. `time` and `settled` are microseconds since 1970.
     They and the other columns are one value for all rows, or one per row. A column that `payload` does not hold is converted
@@ -81,7 +86,7 @@ def assemble(
             arrays.append(_sequences(sequence, rows))
         else:
             arrays.append(_values(said[name], SYSTEM_COLUMNS[name], rows))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return type(payload).from_arrays(arrays, schema=schema)
 
 
 def empty(columns: Sequence[str]) -> pa.RecordBatch:
@@ -89,7 +94,7 @@ def empty(columns: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=arrow_schema(columns))
 
 
-def _payload_column(name: str, payload: pa.RecordBatch) -> pa.Array:
+def _payload_column(name: str, payload: pa.RecordBatch | pa.Table) -> Any:
     index = payload.schema.get_field_index(name)
     return payload.column(index) if index >= 0 else nulls(MESSAGE_COLUMNS[name], payload.num_rows)
 
@@ -199,6 +204,16 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     schema = pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in names])
     same = [pa.RecordBatch.from_arrays([_payload_column(name, b) for name in names], schema=schema) for b in batches]
     return pa.concat_batches(same)
+
+
+def stacked(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Return batches as one table, without a copy. A column that only some have is null in the rows of the others."""
+    if all(batch.schema == batches[0].schema for batch in batches):
+        return pa.Table.from_batches(batches)
+    names = [name for name in MESSAGE_COLUMNS if any(name in batch.schema.names for batch in batches)]
+    schema = pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in names])
+    chunks = ([_payload_column(name, batch) for batch in batches] for name in names)
+    return pa.Table.from_arrays([pa.chunked_array(each) for each in chunks], schema=schema)
 
 
 Item = TypeVar("Item")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,11 @@ from .unreadable import refuse
 
 JOINED_ROWS = 16_384  # rows of a record batch, roughly: the reader works on one while the next is put together
 BATCH_BYTES = 8 << 20  # bytes of payload, roughly
+RECORD_COST = 1 << 10  # bytes of memory that a record takes until its rows are taken, beside its payload, which is mapped
 
 #: Columns that are always read: they tell the message's form, and annotations are added to them.
-_ALWAYS = ("message", "annotations", "encodedAnnotations")
+_ADDED_TO = ("annotations", "encodedAnnotations")
+_ALWAYS = ("message", *_ADDED_TO)
 
 
 def record_batches(
@@ -44,9 +48,23 @@ def record_batches(
     to `set_aside`, as sequence number → reason, and left out. Without `set_aside` they have nulls and an `error`, as do archived
     messages whose record is damaged. Any other damaged record raises DamagedMessages.
     """
-    measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, ended=set_aside is None)
+    measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, SMALL_ROWS, ended=set_aside is None)
     for group in assembly.grouped(measured, JOINED_ROWS, BATCH_BYTES):
-        yield _batch(group, columns, queue, delivery, stored, set_aside)
+        yield _assembled(_joined(group, columns), group, columns, queue, delivery, stored, set_aside)
+
+
+def record_tables(
+    journal: Journal, slices: Iterable[BlockSlice], columns: Sequence[str], queue: str, rows: int, size: int
+) -> Iterator[pa.Table]:
+    """Yield the rows as `record_batches` does with `stored`, in tables of about `rows` rows or `size` bytes of payload.
+
+    A column of messages has a chunk for each record, as it lies in the journal; only of small records and scattered rows are
+    copies made. A column of the broker's has one chunk.
+    """
+    measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, sys.maxsize, ended=True)
+    weighed = ((item, count, octets + RECORD_COST, form, big) for item, count, octets, form, big in measured)
+    for group in assembly.grouped(weighed, rows, size):
+        yield _assembled(_stacked(group, columns), group, columns, queue, b"", True, None)
 
 
 def _columns_of_record(columns: Container[str], journal: Journal, block_slice: BlockSlice, position: int) -> pa.RecordBatch:
@@ -58,9 +76,12 @@ def _columns_of_record(columns: Container[str], journal: Journal, block_slice: B
 
 
 def _measured(
-    journal: Journal, slices: Iterable[BlockSlice], columns: Container[str], queue: str, *, ended: bool
-) -> Iterator[tuple[tuple[BlockSlice, RecordRows], int, int, bool, bool]]:
-    """Yield the rows of each record with their measures for `assembly.grouped`; with `ended`, nulls for damaged archived rows."""
+    journal: Journal, slices: Iterable[BlockSlice], columns: Container[str], queue: str, large: int, *, ended: bool
+) -> Iterator[tuple[_Item, int, int, bool, bool]]:
+    """Yield the rows of each record with their measures for `assembly.grouped`; with `ended`, nulls for damaged archived rows.
+
+    From `large` rows on a record is a large one.
+    """
     for block_slice in slices:
         for extent, found in read_extents(block_slice.locations, partial(_columns_of_record, columns, journal, block_slice)):
             if isinstance(found, RecordRows):
@@ -75,27 +96,25 @@ def _measured(
                 refuse(queue, block_slice, extent.indexes, found)
             rows = each.rows
             size = each.record.get_total_buffer_size() * rows // each.record.num_rows
-            yield (block_slice, each), rows, size, each.is_encoded, rows >= SMALL_ROWS
+            yield (block_slice, each), rows, size, each.is_encoded, rows >= large
 
 
-def _batch(
-    group: list[tuple[BlockSlice, RecordRows]],
+def _assembled(
+    payload: assembly.Payload,
+    group: list[_Item],
     columns: Sequence[str],
     queue: str,
     delivery: bytes,
     stored: bool,
     set_aside: Callable[[Mapping[int, str]], None] | None,
-) -> pa.RecordBatch:
-    # All are taken at once: one after another, between other work, would find nothing in the processor's caches.
-    payload = _taken([each for _, each in group])
+) -> assembly.Payload:
+    """Add the broker's columns to the taken rows of a group."""
     names, parts = set(columns), _parts(group)
     first = parts[0][0].first_of(parts[0][1]) if len(parts) == 1 else None
     sequence: Any = np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts]) if first is None else first
     time: Any = group[0][1].extent.time
     if len(group) > 1 and "enqueuedTime" in names:
         time = np.repeat([each.extent.time for _, each in group], [each.rows for _, each in group])
-    if not names.isdisjoint(("annotations", "encodedAnnotations")) and any(block_slice.annotated for block_slice, _ in parts):
-        payload = overlaid(payload, _overlays(group))
     malformed: dict[int, str] = {}
     batch = assembly.assemble(
         columns,
@@ -119,7 +138,31 @@ def _batch(
     return assembly.readable(batch, sequence, malformed)
 
 
+_Item = tuple[BlockSlice, RecordRows]  # a record of which rows are read, and the slice that they are of
 _Part = tuple[BlockSlice, slice]  # a slice of a block, and the indexes of neighbours in it
+
+
+def _is_annotated(group: list[_Item], columns: Container[str]) -> bool:
+    """Say whether annotations are asked for, and the broker adds some to any of the rows."""
+    return any(name in columns for name in _ADDED_TO) and any(block_slice.annotated for block_slice, _ in group)
+
+
+def _joined(group: list[_Item], columns: Container[str]) -> pa.RecordBatch:
+    """Take all rows, as one batch."""
+    # All are taken at once: one after another, between other work, would find nothing in the processor's caches.
+    payload = _taken([each for _, each in group])
+    return overlaid(payload, _overlays(group)) if _is_annotated(group, columns) else payload
+
+
+def _stacked(group: list[_Item], columns: Container[str]) -> pa.Table:
+    """Take all rows; those of small records are put together."""
+    if _is_annotated(group, columns):
+        return assembly.stacked([_joined(group, columns)])
+    found: list[pa.RecordBatch] = []
+    for is_small, some in groupby((each for _, each in group), key=lambda each: each.rows < SMALL_ROWS):
+        taken = list(some)
+        found += [_taken(taken)] if is_small else [each.taken() for each in taken]
+    return assembly.stacked(found)
 
 
 def _taken(group: list[RecordRows]) -> pa.RecordBatch:
@@ -132,7 +175,7 @@ def _taken(group: list[RecordRows]) -> pa.RecordBatch:
     return assembly.joined([each.taken() for each in group])
 
 
-def _parts(group: list[tuple[BlockSlice, RecordRows]]) -> list[_Part]:
+def _parts(group: list[_Item]) -> list[_Part]:
     """Return where the broker's own columns of the rows are, in order."""
     found: list[_Part] = []
     for block_slice, each in group:
@@ -156,7 +199,7 @@ def _join(parts: list[_Part], name: str) -> Any:
     )
 
 
-def _overlays(group: list[tuple[BlockSlice, RecordRows]]) -> dict[int, list[bytes]]:
+def _overlays(group: list[_Item]) -> dict[int, list[bytes]]:
     """Return the annotations to add, by row of the whole batch."""
     found, first = {}, 0
     for block_slice, each in group:

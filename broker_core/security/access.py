@@ -18,6 +18,7 @@ from typing import Any
 
 from .. import errors
 from ..amqp.scram import Credentials
+from ..logs import counted
 from ..settings.keys import Settings
 from ..settings.listeners import Listener
 from . import passwords, store, tokens
@@ -245,7 +246,7 @@ class Access:
             return False
         self._now = self._loaded(users)
         self.generation += 1
-        log.info("users read again: %d users, from %s", len(users.users), self.path)
+        log.info("users read again: %s, from %s", counted(len(users.users), "user"), self.path)
         return True
 
 

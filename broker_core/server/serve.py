@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from ..flight_plane import FlightPlane
 from ..flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
 from ..http_plane.answers import Planes
 from ..http_plane.plane import HttpPlane
+from ..logs import counted
 from ..security import Access, ServerTls
 from ..service import declared, reloading
 from ..service.broker import BrokerService
@@ -23,6 +25,8 @@ from ..settings.keys import Settings
 from . import open_files
 
 log = logging.getLogger("penstock")
+
+YOUNG_OBJECTS = 10_000  # before Python looks for cycles among them: more than one pass of the AMQP loop makes and drops
 
 
 def serve(
@@ -57,7 +61,10 @@ def serve(
         _introduce(service, settings, access)
         reloads(partial(reloading.reload, service))
         declared.prepare(service, settings)
-        ready(_listen(service, access, tls, http, opened))
+        listening = _listen(service, access, tls, http, opened)
+        gc.freeze()  # what is here now stays, and no collection has to walk through it
+        gc.set_threshold(YOUNG_OBJECTS)
+        ready(listening)
         stop.wait()
     return 1 if failure else 0
 
@@ -97,15 +104,15 @@ def _introduce(service: BrokerService, settings: Settings, access: Access) -> No
     """Say in the log what was found in the data directory, and who may do what with it."""
     queues = service.state.queues.values()
     log.info(
-        "recovered: %d queues, %d messages that wait, %d leases, %d MiB of journal, of broker %s",
-        len(queues),
-        sum(queue.live for queue in queues),
-        len(service.state.leases),
+        "recovered: %s, %s waiting, %s, %d MiB of journal, of broker %s",
+        counted(len(queues), "queue"),
+        counted(sum(queue.live for queue in queues), "message"),
+        counted(len(service.state.leases), "lease"),
         sum(segment.bytes for segment in service.journal.segments()) >> 20,
         service.broker_id,
     )
     if access.enforced:
-        log.info("access: %d users, from %s", access.user_count, settings.users_file)
+        log.info("access: %s, from %s", counted(access.user_count, "user"), settings.users_file)
     else:
         log.info("access: no users, so everything is allowed to everybody who reaches a port; see `penstock user add --help`")
     if settings.archive == OFF:

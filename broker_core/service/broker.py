@@ -6,6 +6,7 @@ where the log stood when it was decided, so that no answer, with an event of its
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
@@ -104,14 +105,20 @@ class BrokerService(Looks):
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
-        self._equip()
-        copying.start(self.journal, self.copier)
-        self._start()
-        self.recorder = self._recording() if archive else None
-        if self.recorder is not None:
-            self.recorder.start()
-            self.archive = self.recorder.url
-        self._watch()
+        self._stops = contextlib.ExitStack()  # of the threads
+        try:
+            self._equip()
+            copying.start(self.journal, self.copier)
+            self._start()
+            self.recorder = self._recording() if archive else None
+            if self.recorder is not None:
+                self.recorder.start()
+                self._stops.callback(self.recorder.close)
+                self.archive = self.recorder.url
+            self._watch()
+        except BaseException:
+            self._give_up()
+            raise
 
     def _equip(self) -> None:
         """Make what works on the state and the journal."""
@@ -136,10 +143,13 @@ class BrokerService(Looks):
         if lost:
             log.info("given back what links of the last life held: %s", lost)
         self._ticker.start()
+        self._stops.callback(self._ticker.close)
         self._housekeeper = threading.Thread(target=self._housekeeping, name="penstock-housekeeping", daemon=True)
         self._housekeeper.start()
+        self._stops.callback(self._housekeeper.join)
         self._cleaning = threading.Thread(target=self.cleaner.run, name="penstock-cleaner", daemon=True)
         self._cleaning.start()
+        self._stops.callback(self._cleaning.join)
 
     def _recording(self) -> Recorder:
         host = Recordings(self.state, self.journal, self._lock, self._clock, lambda command: self.submit(command))
@@ -160,6 +170,7 @@ class BrokerService(Looks):
         )
         self.watch = Watch(watched, self.alarms, self.wall_ms, self._closing)
         self.watch.start()
+        self._stops.callback(self.watch.join)
 
     # Commands
     def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:
@@ -381,18 +392,20 @@ class BrokerService(Looks):
     def close(self) -> None:
         """Snapshot, flush, and give the data directory back."""
         self._closing.set()
-        if self.recorder is not None:
-            self.recorder.close()
-        self._ticker.close()
-        self._housekeeper.join()
-        self._cleaning.join()
-        self.watch.join()
+        self._stops.close()
         try:
             if self.journal.failure is None:
                 self.take_snapshot()
         except errors.ResourceLimit as error:  # the next start reads more of the log
             log.warning("%s", error)
         finally:
+            copying.close(self.journal, self.copier)
+
+    def _give_up(self) -> None:
+        """Let the data directory go after a start that failed half-way: somebody else may try, with other settings."""
+        self._closing.set()
+        self._stops.close()
+        with contextlib.suppress(errors.StorageError):  # which is why the start failed
             copying.close(self.journal, self.copier)
 
 

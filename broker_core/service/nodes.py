@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Nodes:
-    """The queues and exchanges of one broker. Callable from any thread; `minds_senders` not while the lock is held."""
+    """The queues and exchanges of one broker. Callable from any thread; those that take the lock not while it is held."""
 
     def __init__(self, state: BrokerState, lock: threading.Lock) -> None:
         self._state = state
@@ -42,6 +42,12 @@ class Nodes:
         """Say whether messages of the queue are AVAILABLE. False where it is gone."""
         found = self._state.queues.get(queue)
         return found is not None and found.counts[AVAILABLE] > 0
+
+    def groups_held(self, queue: str) -> dict[int, list[str]]:
+        """Return the message groups of a queue by the number of who holds them: the first of each, by name."""
+        with self._lock:
+            found = self._state.queues.get(queue)
+            return {} if found is None or found.grouping is None else found.grouping.by_holder()
 
     def minds_senders(self, exchange: str) -> bool:
         """Say whether a binding of the exchange, or of the alternates behind it, asks whose messages they are."""

@@ -9,6 +9,7 @@ from ..engine import BrokerState, apply
 from ..engine.events import codec
 from ..engine.model.policies import Policies
 from ..journal import Journal
+from ..logs import counted
 
 log = logging.getLogger("penstock")
 
@@ -18,10 +19,16 @@ def recovered(journal: Journal, policies: Policies, *, records: bool) -> BrokerS
     snapshot = journal.snapshot
     state = BrokerState(policies, records=records)
     if snapshot is not None:
-        state = BrokerState.restore(snapshot.meta, snapshot.arrays, policies, records=records)
+        try:
+            state = BrokerState.restore(snapshot.meta, snapshot.arrays, policies, records=records)
+        except errors.DamagedJournal as error:  # of a newer format
+            raise errors.DamagedJournal(f"{error}{journal.written_by}") from None
     position = 0 if snapshot is None else snapshot.position
     for replayed, record in enumerate(journal.replay(position), 1):
-        event = codec.decode(record.meta)
+        try:
+            event = codec.decode(record.meta)
+        except errors.DamagedJournal as error:
+            raise errors.DamagedJournal(f"{error}, position {record.position}{journal.written_by}") from None
         try:
             apply(state, event, record.position)
         except Exception as error:
@@ -32,5 +39,5 @@ def recovered(journal: Journal, policies: Policies, *, records: bool) -> BrokerS
                 "and report this"
             ) from error
         if replayed % 1_000_000 == 0:
-            log.info("recovery: %d events replayed", replayed)
+            log.info("recovery: %s replayed", counted(replayed, "event"))
     return state

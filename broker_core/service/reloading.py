@@ -24,6 +24,6 @@ def reload(service: BrokerService, read: Settings) -> None:
         service.recorder.change(found.settings)
     said = ", ".join(f"{name} = {getattr(found.settings, name)}" for name in found.changed) or "nothing has changed"
     logging.getLogger().setLevel(found.settings.log_level.upper())
-    log.warning("settings read again: %s", said)
+    log.log(logging.WARNING if found.changed else logging.INFO, "settings read again: %s", said)
     if found.waiting:
         log.warning("a restart is needed for: %s", ", ".join(found.waiting))

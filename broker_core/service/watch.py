@@ -16,6 +16,7 @@ from ..archiver.recorder import Recorder
 from ..copy.copier import Copier
 from ..engine import BrokerState
 from ..journal import Journal
+from ..logs import counted
 from ..security.certificates import ends_at
 from ..settings.keys import Settings
 from . import alarms as a
@@ -31,8 +32,10 @@ OVER_SHARE = 1.1  # an alarm of free space is over when there is so much more th
 COPY_BEHIND_S = 15.0  # that the copy lacks something, or that its store fails
 PINNED_AFTER_S = 300.0  # for which the journal has to be too large: the cleaner needs some time
 SLOW_LOOK_S = 10.0  # between two looks at all consumers, which the loop of the AMQP plane makes
+SLOW_LEASE_S = 900.0  # for which a lease has held one batch: a batch of Spark's takes seconds to minutes
 SLOW_OVER_S = 120.0  # without a slow consumer, after which that alarm is over: one that takes a minute for each does not flicker
 CERTIFICATE_S = 14 * 86400.0  # before its end
+LEASES_TOLD = 3  # of one queue, by name
 QUEUES_MAX = 100  # for which one alarm is raised: what ails a thousand is one trouble
 MIB = 1 << 20
 DAY_S = 86400.0
@@ -66,6 +69,7 @@ class Watch:
         self._seldom_at = clock()
         self._consumers_at = clock()
         self._slow: dict[str, tuple[float, str]] = {}  # by queue, when a consumer was last seen to be slow, and what to say
+        self._batches: dict[str, tuple[int, float]] = {}  # by lease: the batch that it holds, and since when it was seen
         self._large_since: float | None = None  # since when the journal is too large
         self._thread = threading.Thread(target=self._run, name="penstock-watch", daemon=True)
 
@@ -134,13 +138,36 @@ class Watch:
             slow = self._watched.slow_consumers()
         except errors.ResourceLimit:  # a plane is busy, or stops: nothing is known
             return
-        now = self._clock()
+        now, texts = self._clock(), self._slow_leases()
         for queue, count in slow.items():
             who = "a consumer has" if count == 1 else f"{count} consumers have"
             text = f"{who} settled nothing for {SLOW_S:g} s and can be sent nothing more, while messages wait"
-            self._slow[queue] = (now, f"{text}. `penstock connection list --slow` says who")
-        self._slow = {queue: (at, text) for queue, (at, text) in self._slow.items() if queue in slow or now - at < SLOW_OVER_S}
+            texts[queue] = [*texts.get(queue, []), f"{text}. `penstock connection list --slow` says who"]
+        self._slow |= {queue: (now, ". ".join(each)) for queue, each in texts.items()}
+        self._slow = {queue: (at, text) for queue, (at, text) in self._slow.items() if now - at < SLOW_OVER_S}
         self._alarms.set_queues(a.SLOW_CONSUMER, {queue: self._slow[queue][1] for queue in sorted(self._slow)[:QUEUES_MAX]})
+
+    def _slow_leases(self) -> dict[str, list[str]]:
+        """Say of each queue which lease holds one of its batches for too long."""
+        now, before = self._clock(), self._batches
+        with self._watched.lock:
+            held = [(lease, batch) for lease in self._watched.state.leases.values() if (batch := lease.current) is not None]
+            self._batches = {lease.name: (batch.number, now) for lease, batch in held}
+            self._batches |= {name: then for name, then in before.items() if self._batches.get(name, (0,))[0] == then[0]}
+            slow = [(lease, batch) for lease, batch in held if now - self._batches[lease.name][1] > SLOW_LEASE_S]
+            said = [(lease.queue, lease.name, batch.number, batch.rows.count, batch.reads.queries) for lease, batch in slow]
+        texts: dict[str, list[str]] = {}
+        for queue, name, number, messages, queries in said:
+            held_s, query = now - self._batches[name][1], f" of query {', '.join(queries)}" if queries else ""
+            size = counted(messages, "message")
+            texts.setdefault(queue, []).append(
+                f"lease {name!r}{query} has held batch {number} ({size}) for {held_s / 60:.0f} minutes: look at its query. If "
+                f"that will not come back, `penstock lease release {name} --settle` or `--return` ends the batch"
+            )
+        most = LEASES_TOLD
+        return {
+            queue: each if len(each) <= most else [*each[:most], f"So {len(each) - most} more"] for queue, each in texts.items()
+        }
 
     def _look_at_journal(self) -> None:
         """Say what pins the journal, where it has been too large for a while."""

@@ -6,6 +6,7 @@ done with when its file is durable, or when Spark has committed the batch (optio
 
 consumer    the planner's side: a trigger is one batch, one file
 intake      a thread that receives within limits, and takes lost links up again
+arrivals    what came, in columns
 links       connection and links to the broker
 spool       whose folder it is, and its batches
 batches     the form of a file: record batches of encoded messages

@@ -22,7 +22,8 @@ from ..brokers.credit import Credit
 from ..identity import Identity
 from ..options import Options
 from . import batches
-from .intake import WAITING_BYTES, Group, Intake, Settled
+from .arrivals import Group, Settled
+from .intake import WAITING_BYTES, Intake
 from .offset import SpoolOffset, parse_spooled
 from .partition import SpoolPartition
 from .spool import ASIDE, Spool
@@ -172,8 +173,8 @@ class ForeignConsumer:
         """Make columns of what came, without what came before. None if all of it did."""
         import numpy as np
 
-        message = pa.array([delivery.payload for group in groups for delivery in group.deliveries], pa.binary())
-        counts = [len(group.deliveries) for group in groups]
+        message = pa.concat_arrays([group.message for group in groups])
+        counts = [len(group.ids) for group in groups]
         queues = np.repeat(np.array([group.queue for group in groups], np.int8), counts)
         times = np.repeat(np.array([group.time for group in groups], np.int64), counts)
         keys = None
@@ -190,7 +191,7 @@ class ForeignConsumer:
                 message, queues, times = message.filter(mask), queues[new], times[new]
                 found = found._replace(known=found.known[new], one=found.one[new], other=found.other[new])
             keys = found.one[found.known], found.other[found.known]
-        deliveries = [Settled(group.connection, group.deliveries) for group in groups]
+        deliveries = [group.settled for group in groups]
         if not len(message):
             return None
         rows = batches.Rows(message, pa.array(queues), pa.array(times).view(batches.TIMESTAMP), self._queues)
@@ -211,21 +212,21 @@ class ForeignConsumer:
 
     def _settle_repeated(self, groups: Sequence[Group], before: Any) -> list[Group]:
         """Accept what came before; return the rest. With `settle=committed`, a batch's copies wait for Spark as it does."""
+        import numpy as np
+
         found, row = [], 0
         for group in groups:
-            batch_of = before[row : row + len(group.deliveries)].tolist()
-            row += len(group.deliveries)
-            kept: list[Any] = []
-            for delivery, batch in zip(group.deliveries, batch_of, strict=True):
-                if batch <= 0:  # new, or a copy of one that is: settled with it
-                    kept.append(delivery)
-                elif batch in self._unsettled:
-                    self._unsettled[batch].append(Settled(group.connection, [delivery]))
+            batch_of = before[row : row + len(group.ids)]
+            row += len(group.ids)
+            for batch in np.unique(batch_of[batch_of > 0]).tolist():
+                again = Settled(group.connection, group.ids[batch_of == batch])
+                if batch in self._unsettled:
+                    self._unsettled[batch].append(again)
                 elif self._late and batch > self._spool.committed:
-                    self._unsettled[batch] = [Settled(group.connection, [delivery])]
+                    self._unsettled[batch] = [again]
                 else:
-                    self._intake.accept([Settled(group.connection, [delivery])])
-            found.append(group._replace(deliveries=kept))
+                    self._intake.accept([again])
+            found.append(group._replace(ids=group.ids[batch_of <= 0]))  # new, or a copy of one that is: settled with it
         return found
 
     def _write(self, number: int) -> pa.Array:
@@ -242,8 +243,6 @@ class ForeignConsumer:
                 patience.wait(error)
         message, deliveries, self._cut = self._cut.rows.message, self._cut.deliveries, None
         if self._late:
-            for delivery in (delivery for settled in deliveries for delivery in settled.deliveries):
-                delivery.payload = b""  # it is in the file
             self._unsettled[number] = deliveries
         else:
             self._intake.accept(deliveries)

@@ -15,18 +15,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...broker_core import shipped
 from ...broker_core.errors import PeerError, PenstockError
 from ..access import Access
 from ..backoff import RECONNECT_S
+from .arrivals import Group, Settled, grouped, ranges
 from .links import MOST_CREDIT, attached, connected, is_rabbitmq_3
 
 log = logging.getLogger("penstock")
 
 #: Messages and octets that wait here at most, beside what is on its way by the links' credit.
 WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20
+#: Messages that one disposition names at most: a broker does nothing else for a connection while it settles them.
+ACCEPTED_AT_ONCE = 10_000
 #: Seconds in which a broker answers a drain: it may have thousands of outcomes to write first. One that does not has sent all it
 #: has. After the second number it is seen whether something came: then there may be more, and it is asked later.
 DRAIN_S, LOOK_S = 30.0, 1.0
@@ -42,23 +45,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 QUIET_S, GATHER_S = 0.02, 0.5
 _POLL_S = 1.0
 _DONE_POLL_S = 0.05
-
-
-class Group(NamedTuple):
-    """Messages of one queue that came together: when, in microseconds since 1970, and over which connection."""
-
-    queue: int
-    time: int
-    connection: int
-    deliveries: list[Any]
-    octets: int
-
-
-class Settled(NamedTuple):
-    """Deliveries to accept, of one connection."""
-
-    connection: int
-    deliveries: list[Any]
 
 
 class Intake:
@@ -112,16 +98,17 @@ class Intake:
             rows, octets = most_rows, most_bytes
             while self._waiting and rows > 0:
                 group = self._waiting[0]
-                if len(group.deliveries) > rows or group.octets > octets:
-                    group = self._part(group, rows, octets, alone=not found)
-                    if not group.deliveries:
-                        break
-                    self._waiting[0] = _without(self._waiting[0], group)
+                count = group.upto(rows, octets, alone=not found)
+                if count < len(group.ids):
+                    self._waiting[0] = group.slice(count, len(group.ids) - count)
+                    group = group.slice(0, count)
                 else:
                     self._waiting.popleft()
+                if not count:
+                    break
                 found.append(group)
-                rows, octets = rows - len(group.deliveries), octets - group.octets
-            self._rows -= sum(len(group.deliveries) for group in found)
+                rows, octets = rows - count, octets - group.octets
+            self._rows -= sum(len(group.ids) for group in found)
             self._octets -= sum(group.octets for group in found)
         if found:
             self._wake()
@@ -194,17 +181,6 @@ class Intake:
         if failure is not None and self._refused_at is not None and time.monotonic() - self._refused_at > RECONNECT_S:
             raise failure
 
-    @staticmethod
-    def _part(group: Group, rows: int, octets: int, *, alone: bool) -> Group:
-        """Return the first messages of a group that keep within the limits; with `alone`, one at least."""
-        size = count = 0
-        for delivery in group.deliveries[:rows]:
-            if size + len(delivery.payload) > octets and not (alone and not count):
-                break
-            size += len(delivery.payload)
-            count += 1
-        return group._replace(deliveries=group.deliveries[:count], octets=size)
-
     def _ask(self, request: Callable[[], None]) -> None:
         self._requests.append(request)
         self._wake()
@@ -245,20 +221,20 @@ class Intake:
         self._sleep()
 
     def _receive(self, number: int, link: Any) -> int:
-        deliveries = link.receive(timeout_s=0.0)
-        if not deliveries:
+        blocks = link.receive_blocks(timeout_s=0.0)
+        if not blocks:
             return 0
-        octets = sum([len(delivery.payload) for delivery in deliveries])
-        group = Group(number, time.time_ns() // 1000, self._number, deliveries, octets)
+        group = grouped(number, time.time_ns() // 1000, self._number, blocks)
+        count, octets = len(group.ids), group.octets
         with self._came:
             self._waiting.append(group)
-            self._rows += len(deliveries)
+            self._rows += count
             self._octets += octets
             self._came.notify_all()
-        self.received[number] += len(deliveries)
-        self._mean = max(octets / len(deliveries), 0.9 * self._mean)
+        self.received[number] += count
+        self._mean = max(octets / count, 0.9 * self._mean)
         link.credit = max(1, min(MOST_CREDIT, int(WAITING_BYTES / (self._mean + 1) / len(self._links))))
-        return len(deliveries)
+        return count
 
     def _sleep(self, limit_s: float = _POLL_S) -> None:
         due = self._connection.next_heartbeat_s()
@@ -270,8 +246,9 @@ class Intake:
             os.read(self._wake_read, 1 << 16)
 
     def _accept(self, settled: Sequence[Settled]) -> None:
-        for deliveries in (one.deliveries for one in settled if one.connection == self._number):
-            self._links[0][1].accept(deliveries)
+        link = self._links[0][1]
+        for part in ranges(settled, self._number, ACCEPTED_AT_ONCE):
+            link.accept_ids(part)
 
     def _drain(self, done: threading.Event) -> None:
         until = time.monotonic() + (DRAIN_S if self._drains else SILENCE_S)
@@ -329,8 +306,7 @@ class Intake:
         if self._failure is None:
             log.warning("the links to %s are lost, and will be taken up again: %s", self._access.url, error)
             self._pause = FIRST_PAUSE_S
-            self.lost += 1
-        self._failure = error
+        first, self._failure = self._failure is None, error
         if isinstance(error, PeerError):
             self._refused_at = None
         elif self._refused_at is None:
@@ -338,6 +314,7 @@ class Intake:
         with self._came:
             self._waiting.clear()
             self._rows = self._octets = 0
+        self.lost += first
         self._disconnect()
         self._stopped.wait(self._pause)
         self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
@@ -349,7 +326,3 @@ class Intake:
         if connection is not None:
             with suppress(PenstockError):
                 connection.close()
-
-
-def _without(group: Group, taken: Group) -> Group:
-    return group._replace(deliveries=group.deliveries[len(taken.deliveries) :], octets=group.octets - taken.octets)

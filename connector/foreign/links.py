@@ -32,7 +32,7 @@ def attached(connection: Any, queues: Sequence[str], readers: int, selector: str
     found = []
     for number, queue in enumerate(queues):
         for _ in range(readers):
-            receiver = connection.receiver(queue, FIRST_CREDIT, selector=selector)
+            receiver = connection.block_receiver(queue, FIRST_CREDIT, selector=selector)
             if selector is not None and (not receiver.selects or is_rabbitmq_3(connection)):
                 raise InvalidRequest(
                     f"option selector: the broker at {connection.name} has no selectors (it does not confirm the filter"

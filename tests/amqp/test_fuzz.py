@@ -132,7 +132,7 @@ def frames(*bodies: Any, channel: int = 0, payload: bytes = b"") -> bytes:
 
 
 def a_conversation(source: random.Random) -> list[bytes]:
-    """What a client might send, in pieces that an application may answer between."""
+    """Frames that a client might send, in pieces that an application may answer between."""
     begin = Begin(next_outgoing_id=source.choice([0, 2**32 - 3]), incoming_window=100, outgoing_window=100)
     to_us = Attach(name="in", handle=0, role=False, source=Source(), target=Target(address="q"), initial_delivery_count=2**32 - 2)
     from_us = Attach(name="out", handle=1, role=True, source=Source(address="q"), target=Target())

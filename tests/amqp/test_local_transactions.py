@@ -58,7 +58,7 @@ class Ends:
         self.turn()
 
     def turn(self) -> tuple[list[Any], list[Any]]:
-        """What the server hears, then the client."""
+        """Let the server hear what was said, then the client."""
         heard = self.server.receive_data(self.client.data_to_send())
         return heard, self.client.receive_data(self.server.data_to_send())
 

@@ -97,7 +97,7 @@ def proton_encode(value: Any) -> bytes:
 
 
 def proton_recode(octets: bytes) -> bytes:
-    """What proton makes of our octets, in its own encoding."""
+    """Recode our octets by proton, in its own encoding."""
     data = proton.Data()
     assert data.decode(octets) == len(octets)
     return bytes(data.encode())

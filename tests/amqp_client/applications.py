@@ -48,7 +48,7 @@ def bodies(*names: str, **header: Any) -> list[bytes]:
 
 
 def round_trip(session: Session) -> None:
-    """What was sent before is at the peer after this: it answers in order."""
+    """Wait until what was sent before is at the peer: it answers in order."""
     session.consumer("round trip").close()
 
 

@@ -30,6 +30,7 @@ class ClaimsPeer(Peer):
         self.ended: list[str] = []
         self._ends: dict[str, float] = {}
         self._answers: dict[amqp.Connection, amqp.Sender] = {}
+        self._expired: dict[str, list[bytes]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -38,9 +39,21 @@ class ClaimsPeer(Peer):
         place = f"Endpoint=sb://{self.host}:{self.port}/;UseDevelopmentEmulator=true"
         return f"{place};SharedAccessKeyName=tests;SharedAccessKey={KEY}"
 
+    def expire(self, address: str, then: list[bytes]) -> None:
+        """Have the token of this address end, and with it a link from there, at the next outcome: `then` is in the queue then."""
+        self._expired[address] = then
+
     def _look(self, _: Peer, machine: amqp.Connection, event: events.Event) -> bool:
         if isinstance(event, events.Attached):
             return self._attached(machine, event)
+        if self._expired and isinstance(event, events.Disposed):
+            link = event.deliveries[0].link
+            address = str(getattr(link.source, "address", None))
+            if isinstance(link, amqp.Sender) and address in self._expired:
+                self._ends[address] = 0
+                self.queues[address] = self._expired.pop(address)
+                self._end(link, address)
+                return True
         if isinstance(event, events.Delivered):
             address = event.link.target.address if event.link.target is not None else None
             if address == NODE:

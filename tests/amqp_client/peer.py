@@ -145,7 +145,7 @@ class Peer:
             link.drained()
 
     def payload(self, tag: bytes) -> bytes:
-        """What was sent under that tag."""
+        """Octets that were sent under that tag."""
         return self._by_tag[tag]
 
     def cut(self) -> None:

@@ -71,7 +71,7 @@ def test_c11_larger_than_prefetch_and_window(broker: Broker) -> None:
 
 
 def test_c11_c7_what_the_broker_has_taken_back_fails_the_commit(broker: Broker) -> None:
-    """What was made of a message is not sent while the message itself is delivered again."""
+    """Results of a message are not sent while the message itself is delivered again."""
     broker.declare("locked", lockTimeout=100)
     broker.declare("made")
     with connect(broker.amqp_url) as connection:

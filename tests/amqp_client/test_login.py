@@ -1,4 +1,4 @@
-"""Who is let in, over what: each SASL mechanism, TLS with its certificates, and what is never said in the open (W2)."""
+"""Logins: each SASL mechanism, TLS with its certificates, and what is never said in the open (W2)."""
 
 from __future__ import annotations
 

@@ -181,6 +181,6 @@ def consumer_link(peer: Peer) -> str:
 
 
 def flows_of_the_first_link(peer: Peer) -> list[bool]:
-    """Which of them drain."""
+    """Flows of the first link, by whether they drain."""
     flows = [event for event in peer.seen if isinstance(event, events.Flowed) and event.link is not None]
     return [event.flow.drain for event in flows if event.link.name == consumer_link(peer)]

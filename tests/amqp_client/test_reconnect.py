@@ -174,7 +174,7 @@ def test_c12_what_one_queue_refuses_on_the_new_server_fails_its_consumer_only() 
 
 def test_c12_unconfirmed_sends_are_sent_again_in_order_with_their_ids_and_before_new_ones() -> None:
     def never(session: amqp.Session, deliveries: list[Delivery]) -> None:
-        """It has them, and the confirmation is lost."""
+        """Lose the confirmation of what the broker has."""
 
     with Peer() as second, Peer(on_deliveries=never) as first:
         with connect([first.url, second.url], pause=at_once) as connection:

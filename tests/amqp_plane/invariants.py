@@ -1,4 +1,4 @@
-"""What is true of a broker and its AMQP plane whatever the clients did: each check gives what is wrong, or nothing.
+"""Truths about a broker and its AMQP plane, whatever the clients did: each check gives what is wrong, or nothing.
 
 All but `left_behind` hold at every moment at which nothing moves; so `look` takes them in the plane's
 thread, under the broker's lock.
@@ -64,7 +64,7 @@ def unanswered_drains(stage: Stage, now: c.Now) -> Iterator[str]:
 
 
 def _consumers(stage: Stage) -> list[Outgoing]:
-    """Those who could take something."""
+    """Consumers that could take something."""
     queues = stage.service.state.queues
     links = [link for interest in stage.plane.passes.acquiring._queues.values() for link in interest.members.values()]
     return [
@@ -165,7 +165,7 @@ def _rows(block: Any, name: str) -> Any:
 
 
 def left_behind(stage: Stage, now: c.Now) -> dict[str, Any]:
-    """What is there of clients though none is connected (C8, E2)."""
+    """Remains of clients though none is connected (C8, E2)."""
     found = {**_left_in_the_engine(stage.service.state), **_left_in_the_plane(stage.plane)}
     return {what: left for what, left in found.items() if left}
 

@@ -70,7 +70,7 @@ SUBSCRIPTIONS = {  # capabilities, whether it is durable, names of links
 
 @dataclass(repr=False)
 class Game:
-    """What the clients of one history have in common. `said`: what was done, for who looks for the reason of a failure."""
+    """State that the clients of one history have in common. `said`: what was done, for who looks for the reason of a failure."""
 
     stage: Stage
     random: Random

@@ -49,7 +49,7 @@ def _detached(a: Script, handle: int = 0) -> None:
 
 
 def _again(s: Stage, name: str = "B", **fields: Any) -> tuple[Script, Attach]:
-    """The same container on a new connection, with the link of the same name."""
+    """Connect the same container anew, with the link of the same name."""
     b = s.script(name, container_id="reader").usual()
     return b, b.receiver(**fields)
 

@@ -102,7 +102,7 @@ class TlsClient:
 
 
 class WebSocketClient:
-    """The same over WebSocket; `events` is everything that came, `closed` what the server closed with."""
+    """Client over WebSocket; `events` is everything that came, `closed` what the server closed with."""
 
     def __init__(self, subprotocols: Iterable[str] = ("amqp",)) -> None:
         self.connection = WSConnection(ConnectionType.CLIENT)
@@ -223,7 +223,7 @@ def exchange(client: Client, layer: Layer, cut: Cut = whole) -> tuple[bytes, byt
 
 
 def feed(layer: Layer, pieces: Iterable[bytes]) -> tuple[bytes, LayerError | None]:
-    """What comes out at the server, and what ends it."""
+    """Give octets to the server; return what comes out, and what ends it."""
     came = b""
     for piece in pieces:
         try:

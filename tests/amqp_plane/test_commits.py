@@ -57,7 +57,7 @@ def _until(a: Script, kind: type[Any], **fields: Any) -> Any:
 
 
 def _answer(a: Script, number: int) -> str | None:
-    """What becomes of a discharge: None if it is accepted, or the condition."""
+    """Outcome of a discharge: None if it is accepted, or the condition."""
     while True:
         frame = a._frame()
         assert frame is not None

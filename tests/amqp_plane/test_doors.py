@@ -115,7 +115,7 @@ def frame(side: socket.socket) -> Any:
 
 
 def ends(side: socket.socket) -> bytes:
-    """What still comes, up to the end of the stream."""
+    """Read what still comes, up to the end of the stream."""
     data = b""
     with contextlib.suppress(ssl.SSLEOFError, ConnectionResetError), side:
         while piece := side.recv(65536):

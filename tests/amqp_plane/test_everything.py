@@ -159,7 +159,7 @@ def _compare(game: Game) -> None:
 
 
 def _soon(game: Game, what_is_wrong: Callable[[], Any]) -> None:
-    """What is on its way still gets there."""
+    """Let what is on its way get there."""
     end = time.monotonic() + PATIENCE_S
     while wrong := what_is_wrong():
         assert time.monotonic() < end, wrong

@@ -6,6 +6,7 @@ receiver until the broker has settled what it accepted. The seed stands in the t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,7 +25,7 @@ from .scenarios_detached import MINUTE
 STEPS = 150
 
 
-class End:
+class End(ABC):
     """One end of one link, which outlives its connections. `unsettled` is what it remembers, by tag."""
 
     client: Client
@@ -52,11 +53,13 @@ class End:
         link = self.link
         self.client.until(lambda: link.state is LinkState.ATTACHED, "the answer to an attach")
 
+    @abstractmethod
     def attach(self, unsettled: dict[bytes, Any] | None) -> None:
-        raise NotImplementedError
+        """Attach the link, with what is unsettled here."""
 
+    @abstractmethod
     def on_event(self, event: Any) -> None:
-        raise NotImplementedError
+        """Handle an event of the connection."""
 
 
 class Producer(End):

@@ -91,7 +91,7 @@ def publish(made: Stage, count: int, size: int = 8) -> None:
 
 
 def waiting(made: Stage, *queues: str) -> int:
-    """How many links wait for messages, of all queues or these."""
+    """Count the links that wait for messages, of all queues or these."""
     found = made.plane.passes.acquiring._queues
     interests = [found[queue] for queue in queues if queue in found] if queues else list(found.values())
     return sum(link.standing == INTERESTED for interest in interests for link in list(interest.members.values()))
@@ -219,7 +219,7 @@ def test_who_cannot_work_when_his_turn_comes_hands_it_on(made: Stage) -> None:
 
 @pytest.mark.parametrize("made", [{"amqp_max_unsettled": 2, "amqp_max_unsettled_per_connection": 2}], indirect=True)
 def test_detaches_that_do_not_close_leave_nothing_behind(made: Stage) -> None:
-    """What their links held does not count against the connection any more, where they expire at the detach."""
+    """Deliveries that their links held do not count against the connection any more, where they expire at the detach."""
     client = made.client("comes and goes")
     session = client.connection.begin()
     publish(made, 2)
@@ -233,7 +233,7 @@ def test_detaches_that_do_not_close_leave_nothing_behind(made: Stage) -> None:
 
 
 def test_waiting_links_that_end_are_forgotten(made: Stage) -> None:
-    """What waited for messages and went leaves nothing behind, though no message ever came."""
+    """Links that waited for messages and went leave nothing behind, though no message ever came."""
     client = made.client("comes and goes")
     session = client.connection.begin()
     for number in range(50):

@@ -249,7 +249,7 @@ class Attacker:
 
 
 def transcripts() -> list[list[bytes]]:
-    """What peers say in the golden transcripts of the protocol, piece by piece; those that are shown whole."""
+    """Pieces that peers say in the golden transcripts of the protocol, of those that are shown whole."""
     folder = Path(__file__).parent.parent / "amqp" / "transcripts"
     talks = []
     for path in sorted(folder.glob("*.txt")):
@@ -322,7 +322,7 @@ def test_mutated_layers_harm_nobody(scene: Scene, kind: str) -> None:
 
 @every_kind
 def test_half_a_frame_for_ever_is_ended_before_login_and_bounded_after(scene: Scene, kind: str) -> None:
-    """Who has not opened is cut off in time; who has keeps one frame at most."""
+    """Peers that have not opened are cut off in time; one that has keeps one frame at most."""
     half = encode_frame(0, Open(container_id="x" * 400).encode())[:-1]
     with scene.watched():
         silent = [Attacker(scene, kind, random.Random(0)) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""When a pass runs: the table of states and events, as a table and in the orders in which events come."""
+"""Passes, and when one runs: the table of states and events, as a table and in the orders in which events come."""
 
 from __future__ import annotations
 

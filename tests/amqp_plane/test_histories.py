@@ -46,7 +46,7 @@ def test_one_step_at_a_time(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_many_things_at_once(seed: int, tmp_path: Path) -> None:
-    """The same but for order and counts, which then depend on what came first."""
+    """Histories agree but for order and counts, which then depend on what came first."""
     with stage(tmp_path, disk=LyingDisk(), amqp_max_unsettled=20, amqp_max_unsettled_per_connection=30) as made:
         made.declare(QUEUE)
         _play(History(made, seed, exact=False), BURSTS, 12)

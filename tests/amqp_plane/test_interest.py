@@ -92,7 +92,7 @@ class Queue:
         return [worker for worker in self.interest.members.values() if worker.standing == AWAITS]
 
     def place(self, worker: Worker) -> float:
-        """What is before it the worker has passed."""
+        """Position before which the worker has passed everything."""
         return min((number for number in self.wanted(worker) if number < worker.known), default=worker.known)
 
     def _look(self, worker: Worker) -> int:
@@ -134,7 +134,7 @@ class Queue:
             worker.seen = number + 1
 
     def rivals(self, worker: Worker, number: int) -> list[Worker]:
-        """Those of a higher priority who would take this message."""
+        """Workers of a higher priority who would take this message."""
         return [w for w in self.consumers() if w.priority > worker.priority and w.capacity and number in self.wanted(w)]
 
     def consumers(self) -> list[Worker]:
@@ -408,7 +408,7 @@ class InterestMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.queue.interest.members)
     @rule(data=st.data())
     def drain(self, data: st.DataObject) -> None:
-        """It looks though it waits."""
+        """Look, though the worker waits."""
         worker = self.pick(data)
         if worker.capacity:
             self.queue.interest.wants(worker, anyway=True)
@@ -467,7 +467,7 @@ class InterestMachine(RuleBasedStateMachine):
 
 
 class RestlessMachine(InterestMachine):
-    """The same, with turns only when the history has them: what is told between turns is not forgotten by the next."""
+    """Machine with turns only when the history has them: what is told between turns is not forgotten by the next."""
 
     @invariant()
     def nobody_is_forgotten_and_nobody_sleeps_through(self) -> None:

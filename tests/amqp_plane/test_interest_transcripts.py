@@ -84,7 +84,7 @@ class InterestScript(Script):
         return answer
 
     def turn(self) -> str:
-        """Who looked, in order, and what each took."""
+        """Run one turn; say who looked, in order, and what each took."""
         self.interest.begin_pass()
         said = []
         while (link := self.interest.next(bool(self.engine.state.queues["q"].counts[1]))) is not None:

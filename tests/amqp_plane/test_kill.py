@@ -38,14 +38,14 @@ RECEIVERS = {"one": "q", "two": "q", "three": "p"}
 
 @dataclass
 class Known:
-    """What its receiver knows of one message. `count` is the delivery-count that it came with, or is to come with next."""
+    """Message as its receiver knows it. `count` is the delivery-count that it came with, or is to come with next."""
 
     count: int
     said: str = ""  # the outcome; "held" while it waits for one; empty when the message is not with a receiver
     confirmed: bool = False
 
     def counts(self) -> set[int]:
-        """What a restart may leave it with. At most once in a life it was acquired for a receiver that never saw it."""
+        """Counts that a restart may leave it with. At most once in a life it was acquired for a receiver that never saw it."""
         if self.said == "held":
             return {self.count + 1}
         if self.said == "modified":
@@ -59,7 +59,7 @@ class Known:
 
 @dataclass
 class Record:
-    """What was confirmed, kept outside of the broker."""
+    """Record of what was confirmed, kept outside of the broker."""
 
     changed: threading.Condition = field(default_factory=threading.Condition)
     sent: dict[str, int] = field(default_factory=dict)  # by sender: numbers below this

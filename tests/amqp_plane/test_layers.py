@@ -203,7 +203,7 @@ def test_garbage_is_an_error_or_waits_whole_or_octet_by_octet(make: Make, seed: 
 @every_layer
 @pytest.mark.parametrize("seed", range(40))
 def test_a_talk_with_octets_changed_is_right_up_to_there(make: Make, seed: int) -> None:
-    """What comes out is a prefix of what went in, or an error is raised, or both; nothing false."""
+    """Octets that come out are a prefix of those that went in, or an error is raised, or both; nothing false."""
     source = random.Random(SEED + seed)
     client, layer = make()
     exchange(client, layer)

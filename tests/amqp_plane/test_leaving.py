@@ -95,7 +95,7 @@ class Leaving(Stage):
 
 
 def play(folder: Path, scenario: Scenario, steps: int, how: str) -> bool:
-    """Whether the client left before the scenario was over. Fails if anything stays of it."""
+    """Say whether the client left before the scenario was over. Fails if anything stays of it."""
     settings = {name: value() if callable(value) else value for name, value in getattr(scenario, "settings", {}).items()}
     s = Leaving(folder, steps, how, **settings)
     try:

@@ -106,7 +106,7 @@ def test_a_user_without_the_right_is_refused_and_learns_nothing(tmp_path: Path) 
 
 
 def test_a_message_that_amqp_cannot_say_stops_nobody(tmp_path: Path) -> None:
-    """It waits for somebody else; those around it are delivered, and the link does not spin."""
+    """Waiting for somebody else, it holds nothing up: those around it are delivered, and the link does not spin."""
     with stage(tmp_path, disk=LyingDisk()) as made:
         made.declare("q")
         columns = {"body": pa.array([b"0", b"1", b"2"], pa.binary()), "contentType": ["text/plain", "kaese", None]}
@@ -180,7 +180,7 @@ def test_c6_an_outcome_that_is_said_twice_in_one_write_holds_once(tmp_path: Path
 
 
 def test_q14_a_lock_that_ends_before_its_message_is_sent_takes_it_back(tmp_path: Path) -> None:
-    """The same link acquires it again while the first acquisition waits for the disk: it is delivered once."""
+    """One link acquires it again while the first acquisition waits for the disk: it is delivered once."""
     with stage(tmp_path, disk=LyingDisk()) as made:
         made.declare("q", "locked", lockTimeout=1)
         made.service.submit(enqueue("locked", b"m0"))

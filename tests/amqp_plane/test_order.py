@@ -1,4 +1,4 @@
-"""What one session says is durable in the order in which it was said.
+"""Order: words of one session are durable in the order in which they were said.
 
 A client says things at random on two sessions: it sends to two queues, and settles what it holds of two others, alone and in
 transactions. Its broker's disk notes each write, and whatever prefix of the log a crash leaves, a broker that starts on it has of
@@ -47,7 +47,7 @@ class NotingDisk(LyingDisk):
 
 
 class Talk:
-    """What was said on one session, in order."""
+    """Words that were said on one session, in order."""
 
     def __init__(self, a: Script, channel: int) -> None:
         self.a, self.channel = a, channel
@@ -140,7 +140,7 @@ def test_what_is_said_behind_a_message_that_finds_no_room_in_the_journal_waits_f
 
 
 def _crashes(log: str, disk: LyingDisk, lengths: list[int], talks: list[Talk]) -> set[tuple[int, ...]]:
-    """What there is of each talk after a crash behind each group of the log, and in one of them."""
+    """Remains of each talk after a crash behind each group of the log, and in one of them."""
     seen = set()
     for length in [*lengths, lengths[len(lengths) // 2] - 9]:
         after = disk.copy()
@@ -164,7 +164,7 @@ def _talk(s: Stage, a: Script, talks: list[Talk], random: Random) -> None:
 
 
 def _check(disk: LyingDisk, talks: list[Talk]) -> tuple[int, ...]:
-    """How much of what each session said is there; nothing is behind what is missing."""
+    """Count how much of what each session said is there; nothing is behind what is missing."""
     counts = []
     with running(disk) as service:
         state = service.state

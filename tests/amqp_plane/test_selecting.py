@@ -125,7 +125,7 @@ def test_a_bad_selector_refuses_the_link_and_says_what_is_wrong(made: Stage, tex
 
 
 def test_a_cold_queue_is_evaluated_in_pieces_beside_the_loop(made: Stage, monkeypatch: Any) -> None:
-    """Who has no selector is served while somebody's selector is still being evaluated."""
+    """Consumers without a selector are served while somebody's selector is still being evaluated."""
     monkeypatch.setattr(matching, "CHUNK_ROWS", 100)
     made.service.submit(colours(1000, 950))
     evaluate, threads, go = matching.matches, set(), threading.Event()
@@ -201,8 +201,8 @@ def _got(consumers: list[Waiting]) -> int:
 
 
 def _all_come(made: Stage, consumers: list[Waiting], count: int, burst: int, red: int) -> list[int]:
-    """How many each consumer got of so many messages that come in bursts, every `red`th of them red; a burst when the one before
-    has been delivered."""
+    """Count what each consumer got of so many messages that come in bursts, every `red`th of them red; a burst when the
+    one before has been delivered."""
     for come in range(burst, count + 1, burst):
         made.service.submit(colours(burst, *range(0, burst, red)))
         made.until(lambda come=come: _got(consumers) == come, "all messages")  # type: ignore[misc]

@@ -181,7 +181,7 @@ def test_two_thousand_connections_that_say_nothing_are_shed_while_a_client_works
 
 
 def test_more_silent_connections_than_there_may_be_keep_nobody_out_for_long(tmp_path: Path) -> None:
-    """They take all the places there are, until they are shed; who is in stays in."""
+    """Silent ones take all the places there are, until they are shed; who is in stays in."""
     with Broker(tmp_path / "data", fsync="never", amqp_max_connections=50, amqp_login_timeout_s=1.0) as broker:
         broker.declare("bystander")
         bystander = Bystander(broker.amqp_url)

@@ -85,7 +85,7 @@ ON_THE_WAY = transport.WRITE_BUFFER + 8 * MIB
 
 
 def test_a_receiver_that_never_reads_is_cut_off_and_slows_nobody(tmp_path: Path) -> None:
-    """It goes on to send heartbeats. What is acquired for it is bounded by what its socket takes, not by its credit."""
+    """Heartbeats of it go on. What is acquired for it is bounded by what its socket takes, not by its credit."""
     count = 200
     with patient(tmp_path, amqp_idle_timeout_s=2, amqp_max_unsettled=10_000) as s:
         for _ in range(count // 10):

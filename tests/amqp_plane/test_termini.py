@@ -1,4 +1,4 @@
-"""What an attach is read as: filters, lifetimes, and the queues of subscriptions; what outlives a restart, and who may."""
+"""Termini, as an attach is read: filters, lifetimes, and the queues of subscriptions; what outlives a restart, and who may."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_an_outcome_makes_room_for_the_message_that_comes_behind_it(s: Stage, ki
 
 @pytest.mark.parametrize("overflow", ["reject", "block"])
 def test_who_is_told_that_a_queue_is_full_hears_of_staged_messages(s: Stage, overflow: str) -> None:
-    """They fill it, and nobody sees them in it."""
+    """Staged messages fill it, and nobody sees them in it."""
     s.declare("few", maxMessages=2, overflow=overflow)
     several = enqueue("few", b"m", b"m")
     s.service.submit(c.StageMessages("somebody's", "few", several.count, several.sizes, several.payload))

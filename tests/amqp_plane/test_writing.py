@@ -1,4 +1,4 @@
-"""Who writes the journal for the plane, and when: a turn is written at once, also what nobody waits for is written soon."""
+"""Writing of the journal for the plane, and when: a turn is written at once, also what nobody waits for is written soon."""
 
 from __future__ import annotations
 

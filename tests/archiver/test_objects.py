@@ -44,7 +44,7 @@ def wire(s3: S3Server) -> Iterator[Proxy]:
 
 @pytest.fixture
 def over_wire(make_rig: Callable[..., Rig], archive: str, wire: Proxy, monkeypatch: pytest.MonkeyPatch) -> Rig:
-    """The same, with a process of its own for the archiver that reaches the store over `wire`."""
+    """Rig with a process of its own for the archiver that reaches the store over `wire`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", environment(wire.port)["AWS_ENDPOINT_URL"])
         rig = make_rig(archive=archive, own_process=True)

@@ -212,7 +212,7 @@ def test_messages_whose_payload_retention_took_without_an_archive_are_left_out(
     rig.record()
     found = sequences(rig.table())
     assert found == numbers(range(400, 450))
-    assert "400 messages of queue 'q' are not recorded" in caplog.text
+    assert "400 messages of queue 'q' settled without an archive" in caplog.text
     assert rig.unrecorded() == 0
 
 

@@ -47,6 +47,7 @@ ROWS = {
     "artemis": "artemis_rows.both_ways",
     "foreign-write": "foreign_write_rows.write",
     "drain-artemis": "foreign_rows.drain_artemis",
+    "drain-proton": "foreign_rows.drain_proton",
     "connections": "amqp_rows.connections",
     "watched": "http_rows.watched",
     "page": "page_rows.opened",

@@ -72,7 +72,7 @@ def receive(url: str, count: int, credit: int = 1000) -> dict[str, Any]:
 
 
 def receive_on_many(url: str, count: int, links: int, credit: int = 100) -> dict[str, Any]:
-    """The same on several connections at once, each with a link."""
+    """Receive on several connections at once, each with a link."""
     connections = [connect(url) for _ in range(links)]
     waiting = select.poll()
     for connection in connections:

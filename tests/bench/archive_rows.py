@@ -51,9 +51,9 @@ def _record(recorder: Recorder, service: BrokerService) -> None:
 
 def _rewritten(rows: pa.Table, path: Path) -> float:
     """Seconds in which pyarrow writes these rows to one file, as the archiver does, and has it on the disk."""
-    with Stopwatch() as watch, open(path, "wb") as file:
+    with Stopwatch() as watch:
         writer = pq.ParquetWriter(
-            file,
+            str(path),
             FILE_SCHEMA,
             compression=parquet.COMPRESSION,
             compression_level=parquet.LEVEL,
@@ -62,8 +62,8 @@ def _rewritten(rows: pa.Table, path: Path) -> float:
         )
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         writer.close()
-        file.flush()
-        os.fsync(file.fileno())
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
     return watch.seconds
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +21,14 @@ from penstock.broker_core.service.recordings import Recordings
 from penstock.broker_core.settings.keys import Settings
 
 BACKLOG = "backlog"
-BACKLOG_MESSAGES = 6_000_000  # of 100 bytes: recorded in some 3 s on a core of its own
-MEASURED = 300_000  # of 1 KiB
+BACKLOG_MESSAGES = 8_000_000  # of 100 bytes: recorded in some 4 s on a core of its own
+MEASURED = 80_000  # of 1 KiB, in and out again
+#: Of one round: does the archiver work? A disk's speed changes by half within seconds, and after much has been written, which is
+#: the backlog at the begin of each round; so both halves of a round are cut into pieces that meet the same disk.
+ORDER = (True, False, False, True, False, True, True, False)
+HOW = ("beside the archiver", "alone")
 COLUMNS = ("sequenceNumber", "body")
-ROUNDS = 3  # times the usual repeats: each takes two seconds or less, in which a disk's speed changes by half
+ROUNDS = 3  # times the usual repeats
 #: Where the archiver's process works, of two cores, and what the broker on the first one keeps.
 CORES = {"the other core": (1, 0.9), "the broker's core": (0, 0.7)}
 
@@ -75,21 +80,25 @@ class _Site:
         """Settled messages that are not recorded."""
         return sum(each.rows for each in self.service.submit(c.ListBacklogs()))
 
-    def alone(self) -> tuple[float, float]:
-        """Messages a second while the archiver's process is stopped: in, and out again."""
-        os.kill(self._pid, signal.SIGSTOP)
-        return self._rates()
-
-    def beside(self) -> tuple[float, float]:
-        """Messages a second while it works, all the time: in, and out again."""
-        os.kill(self._pid, signal.SIGSTOP)
+    def round(self) -> list[tuple[float, float, float]]:
+        """Messages a second, in and out again, and CPU seconds of the broker for a million of them: while the archiver's process
+        works, all the time; and while it is stopped."""
+        self._let(work=False)
         self._settle((self._most - self._left()) // BATCH)
-        os.kill(self._pid, signal.SIGCONT)
-        found = self._rates()
+        seconds = {True: [0.0, 0.0, 0.0], False: [0.0, 0.0, 0.0]}
+        for work in ORDER:
+            self._let(work=work)
+            for index, each in enumerate(self._seconds()):
+                seconds[work][index] += each
         assert self._left(), "the archiver was done before the measurement was"
-        return found
+        messages = self._messages * len(ORDER) / 2
+        return [(messages / put, messages / out, cpu * 1e6 / messages) for put, out, cpu in (seconds[True], seconds[False])]
 
-    def _rates(self) -> tuple[float, float]:
+    def _let(self, *, work: bool) -> None:
+        os.kill(self._pid, signal.SIGCONT if work else signal.SIGSTOP)
+
+    def _seconds(self) -> tuple[float, float, float]:
+        begun = time.process_time()
         with Stopwatch() as put:
             for _ in range(self._messages // BATCH):
                 self.service.submit(self._measured)
@@ -102,10 +111,10 @@ class _Site:
                 taken += sum(batch.num_rows for batch in record_batches(self.service.journal, slices, COLUMNS, QUEUE))
                 self.service.submit(c.Settle(QUEUE, holder, rows))
         self.service.submit(c.Unsubscribe(QUEUE, holder))
-        return self._messages / put.seconds, self._messages / drained.seconds
+        return put.seconds, drained.seconds, time.process_time() - begun
 
     def close(self) -> None:
-        os.kill(self._pid, signal.SIGCONT)
+        self._let(work=True)
         self._closing.set()
         self._recorder.close()
         self._thread.join()
@@ -120,17 +129,17 @@ def archiving(bench: Bench) -> Iterator[Line]:
             bench.say("there is one core: nothing can be measured with the archiver on another one")
             continue
         os.sched_setaffinity(0, {cores[0]})
-        found: list[list[tuple[float, float]]] = [[], []]
+        found: list[list[tuple[float, float, float]]] = [[], []]
         site = _Site(bench, cores[number])
         try:
-            site.alone()  # warm
+            site.round()  # warm
             for i in range(ROUNDS * bench.repeats):
-                for kept, run in zip(found, (site.beside, site.alone), strict=True):
-                    kept.append(run())
-                pairs = zip(("in", "out"), found[0][-1], found[1][-1], strict=True)
+                for kept, rates in zip(found, site.round(), strict=True):
+                    kept.append(rates)
+                pairs = zip(("in", "out", "CPU s"), found[0][-1], found[1][-1], strict=True)
                 bench.say(
                     f"{where}, {i + 1}/{ROUNDS * bench.repeats}: "
-                    + ", ".join(f"{n} {a:,.0f} against {b:,.0f}" for n, a, b in pairs)
+                    + ", ".join(f"{n} {a:,.5g} against {b:,.5g}" for n, a, b in pairs)
                 )
         finally:
             site.close()
@@ -148,4 +157,8 @@ def archiving(bench: Bench) -> Iterator[Line]:
                 [rates[index] for rates in found[0]],
                 [rates[index] for rates in found[1]],
                 note="fsync=always",
+                more={
+                    f"broker's CPU s for a million in and out, {how}": [r[2] for r in rates]
+                    for how, rates in zip(HOW, found, strict=True)
+                },
             )

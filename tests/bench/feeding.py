@@ -41,7 +41,7 @@ def batch_of(rows: int, size: int) -> pa.RecordBatch:
 
 
 def enqueue_command(batch: pa.RecordBatch, queue: str = QUEUE) -> c.Enqueue:
-    """What the Flight plane makes of a record batch that arrives."""
+    """Make the command that the Flight plane makes of a record batch that arrives."""
     valid = incoming.validate(batch)
     sizes: Any = stored_sizes(valid)
     return c.Enqueue(queue, valid.num_rows, sizes, store(valid))

@@ -1,13 +1,15 @@
-"""The row about other brokers: what Spark gets out of Artemis, against our own client that throws away what it gets."""
+"""Rows about other brokers: what Spark gets out of Artemis, against our own client, and against a source of another's making."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 
+import proton_source
 from artemis import VERSION, artemis
 from feeding import QUEUE
 from harness import Bench, Line
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from spark_rows import _run, session
 
@@ -43,20 +45,44 @@ def drain_artemis(bench: Bench) -> Iterator[Line]:
     yield Line("drain-artemis", what, against, 0.6, 0.8, True, "rows/s", *figures)
 
 
+def drain_proton(bench: Bench) -> Iterator[Line]:
+    messages = bench.count(100_000, 10_000)
+    cloudpickle.register_pickle_by_value(proton_source)  # Spark's Python workers do not know this folder
+    session().dataSource.register(proton_source.ProtonSource)
+    home = bench.folder()
+    with artemis(home, QUEUE) as url:
+
+        def ours(_: int) -> float:
+            _fill(url, messages)
+            spool = bench.folder()
+            rate = messages / _run(bench, _stream(url, str(spool)), "noop", messages)
+            bench.remove(spool)
+            return rate
+
+        def theirs(_: int) -> float:
+            _fill(url, messages)
+            stream = session().readStream.format(proton_source.PROTON).options(url=url, queue=QUEUE, messages=messages).load()
+            return messages / _run(bench, stream, "noop", messages)
+
+        ours(0), theirs(0)
+        figures = bench.pairs("rows/s", ours, theirs, repeats=min(bench.repeats, 3))
+    bench.remove(home)
+    what = f"drain {messages:,} durable messages of 1 KiB with ids from ActiveMQ Artemis {VERSION}, availableNow into noop"
+    against = "a simple Python source on python-qpid-proton's BlockingReceiver, with two columns and nothing it could repeat"
+    yield Line("drain-proton", what, against, 3.0, None, True, "rows/s", *figures)
+
+
 def _stream(url: str, spool: str) -> DataFrame:
     return session().readStream.format("amqp").options(url=url, queue=QUEUE, spool=spool).load()
 
 
 def _fill(url: str, messages: int) -> None:
+    one = Message(header=Header(durable=True), properties=Properties(message_id="id-#########"), data=[BODY])
+    head, tail = one.encode().split(b"#########")
     with connect(url) as connection:
         sender = connection.sender(QUEUE)
         for first in range(0, messages, 10_000):
-            sender.send(
-                [
-                    Message(header=Header(durable=True), properties=Properties(message_id=f"id-{n:09d}"), data=[BODY]).encode()
-                    for n in range(first, min(messages, first + 10_000))
-                ]
-            )
+            sender.send([head + b"%09d" % number + tail for number in range(first, min(messages, first + 10_000))])
         sender.flush()
 
 

@@ -1,4 +1,4 @@
-"""What every row shares: where it works, how it repeats, and what comes out of it."""
+"""Harness that every row shares: where it works, how it repeats, and what comes out of it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ IDLE = 1_000  # links that wait beside the one that is told
 
 
 def idle(bench: Bench) -> Iterator[Line]:
-    """What one arrival costs the broker, however many wait."""
+    """Cost of one arrival for the broker, however many wait."""
     arrivals, links = bench.count(1_000, 100), bench.count(IDLE, 100)
     with running(bench) as crowded, running(bench) as lonely, Load() as many, Load() as one:
         many("wait_for_messages", url=crowded.amqp_url, links=links)

@@ -1,4 +1,4 @@
-"""What was measured: shown as a table, kept in docs/bench/<date>.json, and written down for readers in docs/bench/README.md.
+"""Results: shown as a table, kept in docs/bench/<date>.json, and written down for readers in docs/bench/README.md.
 
 The README is made from the JSON files alone: for each row the latest file that has it.
 """

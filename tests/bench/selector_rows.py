@@ -32,7 +32,7 @@ def selector(bench: Bench) -> Iterator[Line]:
             return Taker(client, "shaded", selector=f"shade = '{next(fresh)}'").seconds_each(taken) * 1e6
 
         def unread() -> float:
-            """The same of messages that nobody has read: who reads first also checks, here a hundred for each that it takes."""
+            """Time for messages that nobody has read: who reads first also checks, here a hundred for each that it takes."""
             shade = next(fresh)
             queue = f"new {shade}"
             client.call("queue.declare", queue=queue)
@@ -42,7 +42,7 @@ def selector(bench: Bench) -> Iterator[Line]:
             return seconds * 1e6
 
         def warm(_: int = 0) -> float:
-            """What was acquired and given back is known."""
+            """Time for messages that were acquired and given back, and are known."""
             text = f"shade = '{next(fresh)}'"
             Taker(client, "shaded", selector=text, waitMs=0).seconds_each(taken)
             _give_back(client)

@@ -91,7 +91,7 @@ def two_brokers(bench: Bench) -> Iterator[Line]:
 
 
 def drain_encoded(bench: Bench) -> Iterator[Line]:
-    """What it costs to decode in Spark's tasks."""
+    """Cost of decoding in Spark's tasks."""
     messages = bench.count(1_000_000, 200_000)
     origins = {form: bench.folder() for form in ("encoded", "columnar")}
     for form, origin in origins.items():

@@ -1,4 +1,4 @@
-"""What the connector is measured against inside Spark: a source that reads from memory, a sink that writes to a file.
+"""Yardsticks of the connector inside Spark: a source that reads from memory, a sink that writes to a file.
 
 Both are as quick as a Python data source can be, and do nothing else. They travel to Spark's Python workers by value (see
 `spark_rows.session`), since those workers do not know this folder.
@@ -87,7 +87,7 @@ class _MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _prebuilt(columns: list[str], rows: int) -> pa.RecordBatch:
-    """The same rows as the queue's: bodies of 100 bytes, everything else as the broker gives it."""
+    """Rows like the queue's: bodies of 100 bytes, everything else as the broker gives it."""
     from penstock.broker_core.messages import assembly
 
     data, offsets = pa.py_buffer(os.urandom(rows * 100)), pa.array(range(0, rows * 100 + 1, 100), pa.int32()).buffers()[1]

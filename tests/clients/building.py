@@ -23,7 +23,7 @@ STORE_LIMIT_S = 1200  # the S3 server has three hundred packages
 
 
 class MissingTool(Exception):
-    """This machine has no tool chain for that client."""
+    """Lack of a tool chain for that client on this machine."""
 
 
 def command_of(name: str) -> list[str]:

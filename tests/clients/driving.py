@@ -41,7 +41,7 @@ ANSWER_LIMIT_S = 60
 
 
 class Refused(Exception):
-    """What the client program was told by the broker, or what it could not do."""
+    """Refusal that the broker told the client program, or something that this could not do."""
 
     def __init__(self, error: dict[str, Any], said: str = "") -> None:
         super().__init__(f"{error}{said and f'; stderr: {said}'}")

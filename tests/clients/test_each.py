@@ -1,4 +1,4 @@
-"""What every foreign client must find (W4): the same questions, put to each in its own words."""
+"""Promises to every foreign client (W4): the same questions, put to each in its own words."""
 
 from __future__ import annotations
 

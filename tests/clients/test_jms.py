@@ -136,7 +136,7 @@ QUESTIONS = {**ON_QUEUES, **ON_TOPICS}
 
 @pytest.fixture(scope="module")
 def answers(broker: Broker, flight: Client) -> dict[str, str | None]:
-    """What each question found wrong, or None."""
+    """Faults that each question found, or None."""
     command = command_or_skip("qpid_jms")
     for name in (*MORE_QUEUES, *ON_QUEUES):
         type_, options = QUEUES.get(name, ("fifo", {}))

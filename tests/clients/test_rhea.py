@@ -1,4 +1,4 @@
-"""What only rhea and go-amqp can do: settle second."""
+"""Settlement in the mode second, which only rhea and go-amqp can do."""
 
 from __future__ import annotations
 

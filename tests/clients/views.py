@@ -1,4 +1,4 @@
-"""How a value of one AMQP type looks in each client's language, and what each client can say."""
+"""Views of a value of one AMQP type in each client's language, and what each client can say."""
 
 from __future__ import annotations
 

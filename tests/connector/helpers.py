@@ -61,7 +61,7 @@ def elsewhere(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def files_mapped(broker: Broker) -> bool:
-    """Whether this process has mapped a segment of the broker's at this moment."""
+    """Say whether this process has mapped a segment of the broker's at this moment."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return any(str(broker.data_dir) in line and ".seg" in line for line in lines)
 

@@ -1,4 +1,4 @@
-"""Whose a stream's batches are, without Spark: restarts, older epochs, other checkpoints, what was given back."""
+"""Batches of a stream and whose they are, without Spark: restarts, older epochs, other checkpoints, what was given back."""
 
 from __future__ import annotations
 
@@ -115,10 +115,23 @@ def test_a_fresh_checkpoint_on_a_lease_that_holds_a_read_batch_is_refused(queue:
     assert queue.counts() == (0, 2, 0)
     queue.client.call("lease.release", lease="named", how="settle")
     queue.send(1)
+    with pytest.raises(errors.LeaseInUse, match=says):  # it holds no batch now, and lives
+        queue.reader(lease="named").latestOffset(INITIAL, LIMIT)
+    queue.client.call("lease.delete", lease="named")
     fresh = queue.reader(lease="named")
     following = fresh.latestOffset(INITIAL, LIMIT)
     assert following["run"] != end["run"]
     assert read_all(fresh, INITIAL, following) == [2]
+
+
+def test_of_two_queries_that_wait_under_one_name_the_second_is_refused(queue: Queue) -> None:
+    one, two = queue.reader(lease="named"), queue.reader(lease="named")
+    assert [reader.latestOffset(INITIAL, LIMIT) for reader in (one, two)] == [INITIAL, INITIAL]
+    queue.send(1)
+    end = one.latestOffset(INITIAL, LIMIT)
+    with pytest.raises(errors.LeaseInUse, match="another query uses lease 'named' now"):
+        two.latestOffset(INITIAL, LIMIT)
+    assert read_all(one, INITIAL, end) == [0]
 
 
 def test_a_query_that_died_before_its_first_checkpoint_leaves_nothing_stuck(queue: Queue) -> None:
@@ -150,6 +163,8 @@ def test_a_checkpoint_of_an_earlier_run_is_refused(queue: Queue) -> None:
     end = old.latestOffset(INITIAL, LIMIT)
     read_all(old, INITIAL, end)
     old.commit(end)
+    queue.client.call("lease.delete", lease="named")
+    queue.send(1)
     queue.reader(lease="named").latestOffset(INITIAL, LIMIT)
     with pytest.raises(errors.WrongOffset, match="earlier run"):
         queue.reader(lease="named").latestOffset(end, LIMIT)

@@ -128,7 +128,7 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
 
 
 def test_the_mask_order_is_a_persisted_format() -> None:
-    """This list may only ever grow at its end."""
+    """Columns may only ever be added at the end of this list."""
     assert list(MESSAGE_COLUMNS)[:22] == [
         *(
             "body",
@@ -255,7 +255,7 @@ def test_a_column_named_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("offsets", [[0, 5, 2], [0, 99, 6], [0, -1, 6]])
 def test_offsets_that_point_outside_are_refused(offsets: list[int]) -> None:
-    """They come from the network; once journaled they would be followed for ever."""
+    """Offsets come from the network; once journaled they would be followed for ever."""
     evil = pa.Array.from_buffers(pa.binary(), 2, [None, pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(b"abcdef")])
     with pytest.raises(InvalidRequest, match="malformed"):
         incoming.validate(pa.record_batch({"body": evil}))
@@ -298,7 +298,7 @@ def mixed() -> list[pa.RecordBatch]:
 
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3], [0, 2], [1, 3], [3]])
 def test_stored_columns_of_both_forms_become_what_was_asked_for(rows: list[int]) -> None:
-    """What an executor does with the stored columns that a broker elsewhere sends it."""
+    """Work of an executor with the stored columns that a broker elsewhere sends it."""
     columns = ["sequenceNumber", "subject", "body", "priority", "annotations", "state"]
     sent = [mixed()[row] for row in rows]
     numbered = [assembly.assemble(columns, b, queue="q", sequence=n, time=0, state="available") for n, b in enumerate(sent)]

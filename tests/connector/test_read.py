@@ -1,4 +1,4 @@
-"""What a task does with small and large batches, and with files on its own host."""
+"""Tasks with small and large batches, and with files on its own host."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _ids = itertools.count()
 
 
 class Checkpoint:
-    """What Spark keeps: the query's id, the end of each batch that was begun, and which was finished."""
+    """Checkpoint as Spark keeps it: the query's id, the end of each batch that was begun, and which was finished."""
 
     def __init__(self) -> None:
         self.query = f"query {next(_ids)}"

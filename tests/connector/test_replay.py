@@ -142,41 +142,6 @@ def test_what_is_settled_and_not_recorded_yet_comes_with_the_next_run(site: Site
     assert drained(reader(site), offset)[0] == [[10, 11, 12, 13, 14]]
 
 
-def test_retention_while_a_replay_reads(site: Site) -> None:
-    """The version of its first offset keeps its rows as long as the files are there, for whoever restarts, too. After that
-    those that are gone are named, and a query may go on without them."""
-    add(site, 6)
-    add(site, 6)
-    made = reader(site, maxMessagesPerTrigger="4")
-    first = made.latestOffset(made.initialOffset(), LIMIT)
-    second = made.latestOffset(first, LIMIT)
-    table = deltalake.DeltaTable(site.url("q"))
-    table.delete("pass = 1")
-    add(site, 1)
-    again = reader(site, maxMessagesPerTrigger="4")
-    assert batch_of(again, first, second) == [4, 5, 6, 7]
-    assert drained(reader(site, maxMessagesPerTrigger="8"), second)[0] == [[8, 9, 10, 11], [12]]
-    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    with pytest.raises(DataLoss, match=r"messages 4 to 5 of queue 'q' cannot be read: .* is gone: retention"):
-        batch_of(reader(site, maxMessagesPerTrigger="4"), first, second)
-    careless = reader(site, maxMessagesPerTrigger="4", failOnDataLoss="false")
-    assert batch_of(careless, first, second) == [6, 7]
-    paced = reader(site, pace="1000", failOnDataLoss="false", available_now=True)
-    assert [number for batch in drained(paced, first)[0] for number in batch] == list(range(6, 13))
-    assert not recorded._unreachable, "the table is reached, the file is gone"
-
-
-def test_bounds(site: Site) -> None:
-    add(site, 10)
-    assert drained(reader(site, startingSequence="3", endingSequence="6"))[0] == [[3, 4, 5, 6]]
-    assert drained(reader(site, startingTimestamp="2100-01-01T00:00:00Z"))[0] == []
-    _, offset = drained(reader(site, endingSequence="6"))
-    add(site, 2)
-    assert drained(reader(site, endingSequence="6"), offset)[0] == [], "it has an end"
-    assert drained(reader(site, outcome="accepted", selector="JMSPriority = 4", endingSequence="1"))[0] == [[0, 1]]
-    assert drained(reader(site, outcome="rejected", available_now=True))[0] in ([], [[]])
-
-
 class Clock:
     """Stands still until somebody sleeps; for the arrivals of a broker's messages, and for the reader that replays them."""
 
@@ -194,12 +159,51 @@ class Clock:
         return system_clock()._replace(wall=round(self.now * 1e6))
 
 
-ARRIVALS = [0.0, 0.25, 2.0, 2.0, 10.0]  # seconds
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+def test_retention_while_a_replay_reads(tmp_path: Path, clock: Clock) -> None:
+    """The version of its first offset keeps its rows as long as the files are there, for whoever restarts, too. After that
+    those that are gone are named, and a query may go on without them."""
+    recorded._unreachable.clear()
+    with contextlib.closing(Site(tmp_path, clock)) as site:
+        site.client.call("queue.declare", queue="q")
+        add(site, 6)
+        clock.now += 86400
+        add(site, 6)
+        made = reader(site, maxMessagesPerTrigger="4")
+        first = made.latestOffset(made.initialOffset(), LIMIT)
+        second = made.latestOffset(first, LIMIT)
+        table = deltalake.DeltaTable(site.url("q"))
+        table.delete("day < '1970-01-02'")
+        add(site, 1)
+        again = reader(site, maxMessagesPerTrigger="4")
+        assert batch_of(again, first, second) == [4, 5, 6, 7]
+        assert drained(reader(site, maxMessagesPerTrigger="8"), second)[0] == [[8, 9, 10, 11], [12]]
+        table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+        with pytest.raises(DataLoss, match=r"messages 4 to 5 of queue 'q' cannot be read: .* is gone: retention"):
+            batch_of(reader(site, maxMessagesPerTrigger="4"), first, second)
+        careless = reader(site, maxMessagesPerTrigger="4", failOnDataLoss="false")
+        assert batch_of(careless, first, second) == [6, 7]
+        paced = reader(site, pace="100000000", failOnDataLoss="false", available_now=True)
+        assert [number for batch in drained(paced, first)[0] for number in batch] == list(range(6, 13))
+        assert not recorded._unreachable, "the table is reached, the file is gone"
+
+
+def test_bounds(site: Site) -> None:
+    add(site, 10)
+    assert drained(reader(site, startingSequence="3", endingSequence="6"))[0] == [[3, 4, 5, 6]]
+    assert drained(reader(site, startingTimestamp="2100-01-01T00:00:00Z"))[0] == []
+    _, offset = drained(reader(site, endingSequence="6"))
+    add(site, 2)
+    assert drained(reader(site, endingSequence="6"), offset)[0] == [], "it has an end"
+    assert drained(reader(site, outcome="accepted", selector="JMSPriority = 4", endingSequence="1"))[0] == [[0, 1]]
+    assert drained(reader(site, outcome="rejected", available_now=True))[0] in ([], [[]])
+
+
+ARRIVALS = [0.0, 0.25, 2.0, 2.0, 10.0]  # seconds
 
 
 @pytest.fixture
@@ -314,6 +318,46 @@ def test_a_query_that_is_done_goes_on_when_the_table_s_log_was_cleaned_up(site: 
     assert drained(reader(site), offset)[0] == [[3, 4]]
     with pytest.raises(PenstockError):
         drained(reader(site), of_before)
+
+
+def cleaned_up(site: Site, removed: str | None = None) -> None:
+    """The table as it is long after: compacted, its old files and commits gone, perhaps some of its days, too."""
+    table = deltalake.DeltaTable(site.url("q"))
+    if removed is not None:
+        table.delete(f"day < '{removed}'")
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    table.create_checkpoint()
+    for commit in Path(site.url("q"), "_delta_log").glob("*.json"):
+        if int(commit.stem) < table.version():
+            commit.unlink()
+
+
+def test_a_replay_goes_on_in_its_middle_when_the_version_that_it_began_with_is_gone(tmp_path: Path, clock: Clock) -> None:
+    """The newest version has its rows, in other files, if retention has taken none. Those that it has taken are named."""
+    with contextlib.closing(Site(tmp_path, clock)) as site:
+        site.client.call("queue.declare", queue="q")
+        for _ in range(3):
+            add(site, 2)
+            add(site, 1)
+            clock.now += 86400
+        made = reader(site, maxMessagesPerTrigger="2")
+        first = made.latestOffset(made.initialOffset(), LIMIT)
+        second = made.latestOffset(first, LIMIT)
+        cleaned_up(site)
+        again = reader(site, maxMessagesPerTrigger="2")
+        assert [batch_of(again, made.initialOffset(), first), batch_of(again, first, second)] == [[0, 1], [2, 3]]
+        assert drained(reader(site, maxMessagesPerTrigger="2"), second)[0] == [[4, 5], [6, 7], [8]]
+        cleaned_up(site, "1970-01-02")
+        assert [number for batch in drained(reader(site), second)[0] for number in batch] == [4, 5, 6, 7, 8]
+        with pytest.raises(DataLoss, match="messages 2 to 2 of queue 'q' that came before 1970-01-02 may be gone: retention"):
+            batch_of(reader(site), first, second)
+        assert batch_of(reader(site, failOnDataLoss="false"), first, second) == [3]
+        cleaned_up(site, "1970-01-03")
+        with pytest.raises(DataLoss, match="messages 4 to 5 of queue 'q' that came before 1970-01-03 may be gone"):
+            drained(reader(site), second)
+        careless = drained(reader(site, failOnDataLoss="false", available_now=True), second)[0]
+        assert [number for batch in careless for number in batch] == [6, 7, 8]
 
 
 def test_a_query_that_waits_for_its_pace_can_be_stopped(arrived: Site, clock: Clock) -> None:

@@ -293,7 +293,7 @@ def test_available_now_fixes_every_tail_and_takes_no_message_twice(queues: Queue
 
 
 def interrupted(queues: Queues, offset: dict[str, Any], most: int) -> None:
-    """What a planner leaves that dies after the first queue of its trigger has acquired."""
+    """Leave what a planner leaves that dies after the first queue of its trigger has acquired."""
     known = parse_several(offset)
     assert known is not None
     queue = sorted(offset["batches"])[known.turn % len(offset["batches"])]

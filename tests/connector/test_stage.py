@@ -51,7 +51,7 @@ def staged(writer: BatchWriter, *parts: pa.RecordBatch) -> Staged:
 
 
 def of_stream(writer: StreamWriter, query: str, number: int, *parts: pa.RecordBatch) -> Staged:
-    """What a task of that micro-batch does once it knows whose it is, which only Spark can tell."""
+    """Attributes of a task of that micro-batch once it knows whose it is, which only Spark can tell."""
     key = {"kind": "stream", "id": query, "number": number}
     found = writer._stage(iter(parts), writer._write_of(number), key)
     found.query, found.batch = query, number

@@ -1,4 +1,4 @@
-"""What a stream's tasks read: from the files, from the broker, from a broker that restarts."""
+"""Reads of a stream's tasks: from the files, from the broker, from a broker that restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream's triggers take, plan and settle, without Spark: the reader's own methods in the order Spark calls them."""
+"""Triggers of a stream: what they take, plan and settle. No Spark: the reader's own methods in the order Spark calls them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def fate(engine: Engine, row: int = 0, name: str = "q") -> str:
 
 
 def survives(engine: Engine) -> Engine:
-    """The same after a recovery and from a snapshot; nothing is lost on the way."""
+    """Check that all is the same after a recovery and from a snapshot; nothing is lost on the way."""
     assert all(conserved(each) for each in engine.state.queues.values())
     persisted = engine.persisted()
     for other in (engine.recovered(), engine.from_snapshot()):

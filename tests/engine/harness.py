@@ -60,7 +60,7 @@ class Engine:
         self.wall += int(seconds * SECOND)
 
     def recovered(self) -> Engine:
-        """What a restart finds: the same `apply` over the log, then the start of a new life."""
+        """Engine that a restart finds: the same `apply` over the log, then the start of a new life."""
         state = BrokerState()
         for meta, position in self.log:
             apply(state, codec.decode(meta), position)

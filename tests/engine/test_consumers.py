@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Disposition
+from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Engine
@@ -223,3 +225,36 @@ def test_a_query_that_begins_again_hears_whether_the_other_one_lives() -> None:
     engine.run(c.RenewLease("a", 1))
     with pytest.raises(errors.LeaseInUse, match="another query uses lease 'a' now"):
         engine.advance("a", **again)
+
+
+def test_a_living_query_keeps_its_lease_while_it_holds_no_batch() -> None:
+    """A new checkpoint begins it again once its planner has been silent; the query's own takes it up at once."""
+    engine = engine_with("all", 5)
+    engine.advance("a", epoch=None, finished=0, messages=2)
+    engine.run(c.ReadBatch("a", "r", 1, 1, 0, 9, reader=SparkBatch("of-spark", 0)))
+    again = {"run": "new", "epoch": None, "finished": 0}
+    with pytest.raises(errors.LeaseInUse, match=r"another query uses lease 'a' now \(query of-spark, renewed"):
+        engine.advance("a", **again)
+    engine.run(c.FinishBatches("a", 1))
+    engine.pass_time(24)
+    with pytest.raises(
+        errors.LeaseInUse, match=r"now \(renewed 24.0 s ago\).*wait 25 s, or end its lease with `penstock lease del"
+    ):
+        engine.advance("a", **again)
+    assert engine.advance("a", epoch=None, finished=1, messages=2) == (2, 2)  # started again, with its checkpoint
+    engine.run(c.FinishBatches("a", 2))  # unread: given back
+    engine.pass_time(24)
+    with pytest.raises(errors.LeaseInUse):
+        engine.advance("a", **again)
+    engine.pass_time(2)
+    assert engine.advance("a", **again) == (3, 1)
+
+
+def test_a_run_that_no_checkpoint_names_is_begun_again_by_all_but_those_who_waited() -> None:
+    """A query that died before Spark wrote an offset takes its lease back at once. Of two that waited one gets it."""
+    engine = engine_with("all", 5)
+    engine.advance("a", epoch=None, finished=0, messages=2)
+    enter = c.EnterLease("q", "a", "new", None, fresh=True)
+    with pytest.raises(errors.LeaseInUse, match="another query uses lease 'a' now"):
+        engine.run(replace(enter, waiting=True))
+    assert engine.run(enter) == 2

@@ -322,7 +322,7 @@ def transaction(engine: Engine, posted: int = 0, fail: bool = False) -> None:
 
 
 def batch(engine: Engine) -> None:
-    """The same, from a query."""
+    """Publish, from a query."""
     epoch, number = engine.advance("L", epoch=None, finished=0)
     rows = engine.read("L", epoch=epoch, batch=number)
     said = [RowsOutcome("rejected", f"error {row}", RowSet.single(row)) for row in rows]

@@ -409,7 +409,7 @@ class EndsMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """What was sent, and copied, is once alive or ended for good; what moved or died is alive elsewhere."""
+        """All that was sent, and copied, is once alive or ended for good; what moved or died is alive elsewhere."""
         left = Counter[tuple[int, int]]()
         for model in self.models.values():
             gone = [m for m in model.rows if m.outcome == Outcome.MOVED or (m.outcome == Outcome.DEAD_LETTERED and not m.stayed)]

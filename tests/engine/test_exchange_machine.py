@@ -111,7 +111,7 @@ class Exchanges(RuleBasedStateMachine):
         self.bindings[exchange] = left
 
     def targets(self, exchange: str, key: str, row: int) -> tuple[set[str], bool]:
-        """Where the model would put a message, and whether it is refused."""
+        """Queues where the model would put a message, and whether it is refused."""
         seen: list[str] = []
         place: str | None = exchange
         while place in self.kinds and place not in seen:

@@ -24,7 +24,7 @@ CHECKED = 8  # every so many steps: to compare all is slow
 
 
 def derived(state: BrokerState) -> dict[str, Any]:
-    """What no snapshot has."""
+    """State that no snapshot has."""
     return {
         "writes": {name: (write.time, list(write.stages)) for name, write in state.writes.items()},
         "readers": state.readers,

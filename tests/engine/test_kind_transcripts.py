@@ -53,7 +53,7 @@ class KindScript(Script):
         return said
 
     def look(self) -> str:
-        """What became of every message."""
+        """State of every message."""
         block = self.engine.state.queues["q"].blocks[0]
         outcomes = np.broadcast_to(block.outcome.get(slice(0, block.filled)), block.filled).tolist()
         found = []

@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass
 class Message:
-    """What a person would write down of it."""
+    """Notes that a person would make of it."""
 
     place: int
     level: int
@@ -78,7 +78,7 @@ class Model:
         return self.of(State.DELAYED, State.AVAILABLE, State.ACQUIRED)
 
     def arrive(self, batch: list[dict[str, int]], now: int) -> tuple[list[int], int]:
-        """Which are refused, how many are duplicates."""
+        """Return which are refused, and how many are duplicates."""
         refused, duplicates = [], 0
         fresh = []
         since = now - self.rules.duplicate_time if self.rules.duplicate_time else 0

@@ -42,7 +42,7 @@ def test_Q21_the_first_policy_that_names_it_adds_options_to_a_declaration() -> N
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\nb", "a\u202eb", "x" * 256, 7])
 def test_Q13_E3_no_option_names_what_nobody_can_declare(name: object) -> None:
-    """Whether it is declared, altered or in a policy; the field is named, and what it may be."""
+    """Declared, altered or in a policy, the field is named, and what it may be."""
     engine = Engine()
     engine.run(c.DeclareQueue("q"))
     for option, refused in (

@@ -27,7 +27,7 @@ LEVELS = 3  # priorities 0 to 3, 4, 5 to 9
 
 
 class Known:
-    """What is known of one selector, block by block: a prefix."""
+    """Knowledge of one selector, block by block: a prefix."""
 
     def __init__(self, divisor: int) -> None:
         self.divisor = divisor

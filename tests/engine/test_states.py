@@ -263,6 +263,9 @@ def test_events_survive_the_journal(event: e.Event) -> None:
 def test_an_event_of_a_newer_version_is_refused_by_name() -> None:
     with pytest.raises(errors.DamagedJournal, match=r"moon\.rise"):
         codec.decode(b'{"k": "moon.rise"}')
+    text = r"holds an event 'lease.deleted' with the field 'moon', which this Penstock \S+ does not know.*A downgrade is refused"
+    with pytest.raises(errors.DamagedJournal, match=text):
+        codec.decode(b'{"k": "together", "parts": {"events": [{"k": "lease.deleted", "lease": "a", "moon": {"rows": {}}}]}}')
 
 
 FORBIDDEN = {

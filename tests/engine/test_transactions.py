@@ -138,7 +138,7 @@ def test_after_a_rollback_what_the_link_has_settled_gets_the_default(default: Di
 
 @pytest.mark.parametrize("fail", [False, True])
 def test_the_link_may_end_before_its_transaction(fail: bool) -> None:
-    """What it said stays with the transaction; nobody else is offered the message meanwhile."""
+    """Words of the link stay with the transaction; nobody else is offered the message meanwhile."""
     engine = made(messages=3)
     holder, number = taken(engine), begun(engine)
     engine.run(

@@ -1,4 +1,4 @@
-"""What the tests of the Flight plane share."""
+"""Helpers that the tests of the Flight plane share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger, and a user, can make the broker do with a few octets: its memory stays bounded, and who is silent is gone."""
+"""Doors: how strangers and users can burden the broker with a few octets: its memory stays bounded, and who is silent is gone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def said_again(rows: int) -> pa.RecordBatch:
 
 
 def views(rows: int) -> pa.RecordBatch:
-    """The same, by views of one buffer."""
+    """Columns by views of one buffer."""
     slot = struct.pack("<i4sii", MIB, b"xxxx", 0, 0)
     buffers = [None, pa.py_buffer(slot * rows), pa.py_buffer(b"x" * MIB)]
     return pa.record_batch({"body": pa.Array.from_buffers(pa.binary_view(), rows, buffers)})
@@ -154,7 +154,7 @@ ODD = Message(data=[b""], application_properties={f"property {number}": "" for n
 def test_a_selector_looks_at_messages_a_few_at_a_time(
     broker: Broker, client: Client, queue: str, message: Message, count: int, growth: int
 ) -> None:
-    """Those that are large are not put together in memory, nor does what nobody asks for stay once it is decoded."""
+    """Large ones are not put together in memory, nor does what nobody asks for stay once it is decoded."""
     schema = pa.schema([pa.field("message", pa.binary())])
     one = pa.record_batch([pa.array([message.encode()])], schema=schema)
     client.put({"op": "enqueue", "queue": queue}, schema, [one] * count)

@@ -174,8 +174,9 @@ def test_random_metadata_is_refused_or_read(queue: str) -> None:
             assert len(found.buffers) <= arrow_ipc.MOST_BUFFERS
 
 
-def test_a_listener_that_closes_ends_the_answers_that_it_has_begun() -> None:
-    """A call whose answer is about to be said counts no more; its connection stays until it is said."""
+@pytest.mark.parametrize("calls", [9, 0], ids=["served", "refused"])
+def test_a_listener_that_closes_ends_the_answers_that_it_has_begun(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    """A call whose answer is about to be said counts no more; its connection stays until it is said. So does a refused one's."""
     begun, closed = threading.Event(), threading.Event()
 
     class Late(bytes):
@@ -183,10 +184,11 @@ def test_a_listener_that_closes_ends_the_answers_that_it_has_begun() -> None:
 
         def __radd__(self, before: bytes) -> bytes:
             begun.set()
-            closed.wait(0.5)
+            closed.wait(0.2)
             return before + bytes(self)
 
-    limits, said = Limits(9, 9, 9, 9, 30.0, MIB), Late(statuses.of(ResourceLimit("enough")))
+    limits, said = Limits(9, 9, calls, 9, 30.0, MIB), Late(statuses.of(ResourceLimit("enough")))
+    monkeypatch.setattr(statuses, "of", lambda error: said)
     listener = Listener("127.0.0.1", 0, limits, lambda call: said, None)
     peer = Raw(("127.0.0.1", listener.port))
     peer.begin("DoAction", end=True)

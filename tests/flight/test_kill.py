@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 
 class Record:
-    """What was confirmed, kept outside of the broker."""
+    """Record of what was confirmed, kept outside of the broker."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()

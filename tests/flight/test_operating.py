@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.broker_core import __version__, amqp, errors
@@ -74,10 +75,19 @@ def test_a_connection_is_listed_with_its_links(site: Site, amqp_url: str) -> Non
             "credit": 0,
             "unsettled": 4,
             "heldSeconds": 0,
+            "groups": [],
             "slow": False,
         }
         assert (links["producer"]["queue"], links["producer"]["heldSeconds"]) == ("bills", None)
         assert links["producer"]["credit"] > 0
+
+        root.call("queue.declare", queue="grouped", options={"groups": "held"})
+        groups = pa.record_batch({"body": [b"x"] * 5, "groupId": ["a", "b", "a", "c", None]})
+        root.put_batch(groups, op="enqueue", queue="grouped")
+        for credit in (3, 2):
+            assert len(connection.receiver("grouped", credit, limit=credit).receive(timeout_s=PATIENCE_S)) == credit
+        held = [link["groups"] for link in of_amqp(root)[0]["links"] if link["queue"] == "grouped"]
+        assert held == [["a", "b"], ["c"]]
     until(lambda: not of_amqp(root))
 
 

@@ -1,4 +1,4 @@
-"""What a consumer's *modified* outcome added to annotations is read by everybody who asks for the column `annotations`."""
+"""Annotations that a consumer's *modified* outcome added are read by everybody who asks for the column `annotations`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask for what over Flight (W3): each request and the rights that it needs, on which queue."""
+"""Permissions over Flight (W3): each request and the rights that it needs, on which queue."""
 
 from __future__ import annotations
 

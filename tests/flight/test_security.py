@@ -1,4 +1,4 @@
-"""Who gets in over Flight (W3), what those hear who do not, what a change while it runs means, and TLS."""
+"""Logins over Flight (W3): who gets in, what those hear who do not, what a change while it runs means, and TLS."""
 
 from __future__ import annotations
 

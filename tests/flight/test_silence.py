@@ -32,7 +32,7 @@ def wire(broker: Broker) -> Iterator[SilentWire]:
 
 
 def ends(work: Callable[[], Any]) -> None:
-    """It raises our error, instead of waiting for ever."""
+    """Check that a call raises our error, instead of waiting for ever."""
     found: list[BaseException] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What a stream holds: the messages that a browse or a batch names, with the columns that are asked for."""
+"""Streams: the messages that a browse or a batch names, with the columns that are asked for."""
 
 from __future__ import annotations
 

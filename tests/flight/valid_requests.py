@@ -78,6 +78,7 @@ VALID: dict[str, dict[str, Any]] = {
         "epoch": None,
         "finished": 0,
         "fresh": True,
+        "waiting": False,
         "messages": 5,
         "bytes": 5000,
         "until": 3,
@@ -178,7 +179,7 @@ OPTIONAL = {
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False, "counts": False,
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
     "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "routed": False,
-    "elsewhere": None,
+    "elsewhere": None, "waiting": False,
 }  # fmt: skip
 RUN_IS_OPTIONAL = ("lease.renew", "lease.setAside")
 SIGNS = ("sign", "afterSign", "batchSign")  # or null

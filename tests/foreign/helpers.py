@@ -108,3 +108,11 @@ def drained(reader: StreamReader, start: dict[str, Any] = INITIAL, *, most: int 
         found += bodies(reader, start, end)
         start = end
     return found, start
+
+
+def lost(reader: StreamReader, queue: Queue, *, limit_s: float = 30) -> None:
+    """Return when the planner has noticed the loss of its connection, and dropped what had come over it."""
+    until = time.monotonic() + limit_s
+    while not reader.reportLatestOffset()["queues"][queue.name]["lostConnections"]:
+        assert time.monotonic() < until, "the loss was not noticed"
+        time.sleep(0.005)

@@ -40,6 +40,25 @@ def test_a_stream_reads_with_a_token(tmp_path: Path) -> None:
         assert not [path for path in (tmp_path / "spool").rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
+def test_a_token_that_ends_while_a_batch_is_read_is_put_anew(tmp_path: Path) -> None:
+    """The broker ends the link for it; what was not accepted comes again, and once."""
+    with ClaimsPeer() as peer:
+        payloads = [
+            Message(data=[b"%d" % number], properties=Properties(message_id=f"id-{number}")).encode() for number in range(20)
+        ]
+        peer.queues["orders"] += payloads[:10]
+        peer.expire("orders", payloads)  # it sends again what it had sent before
+        made = reader(peer.connection_string, tmp_path / "spool")
+        found: list[int] = []
+        end = INITIAL
+        while len(found) < 20:
+            start, end = end, next_batch(made, end)
+            found += bodies(made, start, end)
+        made.stop()
+        assert found == list(range(20))
+        assert (peer.ended, len(peer.tokens["orders"])) == (["orders"], 2)
+
+
 def test_a_wrong_key_ends_the_stream_in_the_brokers_words(tmp_path: Path) -> None:
     with ClaimsPeer() as peer:
         made = reader(peer.connection_string.replace(KEY, "d3Jvbmc="), tmp_path / "spool")

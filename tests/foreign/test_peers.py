@@ -70,6 +70,25 @@ def test_a_drain_that_is_never_answered_ends_a_run(peers: Callable[..., Peer], t
     reader.stop()
 
 
+def test_a_broker_that_breaks_off_in_a_drain_is_not_asked_again(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    """RabbitMQ 3.10 ends the session then. All comes, and a run ends."""
+    asked: list[Any] = []
+
+    def break_off(peer: Peer, _: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Flowed) and event.flow.drain and len(peer.outcomes) == 50:
+            asked.append(event.link)
+            event.session.end(Error(condition="amqp:internal-error", description="function_clause"))
+            return True
+        return False
+
+    peer = peers(hook=break_off)
+    peer.queues["q"] = [Message(data=[b"%d" % n]).encode() for n in range(50)]
+    reader = reader_of(peer, tmp_path)
+    assert drained(reader)[0] == list(range(50))
+    reader.stop()
+    assert len(asked) == intake.MOST_BREAKS
+
+
 def test_a_link_is_taken_up_again_whatever_error_the_broker_ends_it_with(
     peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.messages.encoding import plain, whole
 from penstock.connector.foreign.window import Window
 
-from .helpers import INITIAL, Queue, bodies, drained, next_batch
+from .helpers import INITIAL, Queue, bodies, drained, lost, next_batch
 
 
 def encoded(id_: object, body: bytes, **around: object) -> bytes:
@@ -80,6 +80,7 @@ def test_a_lost_connection_gives_no_message_twice_and_none_up(queue: Queue) -> N
     end = next_batch(reader, INITIAL)
     found = bodies(reader, INITIAL, end)
     queue.hidden.cut()  # the batch of 50 is not accepted, and comes again
+    lost(reader, queue)
     more, _ = drained(reader, end)
     assert found + sorted(more) == list(range(300))
     counts = reader.reportLatestOffset()["queues"][queue.name]

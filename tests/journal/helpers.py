@@ -1,4 +1,4 @@
-"""What the tests of the journal share: journals on a `LyingDisk`, and all that can be read of one."""
+"""Helpers that the tests of the journal share: journals on a `LyingDisk`, and all that can be read of one."""
 
 from __future__ import annotations
 

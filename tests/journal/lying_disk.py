@@ -44,7 +44,7 @@ class Inode:
         self.synced, self.states = len(self.data), []
 
     def survivor(self, random: Random) -> Inode:
-        """What a power cut leaves of it."""
+        """Copy of what a power cut leaves of it."""
         if self.notes:
             old, new = random.choice(self.notes), random.choice(self.notes)
             left = random.choice([old, new, new[: len(new) // 2] + old[len(new) // 2 :]])

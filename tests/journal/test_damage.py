@@ -28,7 +28,7 @@ def journal_of(closed: bool, **options: object) -> LyingDisk:
 
 
 def crashed(disk: LyingDisk) -> LyingDisk:
-    """What a power cut leaves that takes no more than it must: the note of what is on the disk."""
+    """Disk after a power cut that takes no more than it must: the note of what is on the disk."""
     disk = disk.copy()
     disk.unlink("synced")
     return disk

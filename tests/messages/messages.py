@@ -138,7 +138,7 @@ def listed(name: str, array: pa.Array) -> list[Any]:
 
 
 def expected(batch: pa.RecordBatch, row: int, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """What the plain decoder says of a row; None where it refuses."""
+    """Row as the plain decoder has it; None where it refuses."""
     sections = batch.column("encodedAnnotations") if "encodedAnnotations" in batch.schema.names else None
     try:
         found = plain.row(batch.column("message")[row].as_py(), None if sections is None else sections[row].as_py(), names)

@@ -63,7 +63,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 def reworded(octets: bytes, forms: list[int]) -> bytes:
-    """The same sections with their descriptors in other forms: a symbol, a ulong of eight octets."""
+    """Write the same sections with their descriptors in other forms: a symbol, a ulong of eight octets."""
     from penstock.broker_core.amqp.messages import _SYMBOLS
 
     names = {code: name for name, code in _SYMBOLS.items()}
@@ -107,7 +107,7 @@ def octets(draw: st.DrawFn) -> bytes:
 
 
 def plain(payload: bytes) -> dict[str, Any]:
-    """What the stored row has to be, by the library's own decoder; raises where the message has to be refused."""
+    """Row as it has to be stored, by the library's own decoder; raises where the message has to be refused."""
     row: dict[str, Any] = dict.fromkeys(("priority", "durable", "ttl", "encodedAnnotations", "footer"))
     sections = scan(payload)
     for section in sections:
@@ -132,6 +132,11 @@ def rows_of(found: arriving.Arrived) -> list[dict[str, Any]]:
 @given(st.lists(octets(), max_size=6))
 @settings(STEADY, max_examples=400)
 def test_the_fast_way_is_the_plain_way(payloads: list[bytes]) -> None:
+    check(payloads)
+
+
+def check(payloads: list[bytes]) -> None:
+    """Compare what is stored with what the library's own decoder finds."""
     expected, refused = [], []
     for number, payload in enumerate(payloads):
         try:
@@ -147,6 +152,27 @@ def test_the_fast_way_is_the_plain_way(payloads: list[bytes]) -> None:
     many = arrived(payloads * (arriving.FEW + 1))  # by Arrow
     assert rows_of(many) == expected * (arriving.FEW + 1)
     assert np.array_equal(many.sizes, stored_sizes(many.batch))
+
+
+HEADERS_OF_DATA = st.sampled_from([b"", b"\x00\x53\x70\xc0\x04\x02\x41\x50\x04", b"\x00\x53\x71\xc1\x01\x00"])
+DATA_KINDS = st.sampled_from(["good", "good", "changed", "cut", "longer"])
+
+
+@st.composite
+def only_data(draw: st.DrawFn) -> bytes:
+    """A message of one section of data, one of few like it; half of them are changed, cut short, or go on."""
+    good = draw(HEADERS_OF_DATA) + Message(data=[b"d" * draw(st.sampled_from([0, 3, 300]))]).encode()
+    kind = draw(DATA_KINDS)
+    place = draw(st.integers(0, min(20, len(good))))
+    if kind == "changed":
+        return good[:place] + bytes((draw(OCTETS),)) + good[place + 1 :]
+    return good[:place] if kind == "cut" else good + draw(MORE) if kind == "longer" else good
+
+
+@given(st.lists(only_data(), min_size=2, max_size=6))
+@settings(STEADY, max_examples=150)
+def test_data_alone_after_a_message_like_it(payloads: list[bytes]) -> None:
+    check(payloads)
 
 
 HEADER_FIELDS = (
@@ -175,7 +201,7 @@ def header_sections(draw: st.DrawFn) -> bytes:
 
 
 def check_headers(sections: list[bytes]) -> None:
-    """What each says must be what the decoder finds, whatever was read before it."""
+    """Check that each says what the decoder finds, whatever was read before it."""
     arriving.headers.known.clear()
     arriving.headers.but_ttl.clear()
     for payloads in ([section + b"\x00\x53\x75\xa0\x01x" for section in sections], sections):

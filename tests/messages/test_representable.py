@@ -1,4 +1,4 @@
-"""What comes in columns can leave as AMQP: what `bare` would refuse is refused when it is sent, and nothing else."""
+"""Messages that come in columns can leave as AMQP: what `bare` would refuse is refused when it is sent, and nothing else."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ NOTES = st.one_of(st.none(), st.dictionaries(st.just("x"), st.text(max_size=300)
 
 
 def _long(payload: bytes) -> bytes:
-    """The same message, each of its sections with a descriptor of nine octets."""
+    """Write the same message, each of its sections with a descriptor of nine octets."""
     out = b""
     for section in scan(payload):
         out += b"\x00\x80" + section.code.to_bytes(8, "big") + payload[section.value : section.end]

@@ -8,9 +8,11 @@ from penstock.broker_core.amqp_client import Connection
 from penstock.broker_core.client.flight import Client
 
 
-def send(connection: Connection, queue: str, *bodies: bytes, subject: str = "news", **properties: str) -> None:
+def send(
+    connection: Connection, queue: str, *bodies: bytes, subject: str = "news", group: str | None = None, **properties: str
+) -> None:
     sender = connection.sender(queue)
-    given = {"properties": Properties(subject=subject), "application_properties": properties}
+    given = {"properties": Properties(subject=subject, group_id=group), "application_properties": properties}
     sender.send([Message(data=[body], **given).encode() for body in bodies])
     sender.flush()
 

@@ -262,12 +262,14 @@ def test_a_queue_is_paused_altered_and_its_messages_looked_at(page: Page, client
 
 
 def test_a_connection_is_shown_and_closed(page: Page, client: Client, broker: Broker) -> None:
-    declare(client, "deliveries")
+    declare(client, "deliveries", groups="held")
     with connect(broker.amqp_url, "root", PASSWORD) as connection:
-        send(connection, "deliveries", b"x", b"y")
+        send(connection, "deliveries", b"x", b"y", group="of blue ones")
         receiver = connection.receiver("deliveries", credit=2)
         assert len(receiver.receive(2, timeout_s=10)) == 2
         (found,) = [each for each in client.call("connection.list")["connections"] if each["protocol"] == "amqp"]
+        page.open("queues/deliveries")
+        page.shows("of blue ones", "main")
         page.open(f"connections/{found['id']}")
         page.shows("deliveries", "main tr.detail")
         page.type("main input[type=search]", found["peer"])

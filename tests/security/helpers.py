@@ -1,4 +1,4 @@
-"""What the tests of users and permissions share."""
+"""Helpers that the tests of users and permissions share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what (W3), and that no change of the file, and no accident with it, ever opens a broker."""
+"""Access: who may do what (W3), and that no change of the file, and no accident with it, ever opens a broker."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def worth(found: Any) -> Any:
 
 
 def identifiers() -> dict[str, Identifier]:
-    """What the tests write, and what the parser makes of it."""
+    """Identifiers as the tests write them, and what the parser makes of them."""
     from penstock.broker_core.selectors import parse
 
     written = {f'"{name}"' if "-" in name else name for name in PROPERTIES} | set(FIELDS)

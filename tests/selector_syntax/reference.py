@@ -1,4 +1,4 @@
-"""What a selector says of one message, in plain Python: three values, one message, one node at a time.
+"""Reference of what a selector says of one message, in plain Python: three values, one message, one node at a time.
 
 A message is a dict from identifiers to Python values; None is NULL. `Loose` is text from a DataFrame, which also counts as the
 number or boolean that it shows. Anything that is no bool, int, float or str is a value without a type.

@@ -1,4 +1,4 @@
-"""What the tests of the service share: a clock that stands still, brokers on a disk that lies, and all that a state says."""
+"""Helpers of the tests of the service: a clock that stands still, brokers on a disk that lies, and all that a state says."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def running(disk: Disk, clock: Callable[[], c.Now] | None = None, **options: Any
 
 
 def killed(service: BrokerService, disk: LyingDisk) -> LyingDisk:
-    """What kill -9 leaves."""
+    """Return what kill -9 leaves."""
     disk.stopped = True
     abandon(service)
     return disk.kill()

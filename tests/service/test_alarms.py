@@ -12,6 +12,7 @@ import pytest
 
 from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.errors import StorageError
 from penstock.broker_core.security.certificates import ends_at
 from penstock.broker_core.service import alarms, watch
@@ -162,6 +163,32 @@ def test_a_journal_that_is_larger_than_what_waits_asks_for(monkeypatch: pytest.M
         looking.look()
         (alarm,) = service.alarms.current()
         assert (alarm.name, alarm.queue) == ("journal-pinned", "stuck")
+
+
+def test_a_lease_that_holds_a_batch_for_long_is_slow() -> None:
+    """U9: with its query, until it goes on; a batch that is taken up again by its query is the same batch."""
+    up = [0.0]
+    with running(LyingDisk()) as service:
+        looking = Watch(service.watch._watched, Alarms(service.wall_ms), service.wall_ms, threading.Event(), lambda: up[0])
+
+        def texts(at: float) -> list[tuple[str | None, str]]:
+            up[0] = at
+            looking.look()
+            return [(alarm.queue, alarm.text) for alarm in looking._alarms.current()]
+
+        service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(3)))
+        take = (c.EnterLease("q", "etl", "r", None, True), c.AcquireBatch("q", "etl", "r", 0))
+        taken = service.submit(*take)
+        service.submit(c.ReadBatch("etl", "r", taken.epoch, 1, 0, 9, reader=SparkBatch("id-of-spark", 0)))
+        assert texts(20.0) == []
+        service.submit(*take)
+        assert texts(watch.SLOW_LEASE_S) == []
+        ((queue, text),) = texts(40.0 + watch.SLOW_LEASE_S)
+        assert queue == "q"
+        assert text.startswith("lease 'etl' of query id-of-spark has held batch 1 (3 messages) for 15 minutes")
+        service.submit(c.FinishBatches("etl", 1))
+        assert texts(60.0 + watch.SLOW_LEASE_S) != [], "it does not come and go"
+        assert texts(200.0 + watch.SLOW_LEASE_S) == []
 
 
 class TestCertificates:

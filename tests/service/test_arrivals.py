@@ -1,4 +1,4 @@
-"""Who waits for messages hears of them, whatever made them available, and also when they came while he was not looking."""
+"""Waiters for messages hear of them, whatever made them available, and also when they came while he was not looking."""
 
 from __future__ import annotations
 

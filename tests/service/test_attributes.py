@@ -1,4 +1,4 @@
-"""What a queue reads of messages on arrival, alike from both forms (Q7 Q9 Q16 Q17 Q18 Q19)."""
+"""Attributes that a queue reads of messages on arrival, alike from both forms (Q7 Q9 Q16 Q17 Q18 Q19)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_priority_and_time_to_live(batch: pa.RecordBatch) -> None:
 
 
 def test_an_absolute_expiry_time_is_a_note_of_the_sender_s() -> None:
-    """What was read can be written back in one line, years later too."""
+    """Messages that were read can be written back in one line, years later too."""
     past = datetime.fromtimestamp(NOW / 1000 - 60, timezone.utc)
     assert attributes_of(columnar(absoluteExpiryTime=[past, None]), declared(), NOW) == NO_ATTRIBUTES
     found = attributes_of(columnar(absoluteExpiryTime=[past, past], ttl=[None, 7]), declared(), NOW)

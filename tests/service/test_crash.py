@@ -88,7 +88,7 @@ HISTORY: list[Step] = [
 
 
 class Reference(NamedTuple):
-    """What the history does on a disk that is honest. `states[n]` is after the n-th event, as a start would find it."""
+    """History as it is on a disk that is honest. `states[n]` is after the n-th event, as a start would find it."""
 
     states: list[Any]
     answered: list[int]  # by step: how many events are promised once it has returned

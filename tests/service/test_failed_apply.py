@@ -21,12 +21,41 @@ from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.apply.handlers import HANDLERS
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome
-from penstock.broker_core.errors import PenstockError, StorageError
+from penstock.broker_core.errors import DamagedJournal, PenstockError, StorageError
 from penstock.broker_core.messaging import AcknowledgeMode, connect
 from penstock.broker_core.service import turn as turn_module
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 from ..journal.lying_disk import LyingDisk
+from ..journal.test_holes import rewrite_manifest
 from .helpers import Clock, abandon, enqueue, everything, numbered, open_service, running, stat
+
+
+def test_a_start_that_fails_after_the_recovery_lets_the_directory_go(tmp_path: Path) -> None:
+    def no_clock() -> c.Now:
+        raise RuntimeError("no clock")
+
+    settings = Settings(data=tmp_path / "data")
+    with pytest.raises(RuntimeError, match="no clock"):
+        BrokerService(settings, clock=no_clock)
+    BrokerService(settings, clock=Clock()).close()
+
+
+def test_a_journal_of_a_newer_version_is_refused_with_that_version() -> None:
+    """Repairs after kill -9 do not hide who wrote it."""
+    disk = LyingDisk()
+    with running(disk) as service:
+        service.submit(c.DeclareQueue("q"))
+        appended = service.journal.append(b'{"k":"queue.deleted","queue":"q","moon":1}')
+        service.journal.complete(hurry=True)
+        service.journal.wait(appended.end)
+        left = disk.kill()
+        rewrite_manifest(left, product="9.9")
+    for _ in range(2):
+        says = r"'queue\.deleted' with the field 'moon'.*position \d+ \(the directory was last written by Penstock 9\.9; this is"
+        with pytest.raises(DamagedJournal, match=says):
+            open_service(left)
 
 
 @pytest.fixture

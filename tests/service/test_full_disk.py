@@ -112,7 +112,7 @@ def test_a_snapshot_that_does_not_fit_is_given_up_and_the_broker_goes_on() -> No
 
 
 def test_retention_makes_room_even_where_no_snapshot_fits() -> None:
-    """What the last snapshot does without can go without another one."""
+    """Segments that the last snapshot does without can go without another one."""
     disk, clock = LyingDisk(), Clock()
     options = {"segment_bytes": MIB, "retention_age_s": 5, "free_space_mark_bytes": MARK}
     with running(disk, clock, **options) as service, client_of(service) as client:

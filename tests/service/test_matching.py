@@ -253,6 +253,7 @@ def test_a_lease_gets_what_matches_and_keeps_its_selector_under_a_checkpoint(ser
     assert rows.sequences().tolist() == [9]
     assert service.submit(c.ListLeases())[0]["selector"] == "colour = 'red'"
     service.submit(c.ReleaseLease("lease", settle=True))
+    service.submit(c.DeleteLease("lease"))  # else it lives for a while
     assert advance(None, 0, "another")[1] == 1  # a new run may have another
     assert service.submit(c.ListLeases())[0]["selector"] is None
 
@@ -279,7 +280,7 @@ def test_what_nobody_has_looked_at_yet_is_said_and_asked_for_again(service: Brok
 
 
 def test_a_lease_goes_past_what_matches_and_is_not_for_it(service: BrokerService) -> None:
-    """What was given back to it unread is not taken again by this run; what comes behind is not evaluated yet."""
+    """Messages that were given back to it unread are not taken again by this run; what comes behind is not evaluated yet."""
     service.submit(colours(BLOCK_ROWS, 0), colours(1, 0))
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     finish = c.FinishBatches("lease", 0, exclude=True)

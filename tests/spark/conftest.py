@@ -114,7 +114,7 @@ class Rig:
         return self.spark.read.format("amqp").options(url=self.broker.url, queue=queue, **options).load()
 
     def bodies(self, queue: str) -> list[str]:
-        """What waits in a queue, in order."""
+        """Bodies of what waits in a queue, in order."""
         rows = self.look(queue).selectExpr("sequenceNumber", "cast(body as string) as body").collect()
         return [row.body for row in sorted(rows)]
 

@@ -231,7 +231,7 @@ def test_a_batch_number_that_delta_has_already_is_skipped_and_its_messages_come_
 
 
 def test_asynchronous_progress_tracking_is_refused_with_delta_and_takes_nothing(rig: Rig) -> None:
-    """It would not be exactly once; Spark itself says so before anything starts."""
+    """Exactly once it would not be; Spark itself says so before anything starts."""
     rig.declare("orders")
     rig.send("orders", 0, 40)
     writer = rig.stream("orders").writeStream.format("delta").option("checkpointLocation", rig.path("checkpoint"))

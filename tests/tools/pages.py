@@ -23,7 +23,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def anchors(page: str) -> Iterator[str]:
-    """What a link may name in a page: as GitHub makes it of headings."""
+    """Anchors that a link may name in a page: as GitHub makes them of headings."""
     for title in re.findall(r"^#+ (.+)$", page, re.MULTILINE):
         yield re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 

@@ -50,7 +50,7 @@ def test_a_start_says_what_an_operator_asks_first(tmp_path: Path) -> None:
         broker.stop()
         said = broker.log()
     assert said.splitlines()[0].endswith(f"penstock 0.1.0 starts on the data directory {tmp_path / 'data'}")
-    assert "recovered: 1 queues, 0 messages that wait, 0 leases" in said
+    assert "recovered: 1 queue, 0 messages waiting, 0 leases" in said
     assert "access: no users" in said
     assert "kept there for 30 days" in said
     assert f"ready at {broker.amqp_url}, {broker.flight_url}" in said

@@ -39,7 +39,7 @@ def page(repository: Path) -> str:
 
 
 def default(option: Option) -> set[str]:
-    """What the table may say of an option's default."""
+    """Texts that the table may have for an option's default."""
     if option.default is None:
         return {"none", "required", "required to read", "no limit", "never", "any", "by place", "a random name"} | {
             "the first",

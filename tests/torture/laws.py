@@ -1,4 +1,4 @@
-"""What must hold of a data directory after a crash, by what was said and confirmed before it (see `workload`)."""
+"""Laws that hold of a data directory after a crash, by what was said and confirmed before it (see `workload`)."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class Inode:
             self.begun[other] = max(0, self.begun[other] - count)
 
     def survivor(self, random: Random) -> bytes:
-        """What a power cut leaves. A sector is as it was at some moment since the last sync: with all that was written to it by
+        """Remains of a power cut. A sector is as it was at some moment since the last sync: with all that was written to it by
         then, and nothing of what came after."""
         left = bytearray(self.durable)
         worst = random.choice(["none", "all", "any", "any", "prefix"])

@@ -9,6 +9,7 @@ from ...service.connections import SLOW_S
 from ..links.incoming import Incoming
 
 if TYPE_CHECKING:
+    from ...service.nodes import Nodes
     from ..ports import Endpoint
     from .transport import Wire
 
@@ -17,13 +18,27 @@ MAX_LINKS = 200  # of one connection that are described; `linkCount` has them al
 SHORT = 200  # characters of a name that a peer chose
 
 
-def described(wire: Wire, now: float, wall_us: int) -> dict[str, Any] | None:
+class HeldGroups:
+    """The message groups that links hold, looked up once for each queue while connections are listed."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._of: dict[str, dict[int, list[str]]] = {}
+
+    def of(self, queue: str, holder: int) -> list[str]:
+        """Return the groups of a holder, by name."""
+        if queue not in self._of:
+            self._of[queue] = self._nodes.groups_held(queue)
+        return self._of[queue].get(holder, [])
+
+
+def described(wire: Wire, now: float, wall_us: int, groups: HeldGroups) -> dict[str, Any] | None:
     """Describe a connection that has opened; None for another. In the loop's thread. `now`: the plane's clock, seconds."""
     peer = wire.peer
     if peer is None or not peer.opened or peer.gone:
         return None
     stalled = wire.stalled_since is not None and now - wire.stalled_since > STALLED_S
-    links = [_link(endpoint, now) for endpoint in list(peer.links.values())[:MAX_LINKS]]
+    links = [_link(endpoint, now, groups) for endpoint in list(peer.links.values())[:MAX_LINKS]]
     return {
         "id": identifier(wire),
         "protocol": "amqp",
@@ -64,11 +79,14 @@ def _is_slow(endpoint: Endpoint, now: float) -> bool:
     )
 
 
-def _link(endpoint: Endpoint, now: float) -> dict[str, Any]:
+def _link(endpoint: Endpoint, now: float, groups: HeldGroups) -> dict[str, Any]:
+    held: list[str] = []
     if isinstance(endpoint, Incoming):
         role, held_s = "producer", None
     else:
         role, held_s = "consumer" if endpoint.acquires else "browser", round(endpoint.held_for(now), 1)
+        if endpoint.acquires and endpoint.queue and endpoint.holder:
+            held = groups.of(endpoint.queue, endpoint.holder)
     return {
         "name": endpoint.link.name[:SHORT],
         "role": role,
@@ -76,5 +94,6 @@ def _link(endpoint: Endpoint, now: float) -> dict[str, Any]:
         "credit": endpoint.link.link_credit,
         "unsettled": len(endpoint.link.unsettled),
         "heldSeconds": held_s,
+        "groups": held,
         "slow": _is_slow(endpoint, now),
     }

@@ -349,8 +349,12 @@ class Peer:
 
     def _on_disposition(self, event: events.Disposed) -> None:
         several: dict[Link, list[Any]] = {}
-        for delivery in event.deliveries:
-            several.setdefault(delivery.link, []).append(delivery)
+        before, mine = None, list[Any]()
+        for delivery in event.deliveries:  # nearly always all are of one link
+            if delivery.link is not before:
+                before = delivery.link
+                mine = several.setdefault(before, [])
+            mine.append(delivery)
         for link, deliveries in several.items():
             endpoint = self.links.get(link) or self.detached.get(link)
             if endpoint is not None:

@@ -220,13 +220,14 @@ class Consuming(Outgoing):
         if disposition is None:
             return
         # A second outcome for the same delivery changes nothing: the first is being carried out.
-        fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
+        fresh = [d for d in deliveries if d.state is None or not isinstance(d.state, TERMINAL)]
         if self.acquisition.deliveries:
             fresh = self.acquisition.without_strays(fresh)
         if self.peer.transactions:
             fresh = still_open(self, fresh, state, settled)
+        its = state if isinstance(state, TERMINAL) else Released()
         for delivery in fresh:
-            delivery.state = state if isinstance(state, TERMINAL) else Released()
+            delivery.state = its
         if fresh:
             self.loop.settle(self, disposition, fresh)
         if settled:

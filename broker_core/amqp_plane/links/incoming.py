@@ -65,7 +65,7 @@ class Incoming(LinkEnd):
     def delivered(self, deliveries: list[Delivery]) -> None:
         """Take complete messages that have come."""
         self._unconfirmed += len(deliveries)
-        if any(delivery.resumed for delivery in deliveries):
+        if [True for delivery in deliveries if delivery.resumed]:
             deliveries = self._resumed(deliveries)
             if not deliveries:
                 return
@@ -178,10 +178,10 @@ class Incoming(LinkEnd):
             return
         state = provisional(open_ones[0], outcome, self.peer.transactions)
         # Receiver-settles-second: the sender hears the outcome and settles first (2.6.12).
-        if all(d.rcv_settle_mode != RCV_SECOND for d in open_ones):
+        second = [d for d in open_ones if d.rcv_settle_mode == RCV_SECOND]
+        if not second:
             session.dispose(open_ones, state)
         else:
-            second = [d for d in open_ones if d.rcv_settle_mode == RCV_SECOND]
             first = [d for d in open_ones if d.rcv_settle_mode != RCV_SECOND]
             session.dispose(second, state, settled=False)
             self._unfinished += len(second)

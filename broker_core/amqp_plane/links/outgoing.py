@@ -240,8 +240,11 @@ class Outgoing(LinkEnd, Consumer):
         if count < len(tags) and self._can_send and self._send_alone(tags[count], messages[count]):
             gone.append(tags[count])
             count += 1
-        for _ in range(count):
-            self._backlog.popleft()
+        if count == len(self._backlog):
+            self._backlog.clear()
+        else:
+            for _ in range(count):
+                self._backlog.popleft()
         self._add_underway(-count)
 
     @property

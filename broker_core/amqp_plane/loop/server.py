@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ... import __version__, errors
 from ...amqp import Condition, Settings
 from ...amqp.performatives import Error
+from ...logs import counted
 from ...security.quiet import Quiet
 from ..connections import listing, revocation
 from ..connections.containers import SOLE, Containers
@@ -168,7 +169,8 @@ class AmqpPlane:
     def enter(self, wire: Wire) -> bool:
         """Take in an accepted socket. Returns False when there are so many that not even an answer is affordable."""
         if self._stopping or len(self._wires) >= self.limits.connections + DOOMED:
-            log.warning("%s: turned away, %d connections are open", wire.address, len(self._wires), extra={"peer": wire.address})
+            there = counted(len(self._wires), "connection")
+            log.warning("%s: turned away, %s open", wire.address, there, extra={"peer": wire.address})
             return False
         self._wires.add(wire)
         return True
@@ -205,9 +207,9 @@ class AmqpPlane:
         return found
 
     async def _described(self) -> list[dict[str, Any]]:
-        found, wall_us = [], self.service.wall_ms() * 1000
+        found, wall_us, groups = [], self.service.wall_ms() * 1000, listing.HeldGroups(self.service.nodes)
         for number, wire in enumerate(list(self._wires), 1):
-            described = listing.described(wire, self.now(), wall_us)
+            described = listing.described(wire, self.now(), wall_us, groups)
             if described is not None:
                 found.append(described)
             if number % DESCRIBED_AT_ONCE == 0:

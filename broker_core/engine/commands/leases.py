@@ -31,6 +31,7 @@ class EnterLease(Command[int | None]):
     selector: str | None = None  # the canonical text
     signs: tuple[tuple[int, str], ...] = ()  # batches that the checkpoint names, with the signs it has of them
     head: tuple[str, int] | None = None  # of a planner with several leases: the one it took up first, and its epoch of that
+    waiting: bool = False  # it has asked before, when there was no such lease
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def settle(
     rules = queue.rules
     if outcome is Outcome.REJECTED and rules.rejected == "return":
         event = e.Returned(queue.name, holder, rows, int(returned), lease)
-        return give_back(state, event, queue, rows, returned, now, coming, taker=taker)
+        return [event, *after_return(state, queue, rows, returned, now, coming, taker=taker)]
     if outcome is Outcome.REJECTED and rules.rejected == "deadLetter" and rules.dead_letter_queue is not None:
         return dead_letter(state, queue, rows, Reason.REJECTED, now, coming, holder=holder, taker=taker, lease=lease, error=error)
     return [e.Settled(queue.name, holder, rows, int(outcome), now.wall, error, lease, taker=taker)]
@@ -81,22 +81,6 @@ def end_malformed(
         )
     malformed = int(Reason.MALFORMED)
     return [e.Settled(queue.name, holder, rows, int(Outcome.REJECTED), now.wall, error, lease, malformed, taker)]
-
-
-def give_back(
-    state: BrokerState,
-    event: e.Event,
-    queue: Queue,
-    rows: RowSet,
-    cause: Cause,
-    now: c.Now,
-    coming: Coming,
-    retry: Retry | None = None,
-    *,
-    taker: str | None = None,
-) -> list[e.Event]:
-    """Extend `event`, which gives ACQUIRED messages back for `cause`, by what follows from it."""
-    return [event, *after_return(state, queue, rows, cause, now, coming, retry, taker=taker)]
 
 
 def after_return(

@@ -142,15 +142,15 @@ def _check_signs(lease: Lease, signs: tuple[tuple[int, str], ...]) -> None:
 
 
 def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
-    """A fresh checkpoint on a name that an earlier run used."""
+    """A fresh checkpoint on a name that an earlier run used.
+
+    While no checkpoint names a batch of that run, its query may be this one, started again: it had no time to write any. It is
+    another one if this planner has waited since before that run began.
+    """
     batch = lease.current
+    if lease.named or command.waiting:
+        _check_silent(lease, now)
     if batch is not None and batch.state is BatchState.READ:
-        silent = None if lease.renewed is None else now.up - lease.renewed
-        if silent is not None and silent <= ALIVE:
-            raise errors.LeaseInUse(
-                f"another query uses lease {lease.name!r} now (renewed {silent / SECOND:.1f} s ago): give this one another name "
-                f"by the option lease, or none. If you have just stopped the other, wait {ALIVE // SECOND} s"
-            )
         raise errors.LeaseInUse(
             f"lease {lease.name!r} holds batch {batch.number} ({batch.rows.count} messages), which an earlier run has read "
             f"and not finished: go on with that run's checkpoint, or end it with `penstock lease release {lease.name} "
@@ -162,6 +162,20 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[in
     epoch, selector = lease.epoch + 1, command.selector
     decision.add(e.LeaseBegun(lease.name, lease.queue, command.run, epoch, command.timeout, now.up, selector))
     return decision
+
+
+def _check_silent(lease: Lease, now: c.Now) -> None:
+    """Raise InUse if the lease's planner lives, with a batch or without."""
+    silent = None if lease.renewed is None else now.up - max(lease.renewed, now.resumed)
+    if silent is None or silent > ALIVE:
+        return
+    readers = [] if lease.current is None else lease.current.reads.queries
+    query = f"query {', '.join(readers)}, " if readers else ""
+    raise errors.LeaseInUse(
+        f"another query uses lease {lease.name!r} now ({query}renewed {silent / SECOND:.1f} s ago): give this one "
+        f"another name by the option lease (or consumer), or none. If you have just stopped the other, wait {ALIVE // SECOND} s, "
+        f"or end its lease with `penstock lease delete {lease.name}`"
+    )
 
 
 def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision[tuple[int | None, int, int]]:
@@ -400,7 +414,7 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
     else:
         cause = Cause[command.outcome.upper()]
         returned = e.Returned(queue.name, batch.holder, rows, int(cause), lease.name)
-        events = dead_letters.give_back(state, returned, queue, rows, cause, now, {}, taker=lease.name)
+        events = [returned, *dead_letters.after_return(state, queue, rows, cause, now, {}, taker=lease.name)]
     # Fenced first: a crash may come between the two, and then the query only plans again.
     return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (dead_letters.as_one(events), None)], None)
 
@@ -436,5 +450,5 @@ def _give_back(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, comin
     if batch.state is not BatchState.READ:
         return _end(lease, batch, BatchState.VOID, now)
     queue, event = need_queue(state, lease.queue), _end(lease, batch, BatchState.LOST, now)
-    events = dead_letters.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now, coming, taker=lease.name)
+    events = [event, *dead_letters.after_return(state, queue, batch.rows, Cause.LEASE_READ, now, coming, taker=lease.name)]
     return dead_letters.as_one(events)

@@ -137,7 +137,7 @@ def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming |
         _check_annotations(queue, rows, command.annotations)
     event = e.Returned(queue.name, command.holder, rows, int(command.cause), annotations=command.annotations or None)
     taker = state.user_of(queue, command.holder)
-    events = dead_letters.give_back(state, event, queue, rows, command.cause, now, coming, command.retry, taker=taker)
+    events = [event, *dead_letters.after_return(state, queue, rows, command.cause, now, coming, command.retry, taker=taker)]
     decision = Decision([], None)
     if command.exclude:
         excluded = need_subscription(queue, command.holder).excluded
@@ -195,7 +195,7 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
         )
     elif rows:
         event = e.Returned(queue.name, command.holder, rows, int(command.cause))
-        events += dead_letters.give_back(state, event, queue, rows, command.cause, now, coming, taker=taker)
+        events += [event, *dead_letters.after_return(state, queue, rows, command.cause, now, coming, taker=taker)]
         back = rows.minus(dead_letters.last_attempts(queue, rows, command.cause))
     events += dead_letters.leave(state, queue, command.holder, back, now, coming)
     if events:

@@ -103,7 +103,7 @@ def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, com
             )
         elif disposition.cause is not None:
             returned = e.Returned(queue.name, batch.holder, rows, int(disposition.cause))
-            events += dead_letters.give_back(state, returned, queue, rows, disposition.cause, now, coming, taker=lease.name)
+            events += [returned, *dead_letters.after_return(state, queue, rows, disposition.cause, now, coming, taker=lease.name)]
     done = RowSet.of_sequences(np.sort(np.concatenate([rows.sequences() for rows in others]))) if others else None
     ended = e.BatchEnded(lease.name, batch.number, BatchState.SETTLED.value, now.wall, exclude, done)
     return dead_letters.as_one([*events, ended])

@@ -99,7 +99,8 @@ def _unlock(state: BrokerState, decision: Decision[None], queue: Queue, blocks: 
     for holder, parts in held.items():
         late, cause, taker = RowSet.of(parts), Cause.LOCK_TIMED_OUT, state.user_of(queue, holder)
         returned = e.Returned(queue.name, holder, late, int(cause))
-        decision.add(dead_letters.as_one(dead_letters.give_back(state, returned, queue, late, cause, now, coming, taker=taker)))
+        following = dead_letters.after_return(state, queue, late, cause, now, coming, taker=taker)
+        decision.add(dead_letters.as_one([returned, *following]))
 
 
 def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[dict[str, int]]:

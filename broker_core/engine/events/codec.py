@@ -4,7 +4,8 @@ A record's meta is one JSON object: `k` is the kind, the rest the fields; row se
 Payloads are not part of it.
 
 To change an event: add a field with a default, because old journals lack it, or add a new kind. Never give a field a new
-meaning. A field that is renamed keeps its former name in the journal: `stored_as`.
+meaning. A field that is renamed keeps its former name in the journal: `stored_as`. An older version refuses what it does not
+know, at its start.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, fields
 from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar
 
+from ... import __version__
 from ...errors import DamagedJournal
 from ..columns.rowset import RowSet
 from ..columns.values import from_json, to_json
@@ -90,7 +92,7 @@ def encode(event: Event) -> bytes:
 
 
 def decode(meta: bytes) -> Event:
-    """Decode a record's meta; DamagedJournal for a kind of event that a newer version wrote."""
+    """Decode a record's meta; DamagedJournal for a kind of event, or a field, that a newer version wrote."""
     return _event(json.loads(meta))
 
 
@@ -99,17 +101,28 @@ def _event(body: dict[str, Any]) -> Event:
     try:
         cls = _KINDS[kind]
     except KeyError:
-        raise DamagedJournal(
-            f"the journal holds an event {kind!r} that this Penstock does not know: it was written by a newer version; use "
-            "that one"
-        ) from None
+        raise _newer(f"an event {kind!r}") from None
     for old, name in _RENAMED[cls]:
         if old in body:
             body[name] = body.pop(old)
     values = {name: _value(value) for name, value in body.items()}
     if values.get("key") is not None:
         values["key"] = PublishKey(*values["key"])
-    return cls(**values)
+    try:
+        return cls(**values)
+    except TypeError:
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        unknown = [name for name in values if name not in known]
+        if not unknown:
+            raise
+        raise _newer(f"an event {kind!r} with the field {unknown[0]!r}") from None
+
+
+def _newer(what: str) -> DamagedJournal:
+    return DamagedJournal(
+        f"the journal holds {what}, which this Penstock {__version__} does not know: a newer version wrote it. A downgrade is "
+        "refused, and nothing is lost: start that version again, or restore a backup from before it"
+    )
 
 
 def _value(value: Any) -> Any:

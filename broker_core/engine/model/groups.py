@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..columns.dictionary import Dictionary
-from ..columns.limits import NEVER
+from ..columns.limits import LISTED_GROUPS, LOOKED_AT_GROUPS, NEVER
 from ..columns.rowset import as_array
 from ..columns.series import Ints, Rows
 
@@ -110,6 +110,17 @@ class Groups:
     def held_by(self, holder: int) -> list[str]:
         """The groups of a holder, by name."""
         return [name for code in np.flatnonzero(self._owner == holder).tolist() if (name := self.names.name(code)) is not None]
+
+    def by_holder(self) -> dict[int, list[str]]:
+        """The first groups of each holder, by name; of very many groups not all are looked at."""
+        held = np.flatnonzero(self._owner)[:LOOKED_AT_GROUPS]
+        held = held[np.argsort(self._owner[held], kind="stable")]
+        holders, starts = np.unique(self._owner[held], return_index=True)
+        names = self.names.name
+        return {
+            holder: [name for code in codes[:LISTED_GROUPS].tolist() if (name := names(code)) is not None]
+            for holder, codes in zip(holders.tolist(), np.split(held, starts[1:]), strict=False)
+        }
 
     def _grow(self) -> None:
         size = len(self._owner)

@@ -97,6 +97,12 @@ class Lease:
         batch = next(reversed(self.batches.values()), None)
         return batch if batch is not None and batch.state in HOLDING else None
 
+    @property
+    def named(self) -> bool:
+        """True if a checkpoint may name a batch of this run: one was read or finished, and Spark writes the offset before."""
+        unread = (BatchState.ACQUIRED, BatchState.VOID)
+        return self.finished > 0 or any(batch.state not in unread for batch in self.batches.values())
+
     def sign_of(self, number: int) -> str | None:
         """The sign of a batch, None where it has none or is not remembered any longer."""
         batch = self.batches.get(number)

@@ -29,6 +29,11 @@ class Reads:
     dropped: list[str] = field(default_factory=list)
     unknown: bool = False  # somebody read it who did not say for what, or there were too many
 
+    @property
+    def queries(self) -> list[str]:
+        """The queries that are known to have read it, by their ids of Spark."""
+        return sorted({read.query for read in self.by})
+
     def knows(self, reader: SparkBatch | None) -> bool:
         """Say whether to note this reader would change nothing."""
         return self.unknown or reader in self.by

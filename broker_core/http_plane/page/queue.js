@@ -127,8 +127,9 @@ export function show(root, poll, name) {
       count(link.credit),
       count(link.unsettled),
       link.slow ? badge("slow", "warn", "It settles nothing and can be sent nothing more, while messages wait") : link.heldSeconds === null || !link.unsettled ? "" : span(link.heldSeconds),
+      link.role === "consumer" ? link.groups.join(", ") || "–" : "",
     ]));
-    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"]], links, "No AMQP link is on this queue."));
+    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"], ["Groups held"]], links, "No AMQP link is on this queue."));
     const mine = held.leases.filter((lease) => lease.queue === name);
     replace(leases, table([["Lease"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Groups held"]], mine.map((lease) => [
       h("a", {href: "#/leases"}, lease.name),

@@ -164,8 +164,13 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
     messages, ttls = parts.messages, parts.ttls
     keep, say = messages.append, parts.said.append
     before = None  # the ttl that was read last
+    alike, whole, bare_at, its = b"", 0, 0, NOTHING  # of the last message that was only a section of data
     for number, payload in enumerate(payloads):
         end = len(payload)
+        if alike and payload.startswith(alike) and int.from_bytes(payload[len(alike) : whole], "big") == end - whole:
+            keep(payload[bare_at:])
+            say(its)
+            continue
         try:
             position, said, note, ttl = 0, NOTHING, None, None
             if payload[:4] == b"\x00\x53\x70\xc0":
@@ -198,6 +203,10 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
                     parts.annotations[len(messages)] = note
                 if ttl is not None:
                     ttls[len(messages)] = ttl
+                elif note is None and (width := _DATA_WIDTHS.get(payload[begin : begin + 4])):
+                    whole = begin + 4 + width
+                    only = int.from_bytes(payload[begin + 4 : whole], "big") == end - whole
+                    alike, bare_at, its = payload[: begin + 4] if only else b"", begin, said
                 keep(payload[begin:])
                 say(said)
                 continue
@@ -250,6 +259,7 @@ def _plain(payload: bytes, parts: _Parts) -> None:
 
 
 _AROUND = (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER)
+_DATA_WIDTHS = {b"\x00\x53\x75\xa0": 1, b"\x00\x53\x75\xb0": 4}  # the head of a section of data: octets of its size
 
 # --- The table -------------------------------------------------------------------------------------------------------------
 

@@ -181,7 +181,7 @@ def kind_of(option: Any) -> str:
 
 
 class Ending(TransactionHandler):
-    """What became of a transaction."""
+    """Ending of a transaction."""
 
     transaction: Any = None
     said = ""
@@ -334,7 +334,7 @@ class Client:
         return {"messages": [shown(octets) for octets, _ in taken]}
 
     def settle(self, outcome: Any = "accept", session: int = 0, browse: bool = False, **where: str) -> dict[str, Any]:
-        """What was held, in order."""
+        """Settle what was held, in order."""
         _, handler = self._receiver(session, browse, **where)
         for delivery in handler.held:
             settle(delivery, outcome)

@@ -1,0 +1,61 @@
+"""Messages on stdout: into a file or onto a terminal at once, into a pipe line by line, each accepted once it is read."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from .amqp_calls import TURN_S, Stop
+
+if TYPE_CHECKING:
+    from ..amqp.deliveries import Delivery
+
+_ONE_PAGE = 4096  # octets of a pipe of one buffer, which takes more only once it is empty
+
+
+class Lines:
+    """Lines on stdout, each made of one delivery."""
+
+    def __init__(self, line: Callable[[Delivery], bytes], stop: Stop) -> None:
+        self._line, self._stop = line, stop
+        self._out = sys.stdout.fileno()
+        self.pipe = stat.S_ISFIFO(os.fstat(self._out).st_mode)
+        if self.pipe and hasattr(fcntl, "F_SETPIPE_SZ"):  # elsewhere a pipe takes more than is read
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, _ONE_PAGE)
+
+    def write(self, deliveries: Sequence[Delivery]) -> int:
+        """Write lines; return how many were written, of a pipe how many were read before its reader ended."""
+        sys.stdout.flush()
+        if not self.pipe:
+            self._put(b"".join(map(self._line, deliveries)))
+            return len(deliveries)
+        for done, delivery in enumerate(deliveries):
+            try:
+                self._put(self._line(delivery))
+            except BrokenPipeError:
+                return done
+            if not self._read():
+                return done
+            if self._stop.asked:
+                return done + 1
+        return len(deliveries)
+
+    def _put(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._out, rest) :]
+
+    def _read(self) -> bool:
+        """Wait until what was written is read, or until it is time to stop: then it is still to be read. False: nobody will."""
+        waiting = select.poll()
+        waiting.register(self._out, select.POLLOUT)
+        while not (found := waiting.poll(TURN_S * 1000)) and not self._stop.asked:
+            pass
+        return not found or any(event & select.POLLOUT for _, event in found)
