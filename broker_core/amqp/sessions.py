@@ -59,6 +59,7 @@ class Session:
         self.remote_begin: Begin | None = None
         self.links: dict[int, Link] = {}
         self.remote_links: dict[int, Link] = {}
+        self._left: set[int] = set()  # handles that the peer has detached, and not attached again
         self.incoming: dict[int, Delivery] = {}
         self.outgoing: dict[int, Delivery] = {}
         self.next_delivery_id = first_outgoing_id
@@ -425,9 +426,10 @@ class Session:
         return not isinstance(known, (*TERMINAL, TransactionalState))
 
     def _on_flow(self, flow: Flow) -> list[events.Event]:
-        link = None if flow.handle is None else self._link(flow.handle)
+        # go-amqp's receivers may grant credit once more when they have detached already.
+        link = None if flow.handle is None or flow.handle in self._left else self._link(flow.handle)
         link_fields = (flow.delivery_count, flow.link_credit, flow.available)
-        if link is None and (link_fields != (None, None, None) or flow.drain):
+        if flow.handle is None and (link_fields != (None, None, None) or flow.drain):
             raise FieldError("a flow with a link's fields and no handle", Scope.SESSION)
         self.next_incoming_id = flow.next_outgoing_id
         self.remote_outgoing_window = flow.outgoing_window
@@ -462,6 +464,7 @@ class Session:
             found = self.connection.steal(attach.name, ours)
             link = self.receiver(attach.name) if ours == RECEIVER else self.sender(attach.name)
         self.remote_links[attach.handle] = link
+        self._left.discard(attach.handle)
         link.on_attach(attach)
         return [*found, events.Attached(link, attach)]
 
@@ -478,4 +481,5 @@ class Session:
         link = self._link(detach.handle)
         event = link.on_detach(detach)
         del self.remote_links[detach.handle]
+        self._left.add(detach.handle)
         return [event]

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 import penstock.broker_core.amqp
 from penstock.broker_core.amqp import Connection, LocalProtocolError, Role, Settings, events, serial
-from penstock.broker_core.amqp.performatives import Accepted, Error, Released
+from penstock.broker_core.amqp.performatives import Accepted, Detach, Error, Released
+from penstock.broker_core.amqp.states import SessionState
 
 from .values import STEADY, Pair
+from .wire import Wire
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(penstock.broker_core.amqp.__file__).parents[3])}
 numbers = st.one_of(st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**32 - 1]), st.integers(0, 2**32 - 1))
@@ -369,6 +371,21 @@ def test_what_waits_for_the_window_goes_with_its_link(who: str) -> None:
     _, found = pair.pump()
     assert [d.tag for event in found if isinstance(event, events.Delivered) for d in event.deliveries] == [b"2"]
     assert not any(isinstance(event, events.Violated) for event in found)
+
+
+def test_a_flow_behind_a_detach_is_the_sessions_alone() -> None:
+    """The link is gone, the session goes on, and its windows count: go-amqp sends it. One never attached ends the session."""
+    w = Wire().opened()
+    session = w.session()
+    w.sender(credit=1)
+    w.peer(Detach(handle=0, closed=True))
+    (event,) = w.flow(handle=0, link_credit=10, delivery_count=0, incoming_window=7)
+    assert isinstance(event, events.Flowed)
+    assert event.link is None
+    assert session.remote_incoming_window == 7
+    assert session.state is SessionState.MAPPED
+    (event,) = w.flow(handle=1, link_credit=10, delivery_count=0)
+    assert isinstance(event, events.Violated)
 
 
 def test_handles_and_channels_are_the_lowest_free() -> None:
