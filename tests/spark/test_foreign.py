@@ -1,35 +1,251 @@
-"""S11: a stream of Spark from a broker that is no Penstock, by all that the connector can know."""
+"""S11: streams of Spark from a broker that is no Penstock, while driver, broker or both are killed: each message once.
+
+PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) go further than these few: see `./dev torture`. Then the broker is Artemis.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from penstock import Broker
 from penstock.broker_core.amqp import Message
-from penstock.broker_core.amqp.performatives import Properties
-from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp_client import Connection, connect
 from penstock.broker_core.amqp_client.address import parse
 
+from ..foreign import driver
 from ..foreign.hidden import Hidden
 
+SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261123"))
+SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
+ROWS, BATCH = 600, 60  # of each queue, in each round
+SETTLE = ("spooled", "committed")
+#: Steps of a batch at which the planner of a query kills its driver.
+STEPS = (
+    *("before keys", "after keys", "before batch", "after batch", "before accept", "after accept"),
+    *("before owner", "after owner", "before delete", "after delete"),
+)
+DRIVER_S = 600
 
-def test_a_stream_from_a_broker_that_is_no_penstock(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    broker.declare("orders")
-    with connect(broker.amqp_url) as connection:
-        sender = connection.sender("orders")
-        sender.send([Message(data=[b"%d" % n], properties=Properties(message_id=f"id-{n}")).encode() for n in range(1000)])
-        sender.flush()
-    hidden = Hidden(parse(broker.amqp_url).port)
-    options = {"url": hidden.url, "queue": "orders", "spool": str(tmp_path / "spool"), "maxMessagesPerTrigger": "300"}
-    for _ in range(2):  # the second run finds nothing new
-        stream = spark.readStream.format("amqp").options(**options).load().selectExpr("cast(body as string) body", "messageId")
-        writer = stream.writeStream.format("json").option("checkpointLocation", str(tmp_path / "c"))
-        query = writer.trigger(availableNow=True).start(str(tmp_path / "t"))
-        query.awaitTermination()
-    rows = spark.read.json(str(tmp_path / "t")).collect()
-    assert sorted(int(row.body) for row in rows) == list(range(1000))
-    assert {row.messageId for row in rows} == {f"id-{n}" for n in range(1000)}
-    assert [path.name for path in (tmp_path / "spool").iterdir() if path.name.startswith("batch-")] in ([], ["batch-4.arrow"])
-    hidden.close()
+#: A driver with both queries, whose source kills it, and processes beside it, at one step of one of them.
+DRIVER = """
+import json, os, signal, sys, time
+from pyspark.sql import SparkSession
+from penstock.connector.source import AmqpSource
+from penstock.connector.stream import StreamReader
+
+plan = json.loads(sys.argv[1])
+group = os.getpgid(0)
+
+def die():
+    for victim in plan["victims"]:
+        os.kill(victim, signal.SIGKILL)
+    os.killpg(group, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)  # a worker outside the group
+
+class DyingSource(AmqpSource):
+    @classmethod
+    def name(cls):
+        return "dying"
+
+    def streamReader(self, schema):
+        if self._options["settle"] == plan["settle"]:
+            sys.path.insert(0, plan["tools"])
+            import driver
+            driver.arm(driver.Deadly(plan["step"], plan["times"], die))
+        return StreamReader(self._options, schema)
+
+builder = SparkSession.builder.master("local[2]")
+for name, value in plan["settings"].items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.dataSource.register(DyingSource)
+queries = []
+for settle, (options, table, checkpoint) in plan["queries"].items():
+    frame = spark.readStream.format("dying").options(**options).load().selectExpr("cast(body as string) body", "messageId")
+    writer = frame.writeStream.format("json").option("checkpointLocation", checkpoint)
+    queries.append(writer.trigger(availableNow=True).start(table))
+for query in queries:
+    query.awaitTermination()
+"""
+
+
+class Hiding:
+    """A Penstock behind a relay, as `tests/brokers.py` has brokers of others."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.relay = Hidden(parse(broker.amqp_url).port)
+        self.options = {"url": self.relay.url}
+
+    def queue(self) -> str:
+        name = f"q{self.relay.port}-{time.monotonic_ns()}"
+        self.broker.declare(name)
+        return name
+
+    def connect(self) -> Connection:
+        return connect(self.broker.amqp_url)
+
+    @property
+    def pid(self) -> int:
+        return self.broker.pid
+
+    def kill(self) -> None:
+        self.broker.kill()
+        self.relay.cut()
+
+    def start(self) -> None:
+        self.broker.start()
+        self.relay.retarget(parse(self.broker.amqp_url).port)
+
+    def close(self) -> None:
+        self.relay.close()
+
+
+class Streams:
+    """A query for each way to settle, each with a queue, a spool, a table and a checkpoint of its own."""
+
+    def __init__(self, spark: SparkSession, broker: Any, folder: Path, settings: dict[str, str]) -> None:
+        self.spark, self.broker, self.folder, self.settings = spark, broker, folder, settings
+        self.queues = {settle: broker.queue() for settle in SETTLE}
+        self.sent = 0
+
+    def send(self) -> None:
+        numbers = range(self.sent, self.sent + ROWS)
+        header = Header(durable=True)
+        with self.broker.connect() as connection:
+            for queue in self.queues.values():
+                sender = connection.sender(queue)
+                sender.send(
+                    [
+                        Message(header=header, data=[b"%d" % n], properties=Properties(message_id=f"id-{n}")).encode()
+                        for n in numbers
+                    ]
+                )
+                sender.flush()
+        self.sent += ROWS
+
+    def options(self, settle: str) -> dict[str, str]:
+        spool = str(self.folder / f"spool-{settle}")
+        own = {"queue": self.queues[settle], "spool": spool, "settle": settle, "maxMessagesPerTrigger": str(BATCH)}
+        return {**self.broker.options, **own}
+
+    def places(self, settle: str) -> tuple[str, str]:
+        return str(self.folder / f"table-{settle}"), str(self.folder / f"checkpoint-{settle}")
+
+    def die(self, settle: str, step: str, times: int, victims: list[int]) -> None:
+        """Run it, or both for `./dev torture`, in a driver of its own, up to its death."""
+        (self.folder / "driver.py").write_text(DRIVER)
+        plan = {
+            "settings": {name: value for name, value in self.settings.items() if "delta" not in value.lower()},
+            "queries": {each: (self.options(each), *self.places(each)) for each in (SETTLE if SECONDS else (settle,))},
+            "tools": str(Path(driver.__file__).parent),
+            "settle": settle,
+            "step": step,
+            "times": times,
+            "victims": victims,
+        }
+        for _ in range(5):  # Spark gives a Python worker 10 seconds to start, which are few on a busy machine
+            code = self._run(json.dumps(plan))
+            if code == -signal.SIGKILL:
+                return
+        raise AssertionError((self.folder / "driver.log").read_text(errors="replace")[-3000:])
+
+    def _run(self, plan: str) -> int:
+        with open(self.folder / "driver.log", "wb") as said:
+            command = [sys.executable, str(self.folder / "driver.py"), plan]
+            process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+            try:
+                return process.wait(DRIVER_S)
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+
+    def finish(self, moment_s: float | None) -> None:
+        """Read all there is, with a broker that dies in a moment, if one is given. An orchestrator starts again what ends."""
+        for attempt in range(5):
+            queries = [self._started(settle) for settle in SETTLE]
+            if moment_s is not None and not attempt:
+                time.sleep(moment_s)
+                self.broker.kill()
+                self.broker.start()
+            try:
+                for query in queries:
+                    query.awaitTermination()
+                return
+            except StreamingQueryException as error:
+                print("a query ended:", str(error)[:300])
+                for query in queries:
+                    query.stop()
+        raise AssertionError("the queries do not come to their end")
+
+    def _started(self, settle: str) -> Any:
+        table, checkpoint = self.places(settle)
+        stream = self.spark.readStream.format("amqp").options(**self.options(settle)).load()
+        rows = stream.selectExpr("cast(body as string) body", "messageId")
+        writer = rows.writeStream.format("json").option("checkpointLocation", checkpoint)
+        return writer.trigger(availableNow=True).start(table)
+
+    def table(self, settle: str) -> Counter[tuple[int, str]]:
+        rows = self.spark.read.json(self.places(settle)[0]).collect()
+        return Counter((int(row.body), row.messageId) for row in rows)
+
+
+@pytest.fixture
+def other(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if SECONDS:
+        yield request.getfixturevalue("artemis_broker")
+        return
+    hiding = Hiding(request.getfixturevalue("broker"))
+    yield hiding
+    hiding.close()
+
+
+@pytest.mark.timeout(86_400)
+def test_streams_from_a_broker_of_others_under_kills(
+    spark: SparkSession, other: Any, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    print("seed", SEED)
+    random = Random(SEED)
+    streams, kills = Streams(spark, other, tmp_path, settings), Counter[str]()
+    end = time.monotonic() + SECONDS
+    while not kills or time.monotonic() < end:
+        streams.send()
+        settle, step, times = random.choice(SETTLE), random.choice(STEPS), random.randint(0, 3)
+        both = bool(random.getrandbits(1))
+        print("the driver dies", "with the broker" if both else "alone", step, times, settle)
+        streams.die(settle, step, times, [other.pid] if both else [])
+        if both:
+            other.kill()
+            other.start()
+        kills["both" if both else "driver"] += 1
+        alone = not SECONDS or random.random() < 0.5
+        streams.finish(2 * random.random() if alone else None)
+        kills["broker"] += alone
+        for _ in range(20):  # until the broker has noticed that the dead one's links are gone
+            if min(streams.table(each).total() for each in SETTLE) >= streams.sent:
+                break
+            streams.finish(None)
+        every = Counter((n, f"id-{n}") for n in range(streams.sent))
+        for each in SETTLE:
+            found = streams.table(each)
+            lost, twice = every - found, found - every
+            assert (lost.total(), twice.total()) == (0, 0), (each, sorted(lost)[:9], sorted(twice)[:9])
+            held = [path.name for path in (tmp_path / f"spool-{each}").iterdir() if path.name.startswith("batch-")]
+            assert len(held) <= 1  # the last, of which Spark has not said that it is committed
+    print(dict(kills), "kills,", streams.sent, "messages to each of", len(SETTLE), "queries: none lost, none twice")
