@@ -143,7 +143,7 @@ def _dictionary_of(values: pa.Array) -> pa.DictionaryArray:
 
 
 def _is_constant(values: pa.Array) -> bool:
-    """Say whether all rows have the same value, as they mostly do: comparing octets is quicker than to look up each value."""
+    """Say whether all rows have the same value, as they mostly do, by comparing octets."""
     if values.null_count:
         return False
     if not pa.types.is_string(values.type):
