@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -17,6 +18,7 @@ import pytest
 from .driver import Deadly, arm, numbered, run, run_and_die
 from .helpers import Queue
 
+ROOT = str(Path(__file__).parents[2])
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261123"))
 TORTURE = bool(os.environ.get("PENSTOCK_TORTURE_S"))
 MESSAGES, BATCH = 1500, 20
@@ -36,7 +38,11 @@ PROCESSES.set_forkserver_preload(
 
 def die_at(step: str, times: int, folder: Path, options: dict[str, str]) -> None:
     driver = PROCESSES.Process(target=run_and_die, args=(folder, options, step, times))
-    driver.start()
+    sys.path.append(ROOT)  # the child gets this path, and finds the function by its module's name
+    try:
+        driver.start()
+    finally:
+        sys.path.remove(ROOT)
     driver.join(120)
     assert driver.exitcode == -9, f"it did not die {step!r}: {driver.exitcode}"
 
