@@ -37,7 +37,7 @@ class File(NamedTuple):
     def day(self) -> str | None:
         """The day of arrival of its messages, as ISO 8601 has it; None where the path does not say it."""
         name, _, day = self.path.split("/", 1)[0].partition("=")
-        return day if name == DAY and day else None
+        return day if name == DAY and day[:1].isdigit() else None
 
 
 class Table(NamedTuple):

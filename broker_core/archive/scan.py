@@ -96,11 +96,21 @@ def batches(
 def _read(file: Any, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
     # Not on Arrow's threads, which a process has once: a task has one processor, and waits for nobody else's work.
     try:
-        yield from file.iter_batches(
-            _batch_rows(file.metadata.row_group(group), columns), row_groups=[group], columns=columns, use_threads=False
-        )
+        most = _batch_rows(file.metadata.row_group(group), columns)
+        for batch in file.iter_batches(most, row_groups=[group], columns=columns, use_threads=False):
+            yield from _parts(batch)
     except (OSError, pa.ArrowException) as error:
         raise ArchiveUnreachable(f"a file of the archive cannot be read: {error}") from error
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Divide a batch that is far larger than its row group said: a value that repeats is small in the file only."""
+    if batch.nbytes <= 2 * BATCH_BYTES:
+        yield batch
+        return
+    rows = max(1, BATCH_BYTES * batch.num_rows // batch.nbytes)
+    for first in range(0, batch.num_rows, rows):
+        yield batch.slice(first, rows)
 
 
 def _batch_rows(group: Any, columns: list[str]) -> int:

@@ -25,8 +25,10 @@ COMPRESSION = "zstd"
 LEVEL = 1  # half the time of Parquet's usual level, and files a few hundredths larger
 #: Columns without a dictionary: where all values differ it makes the file larger, and this one took a quarter of all the time.
 NO_DICTIONARY = frozenset({"sequenceNumber"})
-#: Columns whose least and greatest values say nothing to anybody: row groups get none of them.
-NO_STATISTICS = frozenset({"body", "message", "properties", "annotations", "encodedAnnotations", "footer"})
+#: Columns whose statistics say nothing to anybody: nearly all rows have a value, or they are maps, and of these not even nulls
+#: are told from empty ones. Of the others a read learns at least that all are null.
+NO_STATISTICS = frozenset({"body", "properties", "annotations"})
+TABLE_COST = 32 << 10  # bytes that Arrow's objects of a table take, beside its values
 #: Columns with few values, given to Parquet as dictionaries, row by row numbers of the values: it would look up each row's value.
 CODED = ("queue", "deliveryCount", "outcome", "holder", "queueId", "pass", "lineage")
 _LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
@@ -104,12 +106,13 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
         for its_day, part in _by_day(found):
             while part.num_rows:
                 piece = part.slice(0, table.ROW_GROUP_ROWS - (rows if its_day == day else 0))
-                if waiting and (its_day != day or not piece.num_rows or size + piece.nbytes > GROUP_BYTES):
+                cost = piece.nbytes + TABLE_COST
+                if waiting and (its_day != day or not piece.num_rows or size + cost > GROUP_BYTES):
                     yield day, pa.concat_tables(waiting)
                     waiting, rows, size = [], 0, 0
                     continue
                 waiting.append(piece)
-                day, rows, size = its_day, rows + piece.num_rows, size + piece.nbytes
+                day, rows, size = its_day, rows + piece.num_rows, size + cost
                 part = part.slice(piece.num_rows)
     if waiting:
         yield day, pa.concat_tables(waiting)

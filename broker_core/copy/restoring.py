@@ -221,7 +221,8 @@ def _finish(disk: LocalDisk, directory: Path, state: State, writer: str | None) 
         gaps.append((begin, segment.base))
         begin = segment.end
     disk.sync_directory()
-    manifest.write(disk, broker, found, min(position, found[-1].end) if found else 0, merged(gaps))
+    synced = min(position, found[-1].end) if found else 0
+    manifest.write(disk, broker, found, synced, merged(gaps), product=None)  # which version wrote them is not known
     restored = None if writer is not None or state.last.kind != "copy" else Restored(state.last.writer, state.last.number)
     marker.write(disk, Marker(() if writer is None else (writer,), restored))
     lineage.write(disk, lineage.read(disk, broker).restored(uuid.uuid4().hex))

@@ -58,8 +58,8 @@ def record_tables(
 ) -> Iterator[pa.Table]:
     """Yield the rows as `record_batches` does with `stored`, in tables of about `rows` rows or `size` bytes of payload.
 
-    A column of messages has a chunk for each record, as it lies in the journal; only of small records and scattered rows are
-    copies made. A column of the broker's has one chunk.
+    A column of messages has a chunk for each record, as it lies in the journal; copies are made only of small records, of
+    scattered rows, and where the broker adds annotations. A column of the broker's has one chunk.
     """
     measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, sys.maxsize, ended=True)
     weighed = ((item, count, octets + RECORD_COST, form, big) for item, count, octets, form, big in measured)

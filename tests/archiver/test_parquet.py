@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.broker_core.archive import table
+from penstock.broker_core.archive import scan, table
+from penstock.broker_core.archive.bounds import Bounds
 from penstock.broker_core.archiver import parquet
 from penstock.broker_core.archiver.stores import Folder
 from penstock.broker_core.engine import commands as c
@@ -88,6 +89,18 @@ def test_a_file_is_as_one_that_arrow_alone_writes(tmp_path: Path, columns: list[
         assert not found.is_stats_set or found.statistics.to_dict() == wanted.statistics.to_dict()
 
 
+def test_a_read_learns_from_a_file_which_columns_have_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it leaves them out; maps and bodies are always read, since their statistics would not tell."""
+    asked: set[str] = set()
+    real = scan._read
+    monkeypatch.setattr(scan, "_read", lambda file, group, names: asked.update(names) or real(file, group, names))
+    (file,) = written(tmp_path, rows(10, body=[b"b"] * 10, subject="s"))
+    wanted = ["body", "message", "properties", "subject", "messageId"]
+    (batch,) = scan.batches(file, scan.Share("f"), wanted, Bounds(1, (("l", 1),)))
+    assert batch.num_rows == 10
+    assert asked == {"body", "properties", "subject"}
+
+
 def test_row_groups_are_full_and_of_one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows come in tables of any sizes; a row group has fewer where it would have too many bytes."""
     monkeypatch.setattr(table, "ROW_GROUP_ROWS", 100)
@@ -96,7 +109,7 @@ def test_row_groups_are_full_and_of_one_day(tmp_path: Path, monkeypatch: pytest.
     assert [first.metadata.row_group(n).num_rows for n in range(first.num_row_groups)] == [100, 100, 100, 100, 50]
     assert [second.metadata.row_group(n).num_rows for n in range(second.num_row_groups)] == [35]
     assert first.read(["sequenceNumber"])["sequenceNumber"].to_pylist() == list(range(450))
-    monkeypatch.setattr(parquet, "GROUP_BYTES", 100_000)
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 2 * (45_000 + parquet.TABLE_COST))
     files = written(tmp_path / "small", *(rows(10, 10 * n, body=[bytes(4000)] * 10) for n in range(6)))
     assert [files[0].metadata.row_group(n).num_rows for n in range(files[0].num_row_groups)] == [20, 20, 20]
 

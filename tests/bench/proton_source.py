@@ -54,6 +54,8 @@ class _ProtonReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
             message = self._receiver.receive(timeout=TIMEOUT_S)
             rows.append((message.id, bytes(message.body)))
             self._receiver.accept()
+        if rows and start["messages"] + len(rows) == self._messages:
+            self._receiver.connection.close()  # the last outcomes leave with what is sent next
         return iter(rows), {"messages": start["messages"] + len(rows)}
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
