@@ -173,7 +173,7 @@ class Session:
             raise LocalProtocolError(f"ranges cannot be settled with {state!r}")
         self.connection.send_raw(frames)
         for first, last in ranges if self.incoming else ():
-            for delivery in list(in_range(self.incoming, first, serial.difference(last, first))):
+            for delivery in in_range(self.incoming, first, serial.difference(last, first)):
                 delivery.state, delivery.settled = state, True
                 self.settle(delivery)
 

@@ -206,13 +206,18 @@ class Receiver(ClientLink):
     # --- credit
 
     def _renew(self) -> None:
-        """Grant new credit once half of it is used: messages on the way and waiting are never more than `credit`."""
+        """Grant new credit once half of it is used: messages on the way and waiting are never more than `credit`.
+
+        Where `credit` was lowered, they may be twice as many, and what the sender has not used beyond that is taken back.
+        """
         if self._draining or self.link.state is not LinkState.ATTACHED:
             return
         capacity = self.credit - self._count()
         if self._limit is not None:
             capacity = min(capacity, self._limit - self.received)
-        if capacity > self.link.link_credit and self.link.link_credit <= self.credit // 2:
+        if self.link.link_credit > 2 * max(capacity, 0):  # `credit` was lowered
+            self.link.grant(max(capacity, 0))
+        elif capacity > self.link.link_credit and self.link.link_credit <= self.credit // 2:
             self.link.grant(capacity)
 
     def _count(self) -> int:

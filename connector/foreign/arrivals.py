@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Ids = npt.NDArray[np.int64]
 
 _MASK = 0xFFFFFFFF  # delivery ids are of 32 bits, and wrap
+MOST_OCTETS = 1 << 30  # of messages that are joined: offsets of an array have 31 bits
 _SETTLED = -1  # instead of an id: the broker asks for no outcome
 
 
@@ -36,8 +37,8 @@ class Group(NamedTuple):
     @property
     def octets(self) -> int:
         """Octets of the messages."""
-        first, last = _bounds(self.message)
-        return last - first
+        offsets = _offsets(self.message)
+        return int(offsets[-1] - offsets[0])
 
     def upto(self, rows: int, octets: int, *, alone: bool) -> int:
         """Return how many of the first messages keep within the limits; with `alone`, one at least."""
@@ -57,8 +58,21 @@ class Group(NamedTuple):
         return Settled(self.connection, self.ids)
 
 
-def grouped(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Group:
-    """Join blocks (`amqp.deliveries.Block`) of one link."""
+def grouped(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Iterator[Group]:
+    """Join blocks (`amqp.deliveries.Block`) of one link, up to `MOST_OCTETS` of them or one alone."""
+    some: list[Any] = []
+    size = 0
+    for block in blocks:
+        octets = sum(map(len, block.payloads))
+        if some and size + octets > MOST_OCTETS:
+            yield _joined(queue, time, connection, some)
+            some, size = [], 0
+        some.append(block)
+        size += octets
+    yield _joined(queue, time, connection, some)
+
+
+def _joined(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Group:
     import numpy as np
 
     payloads = [payload for block in blocks for payload in block.payloads]
@@ -78,14 +92,9 @@ def _ids(first: int, count: int, settled: bool) -> Ids:
 
 
 def _offsets(message: pa.Array) -> Any:
-    import numpy as np
+    from ...broker_core.messages.encoding.octets import offsets_of  # needs numpy
 
-    return np.frombuffer(message.buffers()[1], np.int32)[message.offset : message.offset + len(message) + 1]
-
-
-def _bounds(message: pa.Array) -> tuple[int, int]:
-    offsets = _offsets(message)
-    return int(offsets[0]), int(offsets[-1])
+    return offsets_of(message)
 
 
 def ranges(settled: Iterable[Settled], connection: int, most: int) -> list[list[tuple[int, int]]]:

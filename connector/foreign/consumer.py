@@ -143,20 +143,22 @@ class ForeignConsumer:
             self._cut = None  # it could not be written, and the connection was lost since: the broker sends all of it again
         if self._cut is None:
             self._take(0.0 if self._ending else wait_ms / 1000, credit)
-        if self._cut is None and (self._ending or not (wait_ms or self._looked)):
+        while self._cut is None and (self._ending or not (wait_ms or self._looked)):
             self._looked = True
-            drained = self._drained()
+            before = sum(self._intake.received)
+            self._drain()
             self._take(EMPTY_S, credit)
-            self._ended = self._ending and drained and self._cut is None
+            if self._cut is None and sum(self._intake.received) == before:  # else all that came had come before
+                self._ended = self._ending
+                break
         return self._cut is not None
 
-    def _drained(self) -> bool:
+    def _drain(self) -> None:
         patience = Patience(SPOOL_S)
         while not self._intake.drain():
             away = self._intake.away
             if away is not None:
                 patience.wait(away)
-        return True
 
     def _take(self, wait_s: float, credit: Credit) -> None:
         limits = credit.limits(None, exclude=False)

@@ -145,7 +145,9 @@ class Intake:
             pass
 
     def drain(self) -> bool:
-        """Have the broker send what it has; return when it has, or has not answered for `DRAIN_S`. False while it is away.
+        """Have the broker send what it has; return when it has, or something came, or it has not answered for `DRAIN_S`.
+
+        False while it is away.
 
         RabbitMQ 3 ends the session instead (rabbitmq-server#7119), and is not asked, and so is one that breaks off `MOST_BREAKS`
         times. Such a one has nothing when nothing has come for `SILENCE_S`.
@@ -153,8 +155,10 @@ class Intake:
         done = threading.Event()
         if self._thread is None:
             return False
-        self._ask(lambda: self._drain(done))
+        given_up = threading.Event()
+        self._ask(lambda: None if given_up.is_set() else self._drain(done))
         self._wait(done, DRAIN_S + FLUSH_S)
+        given_up.set()
         return done.is_set()
 
     @property
@@ -224,14 +228,14 @@ class Intake:
         blocks = link.receive_blocks(timeout_s=0.0)
         if not blocks:
             return 0
-        group = grouped(number, time.time_ns() // 1000, self._number, blocks)
-        count, octets = len(group.ids), group.octets
+        groups = list(grouped(number, time.time_ns() // 1000, self._number, blocks))
+        count, octets = sum(len(group.ids) for group in groups), sum(group.octets for group in groups)
         with self._came:
-            self._waiting.append(group)
+            self._waiting += groups
             self._rows += count
             self._octets += octets
+            self.received[number] += count
             self._came.notify_all()
-        self.received[number] += count
         self._mean = max(octets / count, 0.9 * self._mean)
         link.credit = max(1, min(MOST_CREDIT, int(WAITING_BYTES / (self._mean + 1) / len(self._links))))
         return count

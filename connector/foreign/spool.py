@@ -11,8 +11,8 @@ A batch is there once its file is; its keys are written before. What a crash lea
 Each planner writes a token of its own into `planner.json`, and then looks what is there; one that does not find its token any
 more has been replaced. A batch counts once its file is there *and* the token was found after that: so of two planners at once,
 either the old one sees the new one's token, and neither accepts nor names its batch, or the new one sees the old one's batch.
-No file of a batch is written over by a planner that was replaced: it must be new, and a planner that finds the name taken looks
-for its token again. An object store cannot do that in one step: a planner that was replaced, and stood still in between, could.
+A batch's files must be new, and a planner that finds a name taken looks for its token again before it writes it over. So one that
+was replaced does harm only where it stands still for so long between two of its steps, or an object store between look and write.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ...broker_core.errors import DataLoss, Fenced, StorageError, WrongOffset
@@ -72,7 +73,7 @@ class Spool:
                 self.store.delete(name)
         self._files = {int(found[1]) for name in names if (found := _BATCH.fullmatch(name))}
         self._kept = sorted(int(found[1]) for name in names if (found := _KEYS.fullmatch(name)))
-        self._remember(int(owner["committed"]))
+        self._remember(max(int(owner["committed"]), offset.batch))
         self._owner = owner
 
     def _owner_of(self, offset: SpoolOffset, names: list[str]) -> dict[str, Any]:
@@ -112,9 +113,10 @@ class Spool:
             content = self.store.read(OWNER)
             if content is not None:
                 return str(_parsed(content, self.store.url)["spool"])
-            owner = self._owner_of(SpoolOffset("", 0), self.store.names())
-            self._put_json(OWNER, owner)
-            return str(owner["spool"])
+            owner = _json(self._owner_of(SpoolOffset("", 0), self.store.names()))
+            with suppress(Exists):  # another query's, which began at this moment, too
+                self.store.put(OWNER, lambda file: file.write(owner), new=True)
+            return str(_parsed(self.store.read(OWNER) or b"", self.store.url)["spool"])
         return self.id
 
     def check_owner(self) -> None:

@@ -47,6 +47,18 @@ def test_a_message_in_many_frames_is_one_delivery() -> None:
         assert [delivery.payload for _ in range(2) for delivery in receiver.receive(1, timeout_s=30)] == sent
 
 
+def test_credit_that_is_lowered_is_taken_back() -> None:
+    """For whoever learns that messages are large: the broker stops at the new credit, not at the old one."""
+    with Peer() as peer, connect(peer.url) as connection:
+        receiver = connection.receiver("orders", credit=1000)
+        receiver.receive(timeout_s=0)
+        receiver.credit = 10
+        receiver.receive(timeout_s=0)
+        assert receiver.link.link_credit == 10
+        receiver.drain()  # answered behind the flow
+        assert receiver.receive(timeout_s=0) == []
+
+
 def test_a_limit_never_asks_for_more() -> None:
     with Peer() as peer, connect(peer.url) as connection:
         peer.queues["orders"] += messages(50)

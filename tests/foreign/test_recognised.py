@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.messages.encoding import plain, whole
+from penstock.connector.foreign import consumer, intake, links
 from penstock.connector.foreign.window import Window
 
 from .helpers import INITIAL, Queue, bodies, drained, lost, next_batch
@@ -65,6 +67,20 @@ def test_the_window_outlives_the_files(queue: Queue) -> None:
     assert not [name for name in queue.files() if name.startswith("batch")]
     queue.send(0, 25)
     assert drained(queue.reader(), end)[0] == list(range(20, 25))
+
+
+def test_a_run_that_takes_what_there_is_goes_on_behind_what_came_before(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: an answered drain covers what there was credit for, and it is asked again while repeats come."""
+    queue.send(0, 500)
+    first = queue.reader()
+    _, end = drained(first)
+    first.commit(end)
+    first.stop()
+    monkeypatch.setattr(consumer, "EMPTY_S", 0.0)
+    monkeypatch.setattr(intake, "QUIET_S", 0.0)
+    monkeypatch.setattr(links, "FIRST_CREDIT", 10)
+    queue.send(0, 510)
+    assert drained(queue.reader(), end)[0] == list(range(500, 510))
 
 
 def test_nothing_is_recognised_where_nobody_asks_for_it(queue: Queue) -> None:
