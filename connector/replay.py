@@ -42,7 +42,7 @@ from .schema import check_source
 #: Messages of one batch where `maxMessagesPerTrigger` says nothing: some seconds of reading, which a restart repeats at most.
 DEFAULT_MESSAGES = 10_000_000
 LOOK_S = 0.5  # between two looks of a query that goes on, while nothing is recorded: Spark would ask a hundred times a second
-LISTED_S = 3600.0  # after which files are listed again: those that compaction has replaced are removed after a day
+LISTED_S = 60.0  # after which files are listed again: those that compaction has replaced are removed after a while
 WAIT_S = 1.0  # a query that waits for its pace says so each second, by a batch of nothing, so that it can be stopped
 
 
@@ -250,7 +250,8 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """List the files as `_listed` does, with the day since when all rows of the set are in them; None: they all are.
 
         Retention removes whole days, and every day before one that it removes. So all rows from a day on are there if one of
-        that day or of an earlier one is.
+        that day or of an earlier one is. Days that it has removed may still be in the version with which the replay began. Only
+        these are taken from there: of later days, compaction may have replaced the files that it names.
         """
         where = (self._connected(), self._queue, self._table(of), self._bounds(of))
         newest = version_of(*where)
@@ -260,11 +261,15 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if day is not None and since is not None and since <= day:
             return newest.files, since
         try:
-            return version_of(*where, of.version).files, None
+            begun = version_of(*where, of.version).files
         except ArchiveUnreachable as error:
             if self._options["failOnDataLoss"]:
                 raise self._loss(newest.files, first, since) from error
             return newest.files, None
+        if since is None or any(file.day is None for file in begun):
+            return begun, None
+        removed = [file for file in begun if file.day is not None and file.day < since]
+        return sorted([*removed, *newest.files], key=lambda file: (file.first, file.path)), None
 
     def _loss(self, left: list[File], first: int, since: str | None) -> DataLoss:
         following = min((file.first for file in left if file.last >= first), default=None)

@@ -144,8 +144,10 @@ class SeveralQueues:
             # A lease that holds what an earlier run has read, or whose query lives, refuses to begin again: it is asked before
             # another has begun.
             leases = self._client.call("lease.list")["leases"]
-            silent = {lease["name"]: 0.0 if lease["stage"] == "read" else lease["renewed"] or 0.0 for lease in leases}
-            order.sort(key=lambda queue: silent.get(known.of(queue).lease, math.inf))
+            silent = {
+                lease["name"]: (lease["stage"] != "read" and not lease["finished"], lease["renewed"] or 0.0) for lease in leases
+            }
+            order.sort(key=lambda queue: silent.get(known.of(queue).lease, (True, math.inf)))
         return order
 
     # --- Who the query is ----------------------------------------------------------------------------------------------

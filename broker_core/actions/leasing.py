@@ -43,7 +43,7 @@ def advance(
         else:
             break
         found = service.submit(
-            replace(enter, epoch=found.epoch, keep_timeout=False, waiting=True), replace(wanted, matching=view)
+            replace(enter, epoch=found.epoch, keep_timeout=False, waiting=found.epoch is None), replace(wanted, matching=view)
         )
     return Advanced(found)
 

@@ -35,7 +35,9 @@ def run(given: argparse.Namespace) -> int:
     # A bar would be torn apart by lines on the same terminal.
     quiet = given.json or (given.output == "-" and sys.stdout.isatty())
     with connection(given) as broker, Stop() as stop, Meter(f"receiving from {given.queue}", given.count, quiet=quiet) as meter:
-        place = Lines(_json_line if given.json else _line, stop) if given.output == "-" else Folder(Path(given.output))
+        place = (
+            Lines(_json_line if given.json else _line, stop, broker.idle) if given.output == "-" else Folder(Path(given.output))
+        )
         credit = PIPE_CREDIT if isinstance(place, Lines) and place.pipe else CREDIT
         credit = min(credit, given.count or credit)
         asked: dict[str, Any] = {Symbol("exclusive"): True} if given.exclusive else {}
@@ -47,8 +49,7 @@ def run(given: argparse.Namespace) -> int:
         count = malformed = 0
         while not stop.asked and (deliveries := _next(receiver, given.wait, stop)):
             readable = _readable(receiver, deliveries, given)
-            written = place.write(readable)  # before they are accepted: what fails here goes back
-            receiver.accept(readable[:written])
+            written = _take(receiver, readable, place, stop)
             malformed += len(deliveries) - len(readable)
             count += written + len(deliveries) - len(readable)
             meter.show(count, count)
@@ -61,6 +62,19 @@ def run(given: argparse.Namespace) -> int:
         seen = "seen in" if given.browse else "received from"
         print(f"{'interrupted: ' if stop.asked else ''}{show.counted(count, 'message')} {seen} {given.queue}", file=sys.stderr)
     return INTERRUPTED if stop.asked else REFUSED if malformed else 0
+
+
+def _take(receiver: Receiver, deliveries: list[Delivery], place: Lines | Folder, stop: Stop) -> int:
+    """Write deliveries, and accept each that is written: what fails before goes back. Return how many."""
+    done = 0
+    while done < len(deliveries) and not (done and stop.asked):
+        part = deliveries[done : done + place.at_once]
+        written = place.write(part)
+        receiver.accept(part[:written])
+        done += written
+        if written < len(part):
+            break
+    return done
 
 
 def _readable(receiver: Receiver, deliveries: list[Delivery], given: argparse.Namespace) -> list[Delivery]:
@@ -134,6 +148,8 @@ def _json_line(delivery: Delivery) -> bytes:
 
 class Folder:
     """A file a message, numbered on from what is there; on the disk before `write` returns. Nothing is ever overwritten."""
+
+    at_once = sys.maxsize
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -72,10 +72,10 @@ def queue(brokers: Sequence[Client], name: str) -> dict[str, Any]:
 
 def by_queue(lists: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Add up the queues of the same name; `lists` is by url."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for url, rows in lists.items():
-        for row in rows:
-            found.setdefault(row["queue"], {})[url] = row
+        for row in rows:  # one that was deleted may have a namesake
+            found.setdefault((row["queue"], str(row["id"]) if row.get("deleted") else ""), {})[url] = row
     return [added(found[name]) for name in sorted(found)]
 
 

@@ -20,32 +20,25 @@ _ONE_PAGE = 4096  # octets of a pipe of one buffer, which takes more only once i
 
 
 class Lines:
-    """Lines on stdout, each made of one delivery."""
+    """Lines on stdout, each made of one delivery. `idle` is called now and then while the reader of a pipe is waited for."""
 
-    def __init__(self, line: Callable[[Delivery], bytes], stop: Stop) -> None:
-        self._line, self._stop = line, stop
+    def __init__(self, line: Callable[[Delivery], bytes], stop: Stop, idle: Callable[[], object]) -> None:
+        self._line, self._stop, self._idle = line, stop, idle
         self._out = sys.stdout.fileno()
         self.pipe = stat.S_ISFIFO(os.fstat(self._out).st_mode)
+        self.at_once = 1 if self.pipe else sys.maxsize  # messages to write before they are accepted
         if self.pipe and hasattr(fcntl, "F_SETPIPE_SZ"):  # elsewhere a pipe takes more than is read
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, _ONE_PAGE)
 
     def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Write lines; return how many were written, of a pipe how many were read before its reader ended."""
+        """Write lines, at most `at_once`; return how many were written, into a pipe: were read."""
         sys.stdout.flush()
-        if not self.pipe:
+        try:
             self._put(b"".join(map(self._line, deliveries)))
-            return len(deliveries)
-        for done, delivery in enumerate(deliveries):
-            try:
-                self._put(self._line(delivery))
-            except BrokenPipeError:
-                return done
-            if not self._read():
-                return done
-            if self._stop.asked:
-                return done + 1
-        return len(deliveries)
+        except BrokenPipeError:
+            return 0
+        return len(deliveries) if not self.pipe or self._read() else 0
 
     def _put(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -57,5 +50,5 @@ class Lines:
         waiting = select.poll()
         waiting.register(self._out, select.POLLOUT)
         while not (found := waiting.poll(TURN_S * 1000)) and not self._stop.asked:
-            pass
+            self._idle()
         return not found or any(event & select.POLLOUT for _, event in found)

@@ -69,7 +69,7 @@ class Watch:
         self._seldom_at = clock()
         self._consumers_at = clock()
         self._slow: dict[str, tuple[float, str]] = {}  # by queue, when a consumer was last seen to be slow, and what to say
-        self._batches: dict[str, tuple[int, float]] = {}  # by lease: the batch that it holds, and since when it was seen
+        self._batches: dict[str, tuple[tuple[str, int], float]] = {}  # by lease: run and batch that it holds, and since when
         self._large_since: float | None = None  # since when the journal is too large
         self._thread = threading.Thread(target=self._run, name="penstock-watch", daemon=True)
 
@@ -152,8 +152,8 @@ class Watch:
         now, before = self._clock(), self._batches
         with self._watched.lock:
             held = [(lease, batch) for lease in self._watched.state.leases.values() if (batch := lease.current) is not None]
-            self._batches = {lease.name: (batch.number, now) for lease, batch in held}
-            self._batches |= {name: then for name, then in before.items() if self._batches.get(name, (0,))[0] == then[0]}
+            self._batches = {lease.name: ((lease.run, batch.number), now) for lease, batch in held}
+            self._batches |= {name: then for name, then in before.items() if self._batches.get(name, (None,))[0] == then[0]}
             slow = [(lease, batch) for lease, batch in held if now - self._batches[lease.name][1] > SLOW_LEASE_S]
             said = [(lease.queue, lease.name, batch.number, batch.rows.count, batch.reads.queries) for lease, batch in slow]
         texts: dict[str, list[str]] = {}

@@ -320,27 +320,46 @@ def test_a_query_that_is_done_goes_on_when_the_table_s_log_was_cleaned_up(site: 
         drained(reader(site), of_before)
 
 
-def cleaned_up(site: Site, removed: str | None = None) -> None:
-    """The table as it is long after: compacted, its old files and commits gone, perhaps some of its days, too."""
+def cleaned_up(site: Site, removed: str | None = None, *, log: bool = True) -> None:
+    """The table as it is long after: compacted, its old files and, with `log`, commits gone, perhaps some of its days, too."""
     table = deltalake.DeltaTable(site.url("q"))
     if removed is not None:
         table.delete(f"day < '{removed}'")
     table.optimize.compact()
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     table.create_checkpoint()
-    for commit in Path(site.url("q"), "_delta_log").glob("*.json"):
+    for commit in Path(site.url("q"), "_delta_log").glob("*.json") if log else ():
         if int(commit.stem) < table.version():
             commit.unlink()
+
+
+def three_days(site: Site, clock: Clock) -> None:
+    """Nine messages, three a day, in two files each."""
+    site.client.call("queue.declare", queue="q")
+    for _ in range(3):
+        add(site, 2)
+        add(site, 1)
+        clock.now += 86400
+
+
+def test_days_that_retention_has_left_are_read_in_the_newest_version(tmp_path: Path, clock: Clock) -> None:
+    """Of the day that it has taken, the version that the replay began with has files; of the others these files are gone."""
+    with contextlib.closing(Site(tmp_path, clock)) as site:
+        three_days(site, clock)
+        made = reader(site, maxMessagesPerTrigger="2")
+        first = made.latestOffset(made.initialOffset(), LIMIT)
+        second = made.latestOffset(first, LIMIT)
+        cleaned_up(site, "1970-01-02", log=False)
+        with pytest.raises(DataLoss, match="messages 2 to 2 of queue 'q' cannot be read"):
+            batch_of(reader(site), first, second)
+        careless = drained(reader(site, failOnDataLoss="false", available_now=True), first)[0]
+        assert [number for batch in careless for number in batch] == [3, 4, 5, 6, 7, 8]
 
 
 def test_a_replay_goes_on_in_its_middle_when_the_version_that_it_began_with_is_gone(tmp_path: Path, clock: Clock) -> None:
     """The newest version has its rows, in other files, if retention has taken none. Those that it has taken are named."""
     with contextlib.closing(Site(tmp_path, clock)) as site:
-        site.client.call("queue.declare", queue="q")
-        for _ in range(3):
-            add(site, 2)
-            add(site, 1)
-            clock.now += 86400
+        three_days(site, clock)
         made = reader(site, maxMessagesPerTrigger="2")
         first = made.latestOffset(made.initialOffset(), LIMIT)
         second = made.latestOffset(first, LIMIT)

@@ -91,7 +91,7 @@ def test_an_idle_trigger_costs_by_the_brokers_and_not_by_their_queues(
     eight: list[Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each broker is asked once which of its queues have messages, and then to wait."""
-    reader = reader_of(eight)
+    reader = reader_of(eight, lease="idle")
     for _ in range(10):  # the first trigger asks all queues
         assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
     asked, call = Counter[str](), Client.call
@@ -111,7 +111,7 @@ def test_an_idle_trigger_costs_by_the_brokers_and_not_by_their_queues(
 
 
 def test_a_message_in_one_of_many_queues_is_found_and_counted(eight: list[Broker]) -> None:
-    reader = reader_of(eight[:2])
+    reader = reader_of(eight[:2], lease="one")
     assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
     send(eight[1], "q77", [b"here"])
     while (end := reader.latestOffset(INITIAL, LIMIT)) == INITIAL:

@@ -173,8 +173,9 @@ def _check_silent(lease: Lease, now: c.Now) -> None:
     query = f"query {', '.join(readers)}, " if readers else ""
     raise errors.LeaseInUse(
         f"another query uses lease {lease.name!r} now ({query}renewed {silent / SECOND:.1f} s ago): give this one "
-        f"another name by the option lease (or consumer), or none. If you have just stopped the other, wait {ALIVE // SECOND} s, "
-        f"or end its lease with `penstock lease delete {lease.name}`"
+        f"another name by the option lease (or consumer), or none. If you have just stopped the other, or started the broker, "
+        f"wait {ALIVE // SECOND} s, or end its lease with `penstock lease delete {lease.name}` (`penstock lease release` first, "
+        "where it holds a batch)"
     )
 
 

@@ -106,9 +106,9 @@ def _event(body: dict[str, Any]) -> Event:
         if old in body:
             body[name] = body.pop(old)
     values = {name: _value(value) for name, value in body.items()}
-    if values.get("key") is not None:
-        values["key"] = PublishKey(*values["key"])
     try:
+        if values.get("key") is not None:
+            values["key"] = PublishKey(*values["key"])
         return cls(**values)
     except TypeError:
         known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
