@@ -98,7 +98,7 @@ def test_a_read_learns_from_a_file_which_columns_have_no_value(tmp_path: Path, m
     wanted = ["body", "message", "properties", "subject", "messageId"]
     (batch,) = scan.batches(file, scan.Share("f"), wanted, Bounds(1, (("l", 1),)))
     assert batch.num_rows == 10
-    assert asked == {"body", "properties", "subject"}
+    assert asked == {"body", "properties", "sequenceNumber", "subject"}
 
 
 def test_row_groups_are_full_and_of_one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
