@@ -32,10 +32,17 @@ FOLDERS = (
     *("broker_core/messages", "broker_core/messages/encoding", "broker_core/selectors", "connector"),
     *("connector/brokers", "connector/foreign"),
 )
-MODULES = ("__init__", "broker_core/__init__", "broker_core/errors", "broker_core/shipped", "broker_core/wrong_port")
+MODULES = (
+    "__init__",
+    "broker_core/__init__",
+    "broker_core/errors",
+    "broker_core/shipped",
+    "broker_core/similar",
+    "broker_core/wrong_port",
+)
 #: Packages and modules of `broker_core` that the connector imports when it is imported. Where code travels by value these are
 #: pickled with it; those that are imported late go as source, with all that they import.
-AT_ONCE = ("archive", "client", "errors", "messages", "shipped", "wrong_port")
+AT_ONCE = ("archive", "client", "errors", "messages", "shipped", "similar", "wrong_port")
 
 
 def module(name: str) -> Any:

@@ -12,7 +12,7 @@ from .brokers.credit import Credit
 from .brokers.several import SeveralBrokers
 from .foreign.consumer import ForeignConsumer
 from .identity import Identity
-from .lease import Lease
+from .lease import Lease, Standing, standings
 from .offset import parse_one
 from .options import Options
 from .partition import LeasePartition
@@ -65,12 +65,22 @@ class OneQueue:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._lease = Lease(options, options["queue"][0], options.access.client())
+        self._client = options.access.client()
+        self._lease = Lease(options, options["queue"][0], self._client)
         self._until: int | None = None  # the queue's tail when an `availableNow` run began
 
     def identity(self) -> Identity:
         """Ask which broker it is."""
         return self._lease.identity
+
+    def standing(self) -> Standing:
+        """Ask how the lease of the option `lease` stands."""
+        return standings(self._client).get(self._options["lease"], Standing())
+
+    @property
+    def is_busy(self) -> bool:
+        """Return that nothing takes long: a Penstock answers at once."""
+        return False
 
     def fix_tail(self) -> None:
         """Remember the queue's end: later messages are not taken."""

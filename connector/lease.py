@@ -16,6 +16,7 @@ Every call is idempotent, so one that finds no broker is repeated for a while: a
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,6 +44,30 @@ class Taken(NamedTuple):
     offset: Offset
     messages: int
     bytes: int
+
+
+class Standing(NamedTuple):
+    """State of a lease, or of the first of several, towards a query without a checkpoint: the smaller comes first.
+
+    Who refuses has to be asked before another lease is begun, and by that taken from a query that lives.
+    """
+
+    unread: bool = True  # False: it holds a batch that was read, and refuses
+    begins: bool = True  # False: a checkpoint names it, and it refuses while its query lives
+    renewed: float = math.inf  # seconds ago
+
+
+def standings(client: Client) -> dict[str, Standing]:
+    """Ask how the broker's leases stand, by name."""
+    leases = client.call("lease.list")["leases"]
+    return {
+        lease["name"]: Standing(lease["stage"] != "read", not _checkpointed(lease), lease["renewed"] or 0.0) for lease in leases
+    }
+
+
+def _checkpointed(lease: dict[str, Any]) -> bool:
+    """Say whether a checkpoint names a lease. An older broker does not tell."""
+    return bool(lease.get("checkpointed", lease["finished"] > 0 or lease["stage"] == "read"))
 
 
 class _Planned(NamedTuple):
@@ -107,8 +132,9 @@ class Lease:
     def advance(self, start: Offset, limits: TriggerLimits) -> Taken:
         """Settle up to `start`; return the unfinished next batch, or a new one within `limits`, or `start` if there is none."""
         known = self._enter(start)
-        # At first the tasks are asked for apart: where both sides of a self-join have advanced, that says so to the planner.
-        planning = self._epoch is not None
+        # The first batch's tasks are asked for apart. That tells the broker that Spark has written an offset: from here on other
+        # queries are refused. It also tells a self-join, both sides of which have advanced by then, that it is one.
+        planning = self._epoch is not None and start.batch > 0
         answer: dict[str, Any] = {"more": True}
         while answer.get("more"):  # a selector over a queue that nobody has looked through yet: the broker says so now and then
             answer = self._call(

@@ -8,14 +8,13 @@ unchanged. So a planner looks for unfinished batches first, unless it has just f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from ..broker_core.errors import WrongOffset
 from .brokers.credit import Credit
 from .identity import Identity, begun, check_names, check_same, identity_of
-from .lease import Lease
+from .lease import Lease, Standing, standings
 from .offset import INITIAL, Offset, Offsets, parse_several
 from .options import Options
 from .partition import LeasePartition
@@ -42,6 +41,16 @@ class SeveralQueues:
     def identity(self) -> Identity:
         """Ask which broker it is."""
         return identity_of(self._client)
+
+    def standing(self) -> Standing:
+        """Ask how the leases of these queues stand, by the option `lease`; return the first."""
+        found = standings(self._client)
+        return min(found.get(f"{self._options['lease']}/{queue}", Standing()) for queue in self._queues)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return that nothing takes long: a Penstock answers at once."""
+        return False
 
     def fix_tail(self) -> None:
         """Remember each queue's end: later messages are not taken."""
@@ -141,13 +150,8 @@ class SeveralQueues:
         first = known.turn % len(self._queues)
         order = [*self._queues[first:], *self._queues[:first]]
         if fresh and self._options["lease"] is not None and not any(lease.taken_up for lease in self._leases.values()):
-            # A lease that holds what an earlier run has read, or whose query lives, refuses to begin again: it is asked before
-            # another has begun.
-            leases = self._client.call("lease.list")["leases"]
-            silent = {
-                lease["name"]: (lease["stage"] != "read" and not lease["finished"], lease["renewed"] or 0.0) for lease in leases
-            }
-            order.sort(key=lambda queue: silent.get(known.of(queue).lease, (True, math.inf)))
+            found = standings(self._client)
+            order.sort(key=lambda queue: found.get(known.of(queue).lease, Standing()))
         return order
 
     # --- Who the query is ----------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ Event Hubs' connectors, and a name that is nearly one of ours.
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterable
 
-#: Options of other connectors, in `_plain` form: one of ours, or, with a blank in it, what to do instead.
+from ..broker_core.similar import nearest, plain
+
+#: Options of other connectors, in `similar.plain` form: one of ours, or, with a blank in it, what to do instead.
 _OPTIONS = {
     **dict.fromkeys(("kafkabootstrapservers", "bootstrapservers", "serviceurl", "adminurl", "brokerurl", "broker"), "url"),
     **dict.fromkeys(("host", "hostname", "endpoint", "uri", "address"), "url"),
@@ -80,13 +80,7 @@ def for_column(name: str, known: Iterable[str]) -> str:
 
 
 def _guess(name: str, known: list[str], foreign: dict[str, str]) -> str | None:
-    plain = _plain(name)
-    ours = {_plain(each): each for each in known}
-    if plain in ours or plain in foreign:
-        return ours.get(plain) or foreign[plain]
-    near = difflib.get_close_matches(plain, ours, 1, 0.75)
-    return ours[near[0]] if near else None
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    ours = nearest(name, known)
+    if ours is not None and plain(ours) == plain(name):
+        return ours
+    return foreign.get(plain(name), ours)

@@ -76,11 +76,13 @@ class Ingest:
         self._reader.start()
 
     def _read(self) -> None:
-        for line in self.process.stdout or ():
-            self._told.other(line.rstrip())
-            with self._changed:
-                self.batches += "batch " in line
-                self._changed.notify_all()
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self._told.other(line.rstrip())
+                with self._changed:
+                    self.batches += "batch " in line
+                    self._changed.notify_all()
         with self._changed:
             self._changed.notify_all()
 
@@ -103,6 +105,12 @@ class Ingest:
         code = self.process.wait(limit_s)
         self._reader.join(10)
         return code
+
+    def missed(self) -> str:
+        """Say why there was no batch in whose middle something could be killed."""
+        if self._reader.is_alive():
+            return f"the job is slow, and not there yet after {self.batches} batches"
+        return f"the job ended before, after {self.batches} batches, with exit code {self.process.wait()} ({self.last_words()})"
 
     def last_words(self) -> str:
         """Return the last error that the job logged, or the path of its log."""
@@ -145,6 +153,8 @@ def ingest(broker: Killable, url: str, reader: Reader, work: Path, total: int, t
             told.kill(
                 f"the Spark driver and its JVM (process group {job.process.pid}), with {held:,} messages read and not settled"
             )
+        else:
+            told.fact(f"the Spark driver is not killed: {job.missed()}")
         job.kill()
         told.fact("the same command again; it goes on from its checkpoint")
         job = Ingest(url, options, work, told)
@@ -155,6 +165,8 @@ def ingest(broker: Killable, url: str, reader: Reader, work: Path, total: int, t
             started = time.monotonic()
             broker.start()
             told.fact(f"the broker is back at {url} after {time.monotonic() - started:.1f} s: process {broker.pid}")
+        else:
+            told.fact(f"the broker is not killed: {job.missed()}")
         attempts = 0
         while (code := job.wait()) != 0:
             told.fact(f"the job ended with exit code {code} ({job.last_words()}); the same command again")

@@ -71,7 +71,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`./dev test` runs two processes side by side: the tests of a file, or of a folder of `TOGETHER`, go to the same one."""
+    """`./dev test` runs three processes side by side: the tests of a file, or of a folder of `TOGETHER`, go to the same one."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByGroup(LoadScopeScheduling):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .. import __version__, errors
@@ -33,7 +34,7 @@ LISTS = {
     "stage.list": "stages",
     "archive.status": "queues",
 }
-CALLED = ("connection.list", "connection.close", "user.list")  # these answer by who asks
+CALLED = ("connection.list", "connection.close", "user.list", "lease.advance")  # these ask who calls
 MAX_WAIT_MS = 100  # a long-poll: all sources of a Spark query are asked in one thread
 MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 
@@ -194,14 +195,17 @@ class Actions:
             enter.selector,
             alone=f["alone"],
         )
-        found, more = advance(self._service, enter, finish, wanted, min(f["waitMs"], MAX_WAIT_MS) / 1000)
+        caller: Caller = f["caller"]
+        wait_s = min(f["waitMs"], MAX_WAIT_MS) / 1000
+        found, more = advance(self._service, enter, finish, wanted, wait_s, lambda: caller.gone)
         answer: dict[str, Any] = {"epoch": found.epoch, "batch": found.batch, **({"more": True} if more else {})}
         answer |= {"sign": found.sign} if found.sign is not None else {}
         answer |= {"unread": found.unread} if found.unread else {}
         if f["measure"]:
             answer["messages"], answer["bytes"] = self._service.submit(c.MeasureBatch(f["lease"], found.batch))
         if f["plan"]:
-            answer["parts"] = [] if found.batch == f["finished"] else self._parts(f, f["finished"], found.batch)[1]
+            plan = _planning(f, f["finished"], found.batch)  # ahead: Spark writes the batch's offset after this answer
+            answer["parts"] = [] if found.batch == f["finished"] else self._service.submit(plan)[1]
         if f["counts"]:
             answer["counts"] = self._backlog(f["queue"])
         return answer
@@ -219,12 +223,8 @@ class Actions:
         }
 
     def _plan(self, f: dict[str, Any]) -> dict[str, Any]:
-        epoch, parts = self._parts(f, f["after"], f["batch"], self._enter(f))
+        epoch, parts = self._service.submit(self._enter(f), replace(_planning(f, f["after"], f["batch"]), written=True))
         return {"epoch": epoch, "parts": parts}
-
-    def _parts(self, f: dict[str, Any], after: int, batch: int, *before: c.Command[Any]) -> tuple[int, list[list[int]]]:
-        plan = c.PlanBatches(f["lease"], after, batch, f["minPartitions"], f["maxMessages"], f["failOnDataLoss"])
-        return self._service.submit(*before, plan)
 
     def _settle(self, f: dict[str, Any]) -> dict[str, Any]:
         finish = c.FinishBatches(f["lease"], f["finished"], strict=False, fail_on_data_loss=f["failOnDataLoss"])
@@ -247,6 +247,10 @@ class Actions:
     def _delete_lease(self, f: dict[str, Any]) -> dict[str, Any]:
         self._service.submit(c.DeleteLease(f["lease"]))
         return {"lease": f["lease"]}
+
+
+def _planning(f: dict[str, Any], after: int, batch: int) -> c.PlanBatches:
+    return c.PlanBatches(f["lease"], after, batch, f["minPartitions"], f["maxMessages"], f["failOnDataLoss"])
 
 
 def _either(what: str, f: dict[str, Any]) -> None:

@@ -26,15 +26,25 @@ class Asking(Protocol):
     def peer(self) -> str:
         """Address of the caller."""
 
+    @property
+    def gone(self) -> bool:
+        """True when the caller has given the call up, or is dead: nobody hears the answer."""
+
 
 class Caller:
     """A user, for as long as one call lasts. Without `access` everything is allowed."""
 
-    def __init__(self, access: Access | None, user: str, peer: str) -> None:
+    def __init__(self, access: Access | None, user: str, peer: str, call: Asking | None = None) -> None:
         self.user, self.peer = user, peer
+        self._call = call
         self.enforced = access is not None and access.enforced  # there are users: names and rights are by user
         self._access = access
         self._identity = None if access is None else access.identity(user)
+
+    @property
+    def gone(self) -> bool:
+        """True when nobody hears the answer to the call any longer."""
+        return self._call is not None and self._call.gone
 
     def may(self, right: Right, queue: str) -> bool:
         """Say whether the caller has this right on this queue."""
@@ -85,14 +95,14 @@ class Callers:
         """Raises Unauthenticated; the words do not say whether it was the user or the password."""
         access = self._access
         if access is None:
-            return Caller(None, ANONYMOUS, "")
+            return Caller(None, ANONYMOUS, "", call)
         access.refresh()
         peer = call.peer
         if not access.enforced:
-            return Caller(access, ANONYMOUS, peer)
+            return Caller(access, ANONYMOUS, peer, call)
         said = call.authorization
         user = ANONYMOUS if said is None else self._user(access, said, peer)
-        caller = Caller(access, user, peer)
+        caller = Caller(access, user, peer, call)
         if user == ANONYMOUS and not access.may_any(ANONYMOUS):
             raise caller.refuse("do anything here")
         return caller

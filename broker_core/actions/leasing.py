@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,14 +22,24 @@ class Advanced(NamedTuple):
 
 
 def advance(
-    service: BrokerService, enter: c.EnterLease, finish: c.FinishBatches, wanted: c.AcquireBatch, wait_s: float
+    service: BrokerService,
+    enter: c.EnterLease,
+    finish: c.FinishBatches,
+    wanted: c.AcquireBatch,
+    wait_s: float,
+    gone: Callable[[], bool],
 ) -> Advanced:
-    """Waits up to `wait_s` for something to take. Where a selector has to be evaluated first, it is, for some seconds at most."""
+    """Waits up to `wait_s` for something to take. Where a selector has to be evaluated first, it is, for some seconds at most.
+
+    Takes nothing for a caller who is `gone` by then: a lease that a dead planner begins would refuse the one that comes after it.
+    """
     now = time.monotonic()
     deadline, end = now + wait_s, now + matching.LOOK_S
     selector = None if wanted.selector is None else parse(wanted.selector)
     seen = service.arrivals
     view = _prepared(service, wanted, selector)
+    if gone():
+        return Advanced(c.LeasedBatch(None, wanted.finished))
     found = service.submit(enter, finish, replace(wanted, matching=view))
     while found.batch == wanted.finished:
         if selector is not None and found.unevaluated is not None:
@@ -41,6 +52,8 @@ def advance(
             seen = service.arrivals
             view = _prepared(service, wanted, selector)
         else:
+            break
+        if gone():
             break
         found = service.submit(
             replace(enter, epoch=found.epoch, keep_timeout=False, waiting=found.epoch is None), replace(wanted, matching=view)

@@ -62,6 +62,7 @@ class Connection:
         self.sessions: dict[int, Session] = {}
         self.remote_sessions: dict[int, Session] = {}
         self.unfinished_size = 0  # octets of incomplete deliveries
+        self.credit_overrun = 0  # deliveries that each link takes beyond its credit, from a peer that is known to miscount
         #: Called with that number whenever it changes; returns False if it is too much, for limits over several connections.
         self.may_keep: Callable[[int], bool] = lambda octets: True
         self._out: list[bytes] = []

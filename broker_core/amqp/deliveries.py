@@ -64,7 +64,7 @@ class Block(NamedTuple):
     settled: bool = False
 
 
-def in_range(unsettled: dict[int, Delivery], first: int, span: int) -> Iterable[Delivery]:
+def in_range(unsettled: dict[int, Delivery], first: int, span: int) -> list[Delivery]:
     """Return the unsettled deliveries from `first` on, `span` steps further at most, in their order."""
     if span < len(unsettled):
         found = (unsettled.get(serial.add(first, step)) for step in range(span + 1))

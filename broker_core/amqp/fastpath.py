@@ -131,6 +131,53 @@ class _Template:
         return position
 
 
+_SIZE: Callable[[bytes, int], tuple[int]] = struct.Struct(">I").unpack_from
+
+
+class _Items:
+    """Items of one scan. The last one, `last`, may grow where it has a template, `run`."""
+
+    __slots__ = ("items", "last", "run")
+
+    def __init__(self) -> None:
+        self.items: list[Frame | Run | Dispositions] = []
+        self.run: _Template | None = None
+        self.last: Any = None
+
+    def follow(self, buffer: bytes, position: int, end: int, most: int) -> int:
+        """Add complete frames as the last ones were, from `position` on, of up to `most` octets; return where they end."""
+        run, last = self.run, self.last
+        assert run is not None
+        if run.run:
+            return run.follow(buffer, position, end, most, last.ids, last.tags, last.payloads)
+        return run.follow_ranges(buffer, position, end, most, last.ranges)
+
+    def add(self, template: _Template, pieces: tuple[Any, ...], payload: bytes) -> None:
+        """Add a frame of this shape, with the pieces that it was cut into."""
+        base: Any = template.base
+        if template.run:
+            if template is self.run:
+                last = self.last
+                last.ids.append(pieces[1])
+                last.tags.append(pieces[3])
+                last.payloads.append(payload)
+                return
+            self.run = template
+            self.last = Run(template.channel, base, [pieces[1]], [pieces[3]], [payload])
+            self.items.append(self.last)
+        elif template.ranged and not payload:
+            if template is self.run:
+                self.last.ranges.append((pieces[1], pieces[-2]))
+                return
+            self.run = template
+            self.last = Dispositions(template.channel, base, [(pieces[1], pieces[-2])])
+            self.items.append(self.last)
+        else:
+            self.run = None
+            body = _with(base, dict(zip(template.attributes, pieces[1::2], strict=True)))
+            self.items.append(Frame(template.channel, body, payload))
+
+
 class Scanner:
     """Scanner of buffers into frames; it keeps the templates of one connection."""
 
@@ -144,22 +191,14 @@ class Scanner:
 
         With `one`, stops after one item: the first frames of a connection change what is allowed to follow.
         """
-        items: list[Frame | Run | Dispositions] = []
+        found = _Items()
         end, find = len(buffer), self._templates.get
-        run: _Template | None = None
-        ids: list[int] = []
-        tags: list[bytes] = []
-        payloads: list[bytes] = []
-        ranges: list[tuple[int, int]] = []
         while end - position >= 4:
-            if run is not None and not one:  # nearly always the next frame is as the one before
-                if run.run:
-                    position = run.follow(buffer, position, end, max_frame_size, ids, tags, payloads)
-                else:
-                    position = run.follow_ranges(buffer, position, end, max_frame_size, ranges)
+            if found.run is not None and not one:  # nearly always the next frame is as the one before
+                position = found.follow(buffer, position, end, max_frame_size)
                 if end - position < 4:
                     break
-            size = int.from_bytes(buffer[position : position + 4], "big")
+            (size,) = _SIZE(buffer, position)
             template = None
             if HEADER_SIZE <= size <= max_frame_size:
                 if end - position < size:
@@ -172,38 +211,20 @@ class Scanner:
                 and template.size + 4 <= size
                 and (pieces := template.unpack(buffer, position + 4))[::2] == template.fixed
             ):
-                if template.run:
-                    if template is not run:
-                        run, ids, tags, payloads = template, [], [], []
-                        assert isinstance(template.base, Transfer)
-                        items.append(Run(template.channel, template.base, ids, tags, payloads))
-                    ids.append(pieces[1])
-                    tags.append(pieces[3])
-                    payloads.append(buffer[position + 4 + template.size : position + size])
-                elif template.ranged and template.size + 4 == size:
-                    if template is not run:
-                        run, ranges = template, []
-                        assert isinstance(template.base, Disposition)
-                        items.append(Dispositions(template.channel, template.base, ranges))
-                    ranges.append((pieces[1], pieces[-2]))
-                else:
-                    run = None
-                    body = _with(template.base, dict(zip(template.attributes, pieces[1::2], strict=True)))
-                    payload = buffer[position + 4 + template.size : position + size]
-                    items.append(Frame(template.channel, body, payload))
+                found.add(template, pieces, buffer[position + 4 + template.size : position + size])
             else:
-                run = None
                 try:
                     frame = self._parse(buffer, position, max_frame_size)
                 except RemoteProtocolError as error:
-                    return items, position, error
+                    return found.items, position, error
                 if frame is None:
                     break
-                items.append(frame)
+                found.run = None
+                found.items.append(frame)
             position += size
             if one:
                 break
-        return items, position, None
+        return found.items, position, None
 
     def _parse(self, buffer: bytes, position: int, max_frame_size: int) -> Frame | None:
         """Return a frame that matches no template, and learn its shape if possible; None if the frame is incomplete."""

@@ -65,7 +65,7 @@ class Receiver(Link):
 
     role = RECEIVER
     in_blocks = False
-    """Whether runs of transfers are given as blocks, and not kept one by one, for whoever settles by ranges of ids
+    """Choice to be given runs of transfers as blocks, not kept one by one, for whoever settles by ranges of ids
     (`Session.dispose_ids`). What the sender says of such a delivery later is dropped; a tag used twice is not noticed."""
     _partial: _Partial | None = None
     _limit = 0  # delivery-count + link-credit, as last announced
@@ -191,7 +191,7 @@ class Receiver(Link):
         if transfer.message_format is None and transfer.more:
             raise FieldError("the first of several transfers without its message-format", Scope.LINK)
         self.session.take_delivery_id(transfer.delivery_id)
-        if serial.difference(self._granted, self.delivery_count) <= 0:
+        if self._capacity() <= 0:
             raise RemoteProtocolError(Condition.TRANSFER_LIMIT_EXCEEDED, "a transfer without credit", Scope.LINK)
         mode = self.rcv_settle_mode
         if transfer.rcv_settle_mode is not None and not transfer.settled:
@@ -235,7 +235,7 @@ class Receiver(Link):
         if (
             self.state is not LinkState.ATTACHED
             or self._partial is not None
-            or count > serial.difference(self._granted, self.delivery_count)
+            or count > self._capacity()
             or last - first != count - 1
             or ids != list(range(first, last + 1))
             or not self.session.is_next_delivery_id(first)
@@ -264,6 +264,10 @@ class Receiver(Link):
             self.session.incoming.update(zip(ids, deliveries, strict=True))
         self._took(count, last)
         return deliveries
+
+    def _capacity(self) -> int:
+        """Count the deliveries that may begin."""
+        return serial.difference(self._granted, self.delivery_count) + self.session.connection.credit_overrun
 
     def _took(self, count: int, last: int) -> None:
         self.session.take_delivery_id(last)

@@ -173,9 +173,10 @@ class Session:
             raise LocalProtocolError(f"ranges cannot be settled with {state!r}")
         self.connection.send_raw(frames)
         for first, last in ranges if self.incoming else ():
-            for delivery in in_range(self.incoming, first, serial.difference(last, first)):
+            named = in_range(self.incoming, first, serial.difference(last, first))
+            for delivery in named:
                 delivery.state, delivery.settled = state, True
-                self.settle(delivery)
+            self.settle_all(named, self.incoming)
 
     def send_flow(self, *, echo: bool = False, **link: Any) -> None:
         """Send the session's flow state; `link` are the fields of a link's (see `Link.send_flow`)."""

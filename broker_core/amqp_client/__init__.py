@@ -19,6 +19,7 @@ dial                      `connect`, `login`
 transport                 sockets and TLS
 connection                the loop between socket and protocol
 links, sender, receiver   links
+receiving                 the common part of receivers
 blocks                    a receiver for many messages, without an object for each
 claims                    tokens for each address, renewed before they end
 failures                  Penstock's errors for the peer's

@@ -7,12 +7,12 @@ from typing import Any
 
 from ..amqp import Accepted, events
 from ..amqp.deliveries import Block
-from .receiver import Receiver
+from .receiving import ReceivingLink
 
 _ACCEPTED = Accepted()
 
 
-class BlockReceiver(Receiver):
+class BlockReceiver(ReceivingLink):
     """A receiving link, made by `Connection.block_receiver`, whose messages come in blocks: `receive_blocks`, `accept_ids`.
 
     A block has `payloads`, the encoded messages; `first`, the delivery id of the first, those of the others following it; and
@@ -32,7 +32,7 @@ class BlockReceiver(Receiver):
         Raises:
             PenstockError: The broker has ended the link, or the connection has failed.
         """
-        found: list[Any] = self.receive(None, timeout_s)
+        found: list[Block] = self._take(None, timeout_s)
         return found
 
     def accept_ids(self, ranges: Sequence[tuple[int, int]]) -> None:

@@ -18,12 +18,15 @@ from .address import Address
 from .blocks import BlockReceiver
 from .claims import Claims
 from .links import CLOSE_TIMEOUT_S, ClientLink
-from .receiver import DEFAULT_CREDIT, Receiver
+from .receiver import Receiver
+from .receiving import DEFAULT_CREDIT
 from .sender import Sender
 from .transport import Transport
 
 #: Default time limit of a call that waits for the broker, seconds.
 TIMEOUT_S = 60.0
+#: Messages that RabbitMQ 3 may send beyond a link's credit. It did in 6 of 55 receptions of 2,000; how many at most is not known.
+RABBITMQ_OVERRUN = 5000
 
 
 _OF_A_LINK = events.Delivered | events.Arrived | events.Attached | events.Detached | events.Aborted
@@ -60,6 +63,12 @@ class Connection:
         """Properties in the broker's open frame."""
         opened = self._machine.remote_open
         return (opened.properties if opened is not None else None) or {}
+
+    @property
+    def is_rabbitmq_3(self) -> bool:
+        """True for RabbitMQ 3: its plugin breaks off at a drain, confirms filters that it does not apply, and overruns credit."""
+        properties = self.remote_properties
+        return properties.get("product") == "RabbitMQ" and str(properties.get("version")).startswith("3.")
 
     @property
     def session(self) -> amqp.Session:
@@ -330,6 +339,7 @@ class Connection:
     def open(self) -> None:
         """Shake hands: SASL, then the two opens. For `connect`."""
         self.wait_until(lambda: self._machine.remote_open is not None, "no AMQP greeting came")
+        self._machine.credit_overrun = RABBITMQ_OVERRUN if self.is_rabbitmq_3 else 0
 
     def close(self) -> None:
         """Close the connection. Unsettled messages return to their queues. Never raises for a broker that is gone."""

@@ -127,6 +127,7 @@ def login(
             sasl_frame_size=MAX_SASL_FRAME_OCTETS,
             incoming_window=WINDOW_FRAMES,
             idle_time_out=IDLE_TIME_OUT_MS,
+            errant_link_ends_session=False,  # what was on its way when a link ended must not hide why it did
         )
         connection = kind(wire, amqp.Connection(amqp.Role.CLIENT, settings, sasl), address, timeout_s)
         connection.open()

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..archive import table
-from ..messages.encoding.arrays import stored_offsets
 from .stores import Store
 
 GROUP_BYTES = 64 << 20  # of a row group, before it is compressed, if those are fewer than `table.ROW_GROUP_ROWS`
@@ -29,19 +27,9 @@ NO_DICTIONARY = frozenset({"sequenceNumber"})
 #: are told from empty ones. Of the others a read learns at least that all are null.
 NO_STATISTICS = frozenset({"body", "properties", "annotations"})
 TABLE_COST = 32 << 10  # bytes that Arrow's objects of a table take, beside its values
-#: Columns with few values, given to Parquet as dictionaries, row by row numbers of the values: it would look up each row's value.
-CODED = ("queue", "deliveryCount", "outcome", "holder", "queueId", "pass", "lineage")
 _LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
 #: Columns whose least and greatest values the table's log gets, by file.
 STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass", "lineage")
-
-
-def _dictionary(field: pa.Field) -> pa.Field:
-    return field.with_type(pa.dictionary(pa.int32(), field.type))
-
-
-#: Schema of what is written, as Arrow has it; that of the files is `table.FILE_SCHEMA`.
-_WRITTEN: pa.Schema = pa.schema([_dictionary(field) if field.name in CODED else field for field in table.FILE_SCHEMA])
 
 
 @dataclass
@@ -128,38 +116,6 @@ def _by_day(found: pa.Table) -> Iterator[tuple[str, pa.Table]]:
             start = first + end
 
 
-def _coded(group: pa.Table) -> pa.Table:
-    """Return rows with the columns `CODED` as dictionaries, each column with one: Parquet takes no second one."""
-    for name in CODED:
-        index, field = group.schema.get_field_index(name), _WRITTEN.field(name)
-        chunks = pa.chunked_array([_dictionary_of(chunk) for chunk in group.column(index).chunks], field.type)
-        group = group.set_column(index, field, chunks.unify_dictionaries())
-    return group
-
-
-def _dictionary_of(values: pa.Array) -> pa.DictionaryArray:
-    if values.null_count == len(values):
-        return pa.nulls(len(values), pa.dictionary(pa.int32(), values.type))
-    if not _is_constant(values):
-        return values.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(np.zeros(len(values), np.int32), values.slice(0, 1))
-
-
-def _is_constant(values: pa.Array) -> bool:
-    """Say whether all rows have the same value, as they mostly do, by comparing octets."""
-    if values.null_count:
-        return False
-    if not pa.types.is_string(values.type):
-        numbers = values.to_numpy()
-        return bool((numbers == numbers[0]).all())
-    ends = stored_offsets(values)
-    first, width, last = int(ends[0]), int(ends[1] - ends[0]), int(ends[-1])
-    if (np.diff(ends) != width).any():
-        return False
-    octets = values.buffers()[2]
-    return width == 0 or bool(octets.slice(first, last - first - width).equals(octets.slice(first + width, last - first - width)))
-
-
 class _Writer:
     """A file that is being written; `written` hears its path after each row group."""
 
@@ -172,12 +128,11 @@ class _Writer:
         try:
             self._writer = pq.ParquetWriter(
                 self._file,
-                _WRITTEN,
+                table.FILE_SCHEMA,
                 compression=COMPRESSION,
                 compression_level=LEVEL,
                 use_dictionary=leaves(NO_DICTIONARY),
                 write_statistics=leaves(NO_STATISTICS),
-                store_schema=False,  # what is a dictionary on the way in is none to readers
                 metadata_collector=self._metadata,
             )
         except BaseException:
@@ -187,9 +142,8 @@ class _Writer:
 
     def add(self, group: pa.Table) -> None:
         """Write a row group, while the next one is read."""
-        coded = _coded(group)
         self._wait()
-        self._pending = self._thread.submit(self._write, coded)
+        self._pending = self._thread.submit(self._write, group)
 
     def _write(self, group: pa.Table) -> None:
         self._writer.write_table(group, row_group_size=max(1, group.num_rows))

@@ -18,6 +18,9 @@ REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
 #: What a broker starts for itself, and what runs it; no commands for people, and no help or error names them.
 OF_BROKER = {"archiver": ("archive", "work"), "http": ("http", "work")}
 
+#: Flags of each command that talks to a broker, which may stand before the command as well; a value follows all but the last.
+LEADING = ("--url", "--user", "--password-file", "--ca-file", "--cert-file", "--key-file", "--json")
+
 _BY_FAULT = {
     "caller": (REFUSED, "the broker refused this request"),
     "peer": (UNREACHABLE, "the broker cannot be used"),
@@ -57,13 +60,23 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    given, rest = parser.parse_known_args(argv)
+    given, rest = parser.parse_known_args(_command_first(words))
     more = getattr(given, "more", None)
     if rest and (more is None or any(text.startswith("-") for text in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        given.refuse(rest)
     if more is not None:
         getattr(given, more).extend(map(Path, rest))
     return given
+
+
+def _command_first(words: list[str]) -> list[str]:
+    """Put flags that stand before the command behind it, where argparse looks for them."""
+    count = 0
+    while count < len(words) and (name := words[count].partition("="))[0] in LEADING:
+        count += 1 if name[1] or name[0] == "--json" else 2
+    flags, rest = words[:count], words[count:]
+    end = rest.index("--") if "--" in rest else len(rest)
+    return [*rest[:end], *flags, *rest[end:]] if rest else []
 
 
 def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -> int:

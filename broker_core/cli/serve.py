@@ -86,10 +86,10 @@ def _ready(addresses: dict[str, Any]) -> None:
     answer = {"ready": True, **{plane: addresses.get(plane) for plane in ("amqp", "flight", "http")}}
     if len(addresses["listeners"]) > 1:
         answer["listeners"] = addresses["listeners"]
-    _say(answer)
     others = [url for url in (addresses["flight"], addresses["http"]) if url is not None]
     at = ", ".join([*addresses["listeners"], *others])
-    log.info("ready at %s", at)
+    log.info("ready at %s", at)  # before the answer: who gets that may stop the broker at once
+    _say(answer)
     supervisor.notify(supervisor.READY, supervisor.status(f"ready at {at}"))
 
 
@@ -108,17 +108,20 @@ def _reload(reloads: list[Callable[[Settings], None]], read_again: Callable[[], 
 
 
 def _obey_signals(stop: threading.Event, reload: Callable[[], None]) -> None:
-    while signal.sigwait((*_STOPPING, signal.SIGHUP)) == signal.SIGHUP:
+    while (told := signal.sigwait((*_STOPPING, signal.SIGHUP))) == signal.SIGHUP:
         supervisor.notify(*supervisor.reloading())
         reload()
         supervisor.notify(supervisor.READY)
     supervisor.notify(supervisor.STOPPING)
+    log.info("%s: stops", signal.Signals(told).name)
     stop.set()
-    signal.sigwait(_STOPPING)  # somebody is in a hurry: as safe as a crash, which loses nothing that was confirmed
+    told = signal.sigwait(_STOPPING)  # somebody is in a hurry: as safe as a crash, which loses nothing that was confirmed
+    log.warning("%s again: ends at once, as after a crash", signal.Signals(told).name)
     os._exit(INTERRUPTED)
 
 
 def _stop_with_stdin(stop: threading.Event) -> None:
     while os.read(0, 65536):
         pass
+    log.info("stdin is closed: stops")
     stop.set()

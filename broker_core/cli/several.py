@@ -18,6 +18,8 @@ from .main import UsageError
 
 #: Numbers that are not added. No message of any broker has the largest `nextSequence`, or a higher number.
 _LARGEST, _SMALLEST = frozenset(("lag", "retention", "nextSequence")), frozenset(("diskFullIn",))
+#: Numbers of which no value is the largest: nothing is removed, ever.
+_ENDLESS = frozenset(("retention",))
 #: Numbers that name something.
 _NAMES = frozenset(("id", "process"))
 #: Objects whose values are added by their names.
@@ -91,7 +93,7 @@ def _together(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _value(name: str, values: Mapping[str, Any]) -> Any:
     there = [value for value in values.values() if value is not None]
-    if not there:
+    if not there or (name in _ENDLESS and len(there) < len(values)):
         return None
     if name in _OBJECTS and all(isinstance(value, dict) for value in there):
         return _together({url: value for url, value in values.items() if value is not None})

@@ -26,29 +26,39 @@ class Lines:
         self._line, self._stop, self._idle = line, stop, idle
         self._out = sys.stdout.fileno()
         self.pipe = stat.S_ISFIFO(os.fstat(self._out).st_mode)
+        self._room = select.poll()
+        self._room.register(self._out, select.POLLOUT)
         self.at_once = 1 if self.pipe else sys.maxsize  # messages to write before they are accepted
         if self.pipe and hasattr(fcntl, "F_SETPIPE_SZ"):  # elsewhere a pipe takes more than is read
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, _ONE_PAGE)
 
     def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Write lines, at most `at_once`; return how many were written, into a pipe: were read."""
+        """Write lines, at most `at_once`; return how many were written as a whole, into a pipe: were read."""
         sys.stdout.flush()
         try:
-            self._put(b"".join(map(self._line, deliveries)))
+            whole = self._put(b"".join(map(self._line, deliveries)))
         except BrokenPipeError:
             return 0
-        return len(deliveries) if not self.pipe or self._read() else 0
+        return len(deliveries) if whole and (not self.pipe or self._read()) else 0
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: bytes) -> bool:
+        """Write all of it, into a pipe as much at a time as it takes without blocking. False: it was time to stop before."""
         rest = memoryview(data)
+        at_once = select.PIPE_BUF if self.pipe else len(data)  # what a pipe takes that is ready
         while rest:
-            rest = rest[os.write(self._out, rest) :]
+            if self.pipe and not self._wait():
+                return False
+            rest = rest[os.write(self._out, rest[:at_once]) :]
+        return True
 
     def _read(self) -> bool:
         """Wait until what was written is read, or until it is time to stop: then it is still to be read. False: nobody will."""
-        waiting = select.poll()
-        waiting.register(self._out, select.POLLOUT)
-        while not (found := waiting.poll(TURN_S * 1000)) and not self._stop.asked:
-            self._idle()
+        found = self._wait()
         return not found or any(event & select.POLLOUT for _, event in found)
+
+    def _wait(self) -> list[tuple[int, int]]:
+        """Return what there is to say of the pipe once it takes something or has no reader; nothing when it is time to stop."""
+        while not (found := self._room.poll(TURN_S * 1000)) and not self._stop.asked:
+            self._idle()
+        return found

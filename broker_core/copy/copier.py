@@ -7,6 +7,7 @@ deletes what nobody needs; what it did counts from the next contents on, which t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
 import time
@@ -314,22 +315,27 @@ class Copier:
 
     def _contents_to_commit(self, position: int) -> Contents | None:
         """Return the contents to be put, without what is no longer needed; None while they are ahead of the log in the copy."""
-        local = set(self._journal.segment_names())
         with self._lock:
             if self._contents.snapshot_position > position:
                 return None
-            names = self._contents.segments()
-            for name, after in zip(names, [*names[1:], None], strict=False):
-                if name in local or after is None:  # the last says where the log ends
-                    continue
+            for name in self._unneeded_segments(position):
+                self._contents.remove([name])
+                del self._gone[name]
+            self._dirty = False
+            return self._contents.copy()
+
+    def _unneeded_segments(self, position: int) -> list[str]:
+        """Return the segments that the journal has dropped and a restore up to `position` does not need. Under the lock."""
+        local, unneeded = set(self._journal.segment_names()), []
+        names = self._contents.segments()
+        for name, after in itertools.pairwise(names):  # not the last, which says where the log ends
+            if name not in local:
                 since = self._gone.setdefault(name, self._journal.end)
                 size = self._contents.ends.get(name, self._contents.size(name))
                 end = min(base_of(name) + size - offset_of(name, base_of(name)), base_of(after))
                 if since <= position and end <= self._contents.snapshot_position:
-                    self._contents.remove([name])
-                    del self._gone[name]
-            self._dirty = False
-            return self._contents.copy()
+                    unneeded.append(name)
+        return unneeded
 
     def _condemn(self, contents: Contents, parts: list[Part], now: float) -> None:
         """Note which objects nobody needs, now that these contents are in the chain."""
@@ -397,7 +403,7 @@ class Copier:
         self._put_snapshot()
         with self._lock:
             contents, last = self._contents.copy(), self._contents.segments()[-1:]
-            if self._chain.number - self._chain.base >= CHUNKS_MAX:
+            if self._chain.number - self._chain.base >= CHUNKS_MAX or self._unneeded_segments(self._chain.position):
                 self._dirty = True
         for run in small_runs(contents, last, small=SMALL_BYTES, least=MERGE_LEAST):
             with contextlib.suppress(pictures.PictureGone):  # the journal has dropped it, and so will the copy

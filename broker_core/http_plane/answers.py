@@ -39,6 +39,7 @@ class Planes(NamedTuple):
 class _Asking(NamedTuple):
     authorization: str | None
     peer: str
+    gone: bool = False  # not known here, and nothing that a page asks waits long
 
 
 class _Wrong(Exception):

@@ -108,6 +108,7 @@ COMPONENTS: dict[str, Schema] = {
         selector=_null(TEXT),
         epoch=COUNT,
         finished=COUNT,
+        checkpointed=BOOL,
         stage=_one_of("idle", "acquired", "read"),
         batch=_null(COUNT),
         messages=COUNT,

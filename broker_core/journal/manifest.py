@@ -5,7 +5,7 @@ are missing. So two files stand beside the segments:
 
     manifest   one line of JSON | newline | crc32 of the line, decimal | newline
                {"version": 2, "broker": id, "synced": LSN, "segments": [[name, crc32 of its header], ...],
-                "holes": [[begin LSN, end LSN], ...], "product": version of Penstock that began the last segment}
+                "holes": [[begin LSN, end LSN], ...], "product": version of Penstock that last wrote this file}
     synced     magic 8s | version u32 | crc32 of the segment's header u32 | synced LSN u64 | crc32 of all before u32     28 bytes
 
 The manifest is replaced as a whole (temporary name, sync, rename, sync of the directory):

@@ -24,12 +24,11 @@ class JournalView:
 
     def follow(self, segments: Iterable[tuple[str, int, int]]) -> None:
         """Look at these segments from now on: file name, LSN of the first byte, LSN after the last written one, in order."""
-        known, self._segments = self._segments, {}
+        found: dict[str, Segment] = {}
         for name, _, end in segments:
-            segment = known.get(name) or read_header(self._disk, name, self._broker_id)
-            segment.end = end
-            self._segments[name] = segment
-        chain = list(self._segments.values())
+            found[name] = self._segments.get(name) or read_header(self._disk, name, self._broker_id)
+            found[name].end = end
+        self._segments, chain = found, list(found.values())
         self._bases = np.array([segment.base for segment in chain], np.int64)
         self._ends = np.array([segment.end for segment in chain], np.int64)
         self._payloads = Payloads(self._disk, SegmentChain(self._disk, chain))

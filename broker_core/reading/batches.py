@@ -19,7 +19,7 @@ from ..messages import assembly
 from ..messages.delivery_key import column as delivery_column
 from ..messages.encoding.overlaid import overlaid
 from .gathering import gathered
-from .records import SMALL_ROWS, RecordRows, read_extents, read_record
+from .records import SMALL_ROWS, RecordRows, read_extents, record_reader
 from .slices import BlockSlice
 from .unreadable import refuse
 
@@ -67,9 +67,9 @@ def record_tables(
         yield _assembled(_stacked(group, columns), group, columns, queue, b"", True, None)
 
 
-def _columns_of_record(columns: Container[str], journal: Journal, block_slice: BlockSlice, position: int) -> pa.RecordBatch:
+def _columns_of_record(columns: Container[str], read: Callable[[int], pa.RecordBatch], position: int) -> pa.RecordBatch:
     """Read a record without the columns that nobody needs; one column is kept at least, since it carries the number of rows."""
-    record = read_record(journal, block_slice, position)
+    record = read(position)
     names = record.schema.names
     kept = [name for name in names if name in columns] or names[:1]
     return record if len(kept) == len(names) else record.select(kept)
@@ -83,7 +83,8 @@ def _measured(
     From `large` rows on a record is a large one.
     """
     for block_slice in slices:
-        for extent, found in read_extents(block_slice.locations, partial(_columns_of_record, columns, journal, block_slice)):
+        read = partial(_columns_of_record, columns, record_reader(journal, block_slice.batches))
+        for extent, found in read_extents(block_slice.locations, read):
             if isinstance(found, RecordRows):
                 each = found
             elif ended and bool((np.asarray(block_slice.state)[extent.indexes] == ARCHIVED).all()):

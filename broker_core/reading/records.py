@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +13,10 @@ import pyarrow as pa
 from .. import errors
 from ..engine.columns.runs import Extent, Locations
 from ..engine.columns.series import Ints
-from ..journal import Journal
-from ..messages.encoding.lone import Lone, Payload, as_batch
+from ..messages.encoding.alike import Alike, Payload, as_batch
+from ..messages.encoding.lone import Lone
 from .slices import BlockSlice
-from .stored import load
+from .stored import Records, load
 
 SMALL_ROWS = 4_096  # fewer rows of one record are joined with those of the next
 
@@ -84,12 +84,20 @@ def read_extents(
         yield extent, found
 
 
-def read_record(journal: Journal, block_slice: BlockSlice, position: int) -> pa.RecordBatch:
-    """Return the record at `position`: the slice's own batch of it, or from the journal. Raises DamagedJournal."""
-    return as_batch(_read(journal, block_slice, position))
+def record_reader(journal: Records, batches: Mapping[int, Payload]) -> Callable[[int], pa.RecordBatch]:
+    """Return what reads the record at a position, from `batches` or the journal, and raises DamagedJournal.
+
+    Of `batches` each becomes a record batch once, however many extents it has.
+    """
+
+    @cache
+    def kept(position: int) -> pa.RecordBatch:
+        return as_batch(batches[position])
+
+    return lambda position: kept(position) if position in batches else load(journal, position)
 
 
-def _read(journal: Journal, block_slice: BlockSlice, position: int) -> Payload:
+def _read(journal: Records, block_slice: BlockSlice, position: int) -> Payload:
     kept = block_slice.batches.get(position)
     return load(journal, position) if kept is None else kept
 
@@ -125,7 +133,7 @@ class RecordSlice(NamedTuple):
         """
         expiry = self.block_slice.expiry
         if expiry is None:
-            if isinstance(self.payload, Lone):
+            if isinstance(self.payload, Lone | Alike):
                 return None
             return np.zeros(self.payload.num_rows, np.int64) if "ttl" in self.payload.schema.names else None
         expiry = expiry[self.indexes]
@@ -137,7 +145,7 @@ class RecordSlice(NamedTuple):
         return self.block_slice.overlays_of(self.indexes, self.time)
 
 
-def record_slices(journal: Journal, block_slice: BlockSlice, damaged: OnDamage | None = None) -> Iterator[RecordSlice]:
+def record_slices(journal: Records, block_slice: BlockSlice, damaged: OnDamage | None = None) -> Iterator[RecordSlice]:
     """Yield the messages of a slice in order, as they were stored.
 
     A record that is not in memory is read, once the journal has written it. A damaged one is passed to `damaged`; without
@@ -154,11 +162,32 @@ def record_slices(journal: Journal, block_slice: BlockSlice, damaged: OnDamage |
             return
         yield found
         return
-    for each in record_rows(locations, partial(read_record, journal, block_slice), damaged):
-        yield RecordSlice(each.taken(), each.extent.time, each.extent.indexes, block_slice)
+    rows = None
+    for extent in locations.extents():
+        try:
+            record = _read(journal, block_slice, extent.position)
+        except errors.DamagedJournal as error:
+            if damaged is None:
+                raise
+            damaged(extent.indexes, error)
+            continue
+        if extent.first is None and rows is None:
+            rows = locations.payload_rows()
+        yield RecordSlice(_taken(record, extent, rows), extent.time, extent.indexes, block_slice)
 
 
-def _only_slice(journal: Journal, block_slice: BlockSlice) -> RecordSlice:
+def _taken(record: Payload, extent: Extent, rows: Ints | None) -> Payload:
+    """Take the rows of an extent out of its record. `rows`: by index, the row in its record, for an extent that is scattered."""
+    if isinstance(record, Lone):
+        return record
+    if extent.first is not None:
+        return record.slice(extent.first, extent.indexes.stop - extent.indexes.start)
+    assert rows is not None
+    scattered = rows[extent.indexes]
+    return record.take(scattered.tolist() if isinstance(record, Alike) else pa.array(scattered))
+
+
+def _only_slice(journal: Records, block_slice: BlockSlice) -> RecordSlice:
     """Return the one record slice of consecutive rows of one run."""
     _, count, position, first, time = [int(column[0]) for column in block_slice.locations[:5]]
     record = _read(journal, block_slice, position)

@@ -5,7 +5,7 @@ Where a packed block is kept is known here alone: see `open_block`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -14,9 +14,17 @@ from ..engine.columns.blocks import Block
 from ..engine.model.queue import PackedBlock
 from ..journal import Journal
 from ..messages.columns import stored_form, unpack
-from ..messages.encoding.lone import Lone, Payload, as_batch
+from ..messages.encoding.alike import Payload, as_batch
+from ..messages.encoding.lone import Lone
 
 MASK_BYTES = 8  # a payload starts with its columns mask, little-endian
+
+
+class Records(Protocol):
+    """Payloads of records by position: the journal, or a view of another process's."""
+
+    def payload(self, position: int) -> pa.Buffer:
+        """Return the payload of the record at `position`: see `Journal.payload`."""
 
 
 class Stored(NamedTuple):
@@ -45,7 +53,7 @@ def store(batch: Payload, mask: int | None = None) -> Stored:
     return Stored([mask.to_bytes(MASK_BYTES, "little"), batch.serialize()], batch)
 
 
-def load(journal: Journal, position: int) -> pa.RecordBatch:
+def load(journal: Records, position: int) -> pa.RecordBatch:
     """The batch whose record is at `position`, a view of the mapped segment."""
     payload = journal.payload(position)
     return unpack(mask_of(payload), payload.slice(MASK_BYTES))

@@ -66,6 +66,8 @@ def serve(
         gc.set_threshold(YOUNG_OBJECTS)
         ready(listening)
         stop.wait()
+    if not failure:
+        log.info("stopped: everything is on the disk")
     return 1 if failure else 0
 
 

@@ -3,7 +3,7 @@
 broker              `BrokerService`: what every plane calls; start and stop, housekeeping
 turn                one hold of the lock: commands in, replies out, and when they may leave
 looks, missing      slices of blocks for a reader, counts for a plan; what the journal has no longer
-nodes               looks at queues and exchanges without the lock
+nodes               looks at queues and exchanges without the lock; a queue as others see it
 connections         connections of clients over all planes
 queue_counts        counts of all queues at once, as columns
 history             depth and rates of queues over the last hour

@@ -19,8 +19,9 @@ from ..engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from ..engine.model.options import PRIORITIES, Rules
 from ..messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
 from ..messages.encoding import plain
+from ..messages.encoding.alike import Alike, Payload, as_batch
 from ..messages.encoding.decode import vectors
-from ..messages.encoding.lone import Lone, Payload, as_batch
+from ..messages.encoding.lone import Lone
 from ..messages.encoding.message_ids import digests
 
 _DELIVERY = b"x-opt-delivery-"  # what both of them begin with
@@ -29,8 +30,11 @@ _GROUP_ENDS = -1  # as a group-sequence: the last message of its group
 
 def attributes_of(payload: Payload, rules: Rules, now: int) -> Attributes:
     """Read what `rules` make the queue ask of the messages of a stored batch. `now`: milliseconds since 1970."""
-    if isinstance(payload, Lone) and payload.said.priority is None and not _looks_inside(rules):
-        return NO_ATTRIBUTES
+    if isinstance(payload, Lone | Alike) and not _looks_inside(rules):
+        priority = payload.said.priority
+        if priority is None:
+            return NO_ATTRIBUTES
+        return Attributes(priority=np.full(payload.num_rows, min(priority, PRIORITIES - 1) + 1, np.uint8))
     batch = as_batch(payload)
     names = batch.schema.names
     found: dict[str, Any] = {}

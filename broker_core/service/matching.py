@@ -23,9 +23,8 @@ from ..engine.columns.states import ARCHIVED, AVAILABLE
 from ..engine.decide.decision import need_queue
 from ..engine.model.retention import with_payloads
 from ..messages import assembly
-from ..messages.encoding.lone import Payload, as_batch
-from ..reading.records import SMALL_ROWS, OnDamage, record_rows
-from ..reading.stored import load
+from ..messages.encoding.alike import Payload
+from ..reading.records import SMALL_ROWS, OnDamage, record_reader, record_rows
 from ..selectors import Selector, matches
 from .bitmaps import MAX_BYTES, Cache, View
 from .damage import Damage
@@ -221,8 +220,9 @@ def _payloads(
 ) -> Iterator[tuple[slice, pa.RecordBatch]]:
     """Yield record by record the indexes of its rows, and the columns of them that the selector looks at."""
 
-    def record(position: int) -> pa.RecordBatch:
-        kept = batches.get(position)
-        return selector.needed_columns(load(journal, position) if kept is None else as_batch(kept))
+    read = record_reader(journal, batches)
 
-    return ((each.extent.indexes, each.taken()) for each in record_rows(locations, record, damaged))
+    def needed(position: int) -> pa.RecordBatch:
+        return selector.needed_columns(read(position))
+
+    return ((each.extent.indexes, each.taken()) for each in record_rows(locations, needed, damaged))

@@ -8,13 +8,29 @@ what takes several steps does.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..engine.columns.states import AVAILABLE
+from ..engine.columns.states import ACQUIRED, AVAILABLE
 from ..engine.model.exchange import chain
 
 if TYPE_CHECKING:
+    from ..engine.model.queue import Queue
     from ..engine.model.state import BrokerState
+
+
+class QueueFacts(NamedTuple):
+    """A queue at one moment, for who may not hold its object."""
+
+    consumers: str  # its option of that name
+    in_use: bool  # links consume from it
+    acquired: int  # messages that somebody holds
+    live: int  # messages that are not settled
+
+    @classmethod
+    def of(cls, queue: Queue) -> QueueFacts:
+        """Read them. Called under the broker's lock."""
+        return cls(queue.rules.consumers, bool(queue.subscriptions), queue.counts[ACQUIRED], queue.live)
 
 
 class Nodes:
@@ -31,6 +47,11 @@ class Nodes:
     def has_exchange(self, name: str) -> bool:
         """Say whether there is such an exchange."""
         return name in self._state.exchanges.by_name
+
+    def there(self, names: Collection[str]) -> tuple[set[str], set[str]]:
+        """Return those of the names that are queues, and those that are exchanges."""
+        queues, exchanges = self._state.queues, self._state.exchanges.by_name
+        return {name for name in names if name in queues}, {name for name in names if name in exchanges}
 
     def staged(self, queue: str) -> int:
         """Count the messages that take part of a queue's capacity and are not in it: of writes and transactions that are not

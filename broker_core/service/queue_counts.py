@@ -1,14 +1,14 @@
 """Counts of all queues at once, as columns: for scrapes, plots and lists, which ask often and must cost the broker little.
 
-The rows of one answer are read a few queues at a time under the broker's lock, and others get the lock and the interpreter in
-between: each row is true at one moment, and different rows at moments of the same call.
+Only the rows of queues that have changed are read again. That is done a few queues at a time under the broker's lock, and others
+get the lock and the interpreter in between: each row is true at one moment, and different rows at moments of the same call.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Set
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -25,13 +25,14 @@ COLUMNS = (
     *("available", "acquired", "delayed", "staged", "deadLetters", "bytes", "oldest", "consumers", "leases", "paused"),
     *TOTALS,
 )
-QUEUES_AT_ONCE = 32  # read in one hold of the lock, 0.2 ms
+QUEUES_AT_ONCE = 32  # read in one hold of the lock, 0.15 ms
+_LIVE, _DEAD_LETTERS, _LEASES = slice(0, 3), COLUMNS.index("deadLetters"), COLUMNS.index("leases")
+_UNREAD = -1
 
 
 class Counts(NamedTuple):
-    """Counts of all queues. `generation` changes when the names, or their order, do."""
+    """Counts of all queues."""
 
-    generation: int
     names: list[str]
     table: npt.NDArray[np.int64]  # a row for each of COLUMNS, a column for each name
 
@@ -57,33 +58,35 @@ class QueueCounts:
     def __init__(self, state: BrokerState, lock: threading.Lock) -> None:
         self._state, self._lock = state, lock
         self._reading = threading.Lock()
-        self._generation, self._names = 0, list[str]()
         self._oldest: dict[str, _Oldest] = {}
+        # What was read of each queue, in their order; a row without what other queues and leases tell of it.
+        self._ids: list[int] = []
+        self._changes: list[int] = []
+        self._targets: list[str | None] = []
+        self._rows = np.zeros((0, len(COLUMNS)), np.int64)
 
     def read(self) -> Counts:
         """Return the counts of all queues as they are now."""
         with self._reading:
             with self._lock:
-                names = list(self._state.queues)
-                targets = {queue.rules.dead_letter_queue for queue in self._state.queues.values()}
-                leases: dict[str, int] = {}
-                for lease in self._state.leases.values():
-                    leases[lease.queue] = leases.get(lease.queue, 0) + 1
-                if names != self._names:
-                    self._generation, self._names = self._generation + 1, names
-                    self._oldest = {name: found for name, found in self._oldest.items() if name in self._state.queues}
-            table = np.zeros((len(names), len(COLUMNS)), np.int64)
-            for first in range(0, len(names), QUEUES_AT_ONCE):
-                with self._lock:
-                    rows = [self._row(name, targets, leases) for name in names[first : first + QUEUES_AT_ONCE]]
-                table[first : first + len(rows)] = rows
-                time.sleep(0)  # lets the interpreter serve others
-            return Counts(self._generation, names, np.ascontiguousarray(table.T))
+                queues = list(self._state.queues.values())
+                leases = Counter(lease.queue for lease in self._state.leases.values())
+            if [queue.id for queue in queues] != self._ids:
+                self._arrange(queues)
+            self._read_changed(queues)
+            names, table = [queue.name for queue in queues], self._rows.T.copy()
+            targets = set(self._targets)
+            fed = [at for at, name in enumerate(names) if name in targets]
+            table[_DEAD_LETTERS, fed] += table[_LIVE, fed].sum(0)
+            if leases:
+                table[_LEASES] = [leases[name] for name in names]
+            return Counts(names, table)
 
     def of_queue(self, name: str) -> dict[str, int]:
         """Return the counts of one queue, by COLUMNS but for `deadLetters` and `leases`; all 0 where there is none."""
         with self._lock:
-            row = dict(zip(COLUMNS, self._row(name, frozenset(), {}), strict=True))
+            queue = self._state.queues.get(name)
+            row = dict(zip(COLUMNS, [0] * len(COLUMNS) if queue is None else self._row(queue), strict=True))
         del row["deadLetters"], row["leases"]
         return row
 
@@ -104,21 +107,45 @@ class QueueCounts:
                 found += np.bincount(block.reason.values[rows][there], minlength=len(Reason))
         return {Reason(code).name.lower(): count for code, count in enumerate(found.tolist()) if code and count}
 
-    def _row(self, name: str, targets: Set[str | None], leases: dict[str, int]) -> list[int]:
-        queue = self._state.queues.get(name)
-        if queue is None:
-            return [0] * len(COLUMNS)
+    def _arrange(self, queues: list[Queue]) -> None:
+        """Make a place for each of these queues. What was read of one that had a place is kept."""
+        places = {number: at for at, number in enumerate(self._ids)}
+        before = [places.get(queue.id) for queue in queues]
+        rows = np.zeros((len(queues), len(COLUMNS)), np.int64)
+        kept = [at for at, place in enumerate(before) if place is not None]
+        rows[kept] = self._rows[[place for place in before if place is not None]]
+        self._rows, self._ids = rows, [queue.id for queue in queues]
+        self._changes = [_UNREAD if place is None else self._changes[place] for place in before]
+        self._targets = [None if place is None else self._targets[place] for place in before]
+        names = {queue.name for queue in queues}
+        with self._lock:
+            self._oldest = {name: found for name, found in self._oldest.items() if name in names}
+
+    def _read_changed(self, queues: list[Queue]) -> None:
+        """Read the rows of queues that have changed since theirs were read."""
+        changed = [at for at, (queue, seen) in enumerate(zip(queues, self._changes, strict=True)) if queue.changes != seen]
+        for first in range(0, len(changed), QUEUES_AT_ONCE):
+            if first:
+                time.sleep(0)  # lets the interpreter serve others
+            with self._lock:
+                there = self._state.queues
+                some = [at for at in changed[first : first + QUEUES_AT_ONCE] if there.get(queues[at].name) is queues[at]]
+                for at in some:
+                    self._rows[at] = self._row(queues[at])
+                    self._changes[at], self._targets[at] = queues[at].changes, queues[at].rules.dead_letter_queue
+
+    def _row(self, queue: Queue) -> list[int]:
         counts = queue.counts
         return [
             counts[AVAILABLE],
             counts[ACQUIRED],
             counts[DELAYED],
             queue.staged,
-            (queue.live if name in targets else 0) + queue.stayed,
+            queue.stayed,
             queue.bytes,
             self._oldest_of(queue) if queue.live else 0,
             len(queue.subscriptions),
-            leases.get(name, 0),
+            0,
             queue.paused,
             *queue.totals.row(queue.next_sequence, queue.ended),
         ]

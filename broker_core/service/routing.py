@@ -7,7 +7,7 @@ When bindings change in between, the batch is read again: `send` does both.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +18,50 @@ from ..engine.columns.attributes import Coded
 from ..engine.commands import Route, Sent
 from ..engine.model.headers import Term, matching, terms
 from ..engine.model.routes import Examined, Numbered, Plan
+from ..errors import PenstockError
+from ..messages.encoding.alike import as_batch
 from .attributes import attributes_of, column_of
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ..engine.columns.series import Ints
+    from ..engine.commands import Command
     from ..reading.stored import Stored
-    from .broker import BrokerService
+    from .turn import Turn
+
+R = TypeVar("R")
+
+
+class Service(Protocol):
+    """A broker, as far as messages are routed by it."""
+
+    def turn(self, *, hurry: bool = True) -> Turn:
+        """Begin a turn."""
+
+    def submit_nowait(self, *commands: Unpack[tuple[Unpack[tuple[Command[Any], ...]], Command[R]]]) -> tuple[R, int]:
+        """Carry out commands; return the last one's reply, and the log position to wait for before anybody hears of it."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+
+
+class Prepared(NamedTuple):
+    """Messages, and the command that carries them; or why there is none."""
+
+    sending: Sending
+    route: Route | None = None
+    error: PenstockError | None = None
+
+    @property
+    def about(self) -> tuple[str, str | Coded]:
+        """The exchange, and the routing keys."""
+        return self.sending.exchange, self.sending.known_keys
+
+    def again(self, plan: Plan, now: int) -> Route:
+        """Read what another plan needs; with the lock. `now`: milliseconds since 1970."""
+        return prepared(self.sending, plan, now)
+
 
 TRIES = 3  # looks at a batch without the lock; bindings that change that often cost one more look, with it
 
@@ -66,16 +104,17 @@ def subjects(batch: pa.RecordBatch) -> str | Coded:
 
 def prepared(sending: Sending, plan: Plan, now: int) -> Route:
     """The command that carries it, once all that `plan` asks for is read. `now`: milliseconds since 1970."""
-    batch = sending.payload.batch
+    messages = sending.payload.payload
+    batch = as_batch(messages) if plan.inside else None
     return Route(
         sending.exchange,
-        batch.num_rows,
+        messages.num_rows,
         sending.sizes,
         sending.payload,
         sending.known_keys,
         sending.durable,
         {each.exchange: Examined(each.version, _examined(each.bindings, batch)) for each in plan.inside},
-        {about: attributes_of(batch, rules, now) for about, rules in plan.rules.items()},
+        {about: attributes_of(messages, rules, now) for about, rules in plan.rules.items()},
         sending.container,
         sending.whole,
         sending.stage,
@@ -83,7 +122,18 @@ def prepared(sending: Sending, plan: Plan, now: int) -> Route:
     )
 
 
-def send(service: BrokerService, sending: Sending) -> tuple[Sent, int]:
+def prepare(service: Service, sending: Sending) -> Prepared:
+    """Read what it needs, once. Holds the lock for a moment only; called without it."""
+    sending = sending.with_keys()
+    try:
+        with service.turn(hurry=False) as turn:
+            plan = turn.plan(sending.exchange, sending.known_keys)
+        return Prepared(sending, prepared(sending, plan, service.wall_ms()))
+    except PenstockError as error:
+        return Prepared(sending, error=error)
+
+
+def send(service: Service, sending: Sending) -> tuple[Sent, int]:
     """Route it; what became of it, and the log position to wait for before anybody hears that."""
     sending = sending.with_keys()
     for _ in range(TRIES):

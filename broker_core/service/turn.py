@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .. import errors
 from ..engine import BrokerState, Decision, apply, decide
@@ -22,18 +22,48 @@ from ..engine.commands import EndNode
 from ..engine.decide.decision import need_queue
 from ..engine.decide.exchanges import need_exchange
 from ..engine.events import codec
+from ..engine.model.bindings import Binding
 from ..engine.model.routes import Plan, plan
 from ..journal import Journal
 from ..reading.recent import Recent
 from ..reading.slices import BlockSlice, slice_of
-from ..reading.stored import Stored
+from ..reading.stored import Stored, store
 from ..reading.unreadable import data_loss
+from .attributes import attributes_of
 from .blocked_producers import BlockedProducers
+from .nodes import QueueFacts
 from .ticker import Ticker
+
+if TYPE_CHECKING:
+    from ..engine.columns.attributes import Attributes
+    from ..messages.encoding.alike import Payload
+    from ..messages.encoding.arriving import Arrived
 
 log = logging.getLogger("penstock")
 
 R = TypeVar("R")
+
+#: Called with a command's reply, or with the error that refuses it, and the log position that either waits for.
+Then = Callable[[Any, "errors.PenstockError | None", int], None]
+
+
+class Sendable(Protocol):
+    """Messages for an exchange, read as far as its bindings need it."""
+
+    @property
+    def route(self) -> c.Route | None:
+        """The command that carries them."""
+
+    @property
+    def error(self) -> errors.PenstockError | None:
+        """Return why there is none."""
+
+    @property
+    def about(self) -> tuple[str, str | Coded]:
+        """The exchange, and the routing keys."""
+
+    def again(self, plan: Plan, now: int) -> c.Route:
+        """Read what another plan needs."""
 
 
 class Arrivals:
@@ -185,6 +215,65 @@ class Turn:
             self._journal.fail(errors.StorageError(f"{at} could not be applied: {type(error).__name__}: {error}"))
             self._check()
 
+    # Commands that are handed in: see `amqp_plane.broker.Turn`. Here they are carried out at once.
+    def hand_in(self, command: c.Command[Any], then: Then) -> None:
+        """Execute a command, and tell `then` what became of it. Raises StorageError."""
+        self._tell(then, lambda: self.execute(command))
+
+    def enqueue(self, queue: str, found: Arrived, then: Then) -> None:
+        """Enqueue messages that have come from AMQP, at least one. Raises StorageError."""
+        stored = store(found.payload, found.mask)
+        attributes = self._attributes(queue, stored.payload, then)
+        if attributes is not None:
+            self.hand_in(c.Enqueue(queue, found.rows, found.sizes, stored, found.durable, attributes), then)
+
+    def post(self, transaction: int, queue: str, found: Arrived, then: Then) -> None:
+        """Stage such messages, to be in the queue if the transaction commits. Raises StorageError."""
+        stored = store(found.payload, found.mask)
+        attributes = self._attributes(queue, stored.payload, then)
+        if attributes is not None:
+            self.hand_in(c.Post(transaction, queue, found.rows, found.sizes, stored, attributes), then)
+
+    def send(self, message: Sendable, then: Then) -> None:
+        """Route such messages. Raises StorageError."""
+        self._tell(then, lambda: self._sent(message))
+
+    def catch_up(self, queues: Collection[str] = ()) -> None:
+        """Do nothing: what was handed in is carried out."""
+
+    def _tell(self, then: Then, carry_out: Callable[[], tuple[Any, int]]) -> None:
+        try:
+            reply, end = carry_out()
+        except errors.StorageError:
+            raise
+        except errors.PenstockError as error:
+            then(None, error, self.end)
+        else:
+            then(reply, None, end)
+
+    def _sent(self, message: Sendable) -> tuple[c.Sent, int]:
+        if message.route is None:
+            assert message.error is not None
+            raise message.error
+        sent, end = self.execute(message.route)
+        if sent.stale:  # seldom: bindings changed since, so this look is one with the lock
+            sent, end = self.execute(message.again(self.plan(*message.about), self._wall_ms))
+        return sent, end
+
+    def _attributes(self, queue_name: str, payload: Payload, then: Then) -> Attributes | None:
+        """Read what a queue has to know of messages that arrive now. Where it is gone `then` is told so."""
+        try:
+            rules = need_queue(self._state, queue_name).rules
+        except errors.NotFound as error:
+            then(None, error, self.end)
+            return None
+        return attributes_of(payload, rules, self._wall_ms)
+
+    @property
+    def _wall_ms(self) -> int:
+        """Milliseconds since 1970, never before what an event has said."""
+        return max(self._now.wall, self._state.time) // 1000
+
     def plan(self, exchange: str, keys: str | Coded) -> Plan:
         """Plan what has to be read of messages with these routing keys before they can be routed: see `routing`."""
         need_exchange(self._state, exchange)
@@ -241,6 +330,36 @@ class Turn:
                 raise data_loss(queue_name, number, "left memory")
             found.append(slice_of(block, part, queue, self._recent, outcomes=False, hold=self._journal.hold()))
         return found
+
+    def facts(self, queue_name: str) -> QueueFacts | None:
+        """Describe a queue as a link sees it; None where there is none."""
+        queue = self._state.queues.get(queue_name)
+        return None if queue is None else QueueFacts.of(queue)
+
+    def has_holder(self, queue_name: str, holder: int) -> bool:
+        """Say whether the queue is there, and has this link among its consumers."""
+        queue = self._state.queues.get(queue_name)
+        return queue is not None and holder in queue.subscriptions
+
+    def bindings(self, queue_name: str) -> list[tuple[str, Binding]]:
+        """List the bindings that lead to a queue, each with its exchange."""
+        exchanges, found = self._state.exchanges, []
+        for name in exchanges.leading_to(queue_name):
+            exchange = exchanges.by_name[name]
+            found += [(name, exchange.bindings[number]) for number in exchange.numbers_of(queue_name, None)]
+        return found
+
+    def kind_of(self, exchange: str) -> str | None:
+        """Return the kind of an exchange; None where there is none."""
+        found = self._state.exchanges.by_name.get(exchange)
+        return None if found is None else found.kind
+
+    def lifetime(self, node: str) -> str:
+        """Return how long a queue or exchange lives; `permanent` too where there is none."""
+        queue, exchange = self._state.queues.get(node), self._state.exchanges.by_name.get(node)
+        if queue is not None:
+            return queue.rules.lifetime
+        return "permanent" if exchange is None else exchange.lifetime
 
 
 def _buffers(payload: Any) -> Sequence[Any]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from pyspark.sql.datasource import InputPartition
 
 from ..identity import Identity
+from ..lease import Standing
 from .credit import Credit
 
 
@@ -47,4 +48,16 @@ class OneBroker(Consumer, Protocol):
 
     def identity(self) -> Identity:
         """Ask which broker it is, by the id that its offsets name. Raises PenstockError."""
+        ...
+
+    def standing(self) -> Standing:
+        """Ask how the first of this query's leases stands to a query without a checkpoint, by the option `lease`."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Say whether a call that is under way may take long in an `availableNow` run, at a broker that is there.
+
+        Any thread may ask.
+        """
         ...

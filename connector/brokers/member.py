@@ -59,6 +59,11 @@ class Member:
         free = self._last is None or self._last.done()
         return free and self.poll is None and not self.left_out and (self.away_since is None or time.monotonic() >= self._again)
 
+    @property
+    def is_busy(self) -> bool:
+        """Say whether its call takes long although the broker is there."""
+        return self._consumer is not None and self._consumer.is_busy
+
     def ask(self, call: Callable[[OneBroker], _Result]) -> Future[_Result]:
         """Make a call in the broker's thread."""
         if self._thread is None:

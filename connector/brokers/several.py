@@ -31,7 +31,9 @@ from .offset import BrokerOffsets, parse
 
 log = logging.getLogger("penstock")
 
-HOLD_UP_S = 1.0  # with failOnBrokerLoss=false a trigger waits for a broker so long: it goes on without one that answers later
+#: With failOnBrokerLoss=false a trigger waits for a broker so long: it goes on without one that answers later. An `availableNow`
+#: run waits for one that is busy, too.
+HOLD_UP_S = 1.0
 POLL_GRACE_S = 0.05  # an idle trigger waits for the answers a little longer than the brokers wait for messages
 
 _Result = TypeVar("_Result")
@@ -46,6 +48,7 @@ class SeveralBrokers:
         self._checked = 0  # members whose identities are compared
         self._answered: BrokerOffsets | None = None  # the last answer: who begins there has finished all there was
         self._ends = False
+        self._named = options["lease"] is not None
 
     # --- Spark's calls -------------------------------------------------------------------------------------------------
 
@@ -124,7 +127,8 @@ class SeveralBrokers:
         free = self._free(known)
         fresh, self._answered = known != self._answered, None
         if fresh:
-            taken = self._advance(known, free, settled, lambda: Credit(0, 0))
+            for members in self._ordered(known, free):
+                taken |= self._advance(known, members, settled, lambda: Credit(0, 0))
         if not taken:
             taken = self._polled(known, settled)
             if taken and not fresh:
@@ -140,6 +144,14 @@ class SeveralBrokers:
         free = [member for member in self._present() if member.may_be_asked]
         first = known.turn % max(1, len(free))
         return [*free[first:], *free[:first]]
+
+    def _ordered(self, known: BrokerOffsets, free: list[Member]) -> list[list[Member]]:
+        """Return who is asked side by side, list by list: the broker that refuses to begin a lease, if one does, comes first."""
+        if known.parts or not self._named or len(free) < 2:
+            return [free]
+        found = self._ask(free, lambda member: member.ask(lambda consumer: consumer.standing()))
+        first = min(found, key=lambda member: found[member], default=None)
+        return [[member for member in found if member is first], [member for member in found if member is not first]]
 
     def _take(
         self, known: BrokerOffsets, members: list[Member], settled: set[Member], credit: Credit
@@ -216,6 +228,8 @@ class SeveralBrokers:
         answers = {member: ask(member) for member in members}
         if answers:
             wait(answers.values(), None if self._fails else HOLD_UP_S)
+        while self._ends and (busy := [answer for member, answer in answers.items() if not answer.done() and member.is_busy]):
+            wait(busy, HOLD_UP_S)  # no answer from anybody would end the run
         ready = {member: answer for member, answer in answers.items() if answer.done()}
         for member in answers:
             if member not in ready:

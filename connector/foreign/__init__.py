@@ -4,7 +4,8 @@ Such a broker knows no batches that stay the same, so the planner makes them: it
 a batch into a folder that executors reach (the *spool*), and names the file in the offset. The broker is told that a message is
 done with when its file is durable, or when Spark has committed the batch (option `settle`).
 
-consumer    the planner's side: a trigger is one batch, one file
+consumer    the planner's side: a trigger is one batch or several, each a file
+ahead       a thread that writes files while Spark works
 intake      a thread that receives within limits, and takes lost links up again
 arrivals    what came, in columns
 links       connection and links to the broker
@@ -12,8 +13,9 @@ spool       whose folder it is, and its batches
 batches     the form of a file: record batches of encoded messages
 store       files of a folder, local or in an object store: durable or not there
 window      which messages came before, by their ids
+recognition by what a message is known when it comes again
 offset      what the checkpoint holds
-partition   what the planner tells a task
+partition   what the planner tells a task, and how batches are cut into tasks
 reading     a task's rows, out of the file
 sink        rows to a broker's queues, each confirmed
 naming      message ids that a repeated task gives again

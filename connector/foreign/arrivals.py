@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+
+from ...broker_core.errors import ResourceLimit
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Ids = npt.NDArray[np.int64]
+    Queues = npt.NDArray[np.int8]
 
 _MASK = 0xFFFFFFFF  # delivery ids are of 32 bits, and wrap
-MOST_OCTETS = 1 << 30  # of messages that are joined: offsets of an array have 31 bits
+MOST_OCTETS = 1 << 30  # of messages that are joined
+SMALL_ROWS, SMALL_OCTETS = 1024, 1 << 16  # of neighbours that become one group
+MOST_OF_ONE = (1 << 31) - 1  # of one message: offsets of an array have 31 bits
 _SETTLED = -1  # instead of an id: the broker asks for no outcome
+
+
+class TooLarge(ResourceLimit):
+    """A message of more octets than a batch can hold."""
 
 
 class Settled(NamedTuple):
@@ -26,22 +36,21 @@ class Settled(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Messages of one queue that came together: when, in microseconds since 1970, and over which connection."""
+    """Messages that came one after the other over one connection, with the index of each one's queue, and when, in microseconds
+    since 1970."""
 
-    queue: int
-    time: int
     connection: int
+    queues: Queues
+    times: Ids
     message: pa.Array
     ids: Ids
-
-    @property
-    def octets(self) -> int:
-        """Octets of the messages."""
-        offsets = _offsets(self.message)
-        return int(offsets[-1] - offsets[0])
+    octets: int
 
     def upto(self, rows: int, octets: int, *, alone: bool) -> int:
         """Return how many of the first messages keep within the limits; with `alone`, one at least."""
+        if len(self.ids) <= rows and self.octets <= octets:
+            return len(self.ids)
+
         import numpy as np
 
         offsets = _offsets(self.message)
@@ -50,7 +59,11 @@ class Group(NamedTuple):
 
     def slice(self, first: int, count: int) -> Group:
         """Return some of the messages."""
-        return self._replace(message=self.message.slice(first, count), ids=self.ids[first : first + count])
+        message = self.message.slice(first, count)
+        offsets = _offsets(message)
+        some = slice(first, first + count)
+        queues, times, ids = self.queues[some], self.times[some], self.ids[some]
+        return self._replace(queues=queues, times=times, message=message, ids=ids, octets=int(offsets[-1] - offsets[0]))
 
     @property
     def settled(self) -> Settled:
@@ -59,7 +72,7 @@ class Group(NamedTuple):
 
 
 def grouped(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Iterator[Group]:
-    """Join blocks (`amqp.deliveries.Block`) of one link, up to `MOST_OCTETS` of them or one alone."""
+    """Make groups of blocks (`amqp.deliveries.Block`) of one link, of up to `MOST_OCTETS` or one block alone. Raises TooLarge."""
     some: list[Any] = []
     size = 0
     for block in blocks:
@@ -76,13 +89,47 @@ def _joined(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Gr
     import numpy as np
 
     payloads = [payload for block in blocks for payload in block.payloads]
-    ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
-    offsets = np.zeros(len(payloads) + 1, np.int32)
-    offsets[1:] = ends
-    # While they are in the processor's cache; pyarrow takes ten times as long to make an array of a list.
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
+    offsets = np.zeros(len(payloads) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)), out=offsets[1:])
+    octets = int(offsets[-1])
+    if octets > MOST_OF_ONE:
+        raise TooLarge(
+            f"a message of {octets} octets is larger than the {MOST_OF_ONE} that a batch can hold: take it from its queue with"
+            " another client, and start the query again"
+        )
+    # While they are in the processor's cache.
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(payloads))]
+    message = pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
     ids = np.concatenate([_ids(block.first, len(block.payloads), block.settled) for block in blocks])
-    return Group(queue, time, connection, pa.Array.from_buffers(pa.binary(), len(payloads), buffers), ids)
+    return Group(connection, np.full(len(ids), queue, np.int8), np.full(len(ids), time), message, ids, octets)
+
+
+def add(groups: deque[Group], found: Iterable[Group]) -> None:
+    """Append groups; neighbours that are small become one, so that a trickle of messages takes no more memory than a stream."""
+    for group in found:
+        groups.append(group)
+        while len(groups) > 1 and _are_small(groups[-2], groups[-1]):
+            last, before = groups.pop(), groups.pop()
+            groups.append(_both(before, last))
+
+
+def _are_small(first: Group, second: Group) -> bool:
+    """Say whether to join neighbours: not one that is much larger than the other, so that each octet is moved few times."""
+    count, more = len(first.ids), len(second.ids)
+    same = first.connection == second.connection
+    return same and count + more <= SMALL_ROWS and first.octets + second.octets <= SMALL_OCTETS and count <= 2 * more
+
+
+def _both(first: Group, second: Group) -> Group:
+    import numpy as np
+
+    return first._replace(
+        queues=np.concatenate([first.queues, second.queues]),
+        times=np.concatenate([first.times, second.times]),
+        message=pa.concat_arrays([first.message, second.message]),
+        ids=np.concatenate([first.ids, second.ids]),
+        octets=first.octets + second.octets,
+    )
 
 
 def _ids(first: int, count: int, settled: bool) -> Ids:

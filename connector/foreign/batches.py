@@ -3,6 +3,8 @@
 Each record batch is of one queue's messages or of several, in the order in which they came. The schema's metadata says the form's
 version and the rows of each record batch, so that a planner cuts tasks without reading a row. To change the form: take a new
 version, and keep reading this one, since a query that was updated has a file of the former kind before it.
+
+A batch's file and the file of its keys have the same random id in their metadata; files written before pairs were have none.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from ...broker_core.messages.columns import TIMESTAMP as TIMESTAMP
 
 VERSION = 1
 #: Limits of one record batch: what a task decodes at once.
-CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 16 << 20
+CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20
 #: Rows of a batch at most. A message's sequence number is batch × this + row.
 MOST_ROWS = 1 << 20
 
-_VERSION, _ROWS = b"penstock.version", b"penstock.rows"
+_VERSION, _ROWS, _PAIR = b"penstock.version", b"penstock.rows", b"penstock.pair"
 FIELDS = [
     pa.field("message", pa.binary(), nullable=False),
     pa.field("queue", pa.dictionary(pa.int8(), pa.string()), nullable=False),
@@ -40,12 +42,46 @@ class Rows(NamedTuple):
     names: Sequence[str]
 
 
+def array_of(values: Any, kind: Any) -> pa.Array:
+    """Make an array of numpy's values. `pa.array` would import pandas first, which takes a planner a third of a second."""
+    import numpy as np
+
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def mask_of(values: Any) -> pa.Array:
+    """Make an array of numpy's truth values, also without pandas."""
+    import numpy as np
+
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
+
+
+def numbers_of(array: pa.Array, kind: Any) -> Any:
+    """Return the values of an array without nulls as numpy's of this kind. `to_numpy` would import pandas, too."""
+    import numpy as np
+
+    values = array.buffers()[1] if len(array) else None
+    if values is None:
+        return np.empty(0, kind)
+    return np.frombuffer(values, kind, count=array.offset + len(array))[array.offset :]
+
+
+def _strings(values: Sequence[str]) -> pa.Array:
+    import numpy as np
+
+    octets = [value.encode() for value in values]
+    offsets = np.cumsum([0, *map(len, octets)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(octets), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(octets))])
+
+
 def chunks(message: pa.Array, most_rows: int) -> list[int]:
     """Cut messages into record batches of at most so many rows, and `CHUNK_BYTES` where a row is not larger by itself."""
     import numpy as np
-    from pyarrow import compute
 
-    ends = np.cumsum(compute.binary_length(message).to_numpy(), dtype=np.int64)
+    from ...broker_core.messages.encoding.octets import offsets_of  # needs numpy
+
+    offsets = offsets_of(message)
+    ends = offsets[1:].astype(np.int64) - offsets[0]
     found: list[int] = []
     row = 0
     while row < len(ends):
@@ -56,11 +92,11 @@ def chunks(message: pa.Array, most_rows: int) -> list[int]:
     return found
 
 
-def write(file: Any, rows: Rows, counts: Sequence[int]) -> None:
-    """Write a batch into an open file."""
-    metadata = {_VERSION: str(VERSION).encode(), _ROWS: json.dumps(list(counts)).encode()}
+def write(file: Any, rows: Rows, counts: Sequence[int], pair: str) -> None:
+    """Write a batch into an open file; `pair` is the id that its keys have, too."""
+    metadata = {_VERSION: str(VERSION).encode(), _ROWS: json.dumps(list(counts)).encode(), _PAIR: pair.encode()}
     schema = pa.schema(FIELDS, metadata=metadata)
-    queues = pa.DictionaryArray.from_arrays(rows.queues, pa.array(rows.names, pa.string()))
+    queues = pa.DictionaryArray.from_arrays(rows.queues, _strings(rows.names))
     arrays = [rows.message, queues, rows.times]
     with pa.ipc.new_file(file, schema) as writer:
         first = 0
@@ -88,16 +124,31 @@ def counts_of(reader: Any) -> list[int]:
     return [int(count) for count in json.loads(reader.schema.metadata[_ROWS])]
 
 
-def write_keys(file: Any, one: Any, other: Any) -> None:
-    """Write the keys of a batch's messages that have an id."""
-    with pa.ipc.new_file(file, KEYS) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays([pa.array(one), pa.array(other)], schema=KEYS))
+def pair_of(reader: Any) -> str | None:
+    """Return the id that a batch shares with its keys; None in a file written before pairs were."""
+    found = (reader.schema.metadata or {}).get(_PAIR)
+    return None if found is None else found.decode()
 
 
-def read_keys(file: Any, name: str) -> tuple[Any, Any]:
-    """Read what `write_keys` wrote, as numpy arrays."""
+def write_keys(file: Any, one: Any, other: Any, pair: str | None) -> None:
+    """Write the keys of a batch's messages that have an id; `pair` is the batch's."""
+    schema = KEYS if pair is None else KEYS.with_metadata({_PAIR: pair.encode()})
+    with pa.ipc.new_file(file, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([array_of(one, pa.uint64()), array_of(other, pa.uint64())], schema=schema))
+
+
+def read_keys(file: Any, name: str) -> tuple[Any, Any, str | None]:
+    """Read what `write_keys` wrote, the keys as numpy arrays."""
+    import numpy as np
+
     try:
-        found = pa.ipc.open_file(file).read_all()
-        return found.column("one").to_numpy(), found.column("other").to_numpy()
-    except (pa.ArrowException, KeyError) as error:
+        reader = pa.ipc.open_file(file)
+        if not reader.schema.equals(KEYS):
+            raise pa.ArrowInvalid("it has other columns than keys have")
+        parts = [reader.get_batch(number).columns for number in range(reader.num_record_batches)]
+        one, other = (
+            np.concatenate([np.empty(0, np.uint64), *(numbers_of(part[place], np.uint64) for part in parts)]) for place in (0, 1)
+        )
+        return one, other, pair_of(reader)
+    except pa.ArrowException as error:
         raise StorageError(f"the file {name} of the spool cannot be read: {error}. Was it changed by hand?") from error

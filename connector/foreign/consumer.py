@@ -1,47 +1,65 @@
-"""The consumer of queues on a broker that is no Penstock: a trigger is one batch, one file of the spool.
+"""The consumer of queues on a broker that is no Penstock: a trigger is one batch or several, each a file of the spool.
 
 The order of steps makes a batch the same after any crash: receive; write the keys, then the messages, both durable; accept at
 the broker; name the file in the offset. With `settle=committed` the broker hears of it only when Spark has committed the batch. A
 crash before the file is there leaves nothing but what the broker sends again; after it, the file is the batch, and what the
 broker sends again is recognised by its key.
+
+Where no trigger has a limit, files are written while Spark works, too (`ahead`), by the same steps, and the next trigger takes
+all of them, and so does the first trigger of a planner that finds some.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ...broker_core.errors import PeerError, PenstockError, StorageError
-from ...broker_core.messages import conversion
 from ..backoff import RECONNECT_S, Patience
 from ..brokers.credit import Credit
 from ..identity import Identity
+from ..lease import Standing
 from ..options import Options
 from . import batches
+from .ahead import Ahead
 from .arrivals import Group, Settled
-from .intake import WAITING_BYTES, Intake
+from .intake import FILE_BYTES, FILE_ROWS, GATHER_S, QUIET_S, WAITING_BYTES, WAITING_ROWS, Gather, Intake
 from .offset import SpoolOffset, parse_spooled
 from .partition import SpoolPartition
+from .recognition import keys_of
 from .spool import ASIDE, Spool
 from .window import Window
+
+log = logging.getLogger("penstock")
 
 #: Seconds for which a spool that cannot be written is tried again, before the query fails.
 SPOOL_S = 30.0
 #: Seconds in which nothing comes after a drain that found nothing, before an `availableNow` run ends: a broker puts back what an
 #: earlier consumer had when it notices that this one is gone.
 EMPTY_S = 0.5
+#: Seconds as `QUIET_S` and `GATHER_S`, for such a run: nobody waits for its first messages.
+ENDING_QUIET_S, ENDING_S = 0.1, 3.0
 
 
 class _Batch(NamedTuple):
-    """A batch that is to be written, and the deliveries that it settles: `at_once` are of messages that came before."""
+    """A batch that is to be written, and the deliveries that it settles."""
 
     rows: batches.Rows
     keys: tuple[Any, Any] | None
     deliveries: list[Settled]
+
+
+class _Size(NamedTuple):
+    rows: int
+    octets: int
+
+    @property
+    def full(self) -> bool:
+        return self.rows >= FILE_ROWS or self.octets >= FILE_BYTES // 2  # a file ends before the message that goes beyond
 
 
 class ForeignConsumer:
@@ -56,15 +74,28 @@ class ForeignConsumer:
         self._late = options["settle"] == "committed"
         self._cut: _Batch | None = None  # received, and not in the spool yet
         self._unsettled: dict[int, list[Settled]] = {}
-        self._ending = self._ended = self._looked = False
+        self._ending = self._ended = self._looked = self._beginning = False
         self._repeated = [0] * len(self._queues)
-        # A copy in another queue is another message: an exchange has sent it to both.
-        self._salts = [int.from_bytes(blake2b(queue.encode(), digest_size=8).digest(), "big") for queue in self._queues]
         self._aside = 0
+        self._sizes: dict[int, _Size] = {}  # of batches that Spark has not committed, once they are known
+        self._returned = 0  # the last batch that Spark has been told of
+        self._refused = False  # the spool, of what was to be written beside what Spark has
+        self._first = True
+        self._unlimited = options["maxMessagesPerTrigger"] is None and options["maxBytesPerTrigger"] is None
+        self._ahead = Ahead(self._await_file, self._write_ahead)
 
     def identity(self) -> Identity:
         """Return the id of the spool, by which offsets name this broker: it tells none of its own. Raises PenstockError."""
         return Identity(self._spool.identity(), "")
+
+    def standing(self) -> Standing:
+        """Return that nothing refuses: there are no leases here."""
+        return Standing()
+
+    @property
+    def is_busy(self) -> bool:
+        """Say whether an `availableNow` run receives from a broker that is there, for seconds perhaps."""
+        return self._ending and not self._beginning and self._intake.away is None
 
     def fix_tail(self) -> None:
         """End when the broker has nothing for a moment: an `availableNow` run begins."""
@@ -73,19 +104,26 @@ class ForeignConsumer:
     def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit) -> dict[str, Any]:
         """Settle up to `start`; return the offset of the batch that is in the spool already, or of a new one."""
         offset = parse_spooled(start)
-        self._spool.enter(offset)
-        self._settle(offset.batch)
-        there = self._spool.after(offset.batch)
-        if there is None:
-            self._begin(0.0 if offset.initial else RECONNECT_S)
-            if self._ended or credit.spent or not self._receive(wait_ms, credit):
-                if self._ended:
-                    self._intake.flush()  # nothing else is asked of this planner, perhaps
-                return dict(start)
-        if there is None:
-            there = self._spool.next_number(offset.batch)
-            message = self._write(there)
-            credit.spend(len(message), message.nbytes)
+        with self._ahead.turn():
+            self._spool.enter(offset)
+            self._settle(offset.batch)
+            self._returned = offset.batch
+            there = self._spool.after(offset.batch)
+            if there is None:
+                self._begin(0.0 if offset.initial else RECONNECT_S)
+                if self._ended or credit.spent or not self._receive(wait_ms, credit):
+                    if self._ended:
+                        self._intake.flush()  # nothing else is asked of this planner, perhaps
+                    return dict(start)
+                there = self._spool.next_number(offset.batch)
+                size = self._write(there)
+                credit.spend(*size)
+            if self._unlimited:
+                self._ahead.begin()
+                there = self._several(there, credit)
+            if self._ending and not self._late and not self._intake.waiting:
+                self._intake.ask_drain()  # that was all, perhaps: it shows while Spark works
+            self._returned = there
         return SpoolOffset(self._spool.id, there).to_json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[SpoolPartition]:
@@ -93,16 +131,18 @@ class ForeignConsumer:
         finished, limits = parse_spooled(start), parse_spooled(end)
         if finished.batch == limits.batch:
             return []
-        self._spool.enter(limits)
         rows, least = self._options["maxMessagesPerPartition"], self._options["minPartitions"]
-        return self._spool.plan(finished.batch, limits.batch, rows, least)
+        with self._ahead.turn():
+            self._spool.enter(limits)
+            return self._spool.plan(finished.batch, limits.batch, rows, least)
 
     def settle(self, end: Mapping[str, Any]) -> None:
         """Settle up to `end`; nothing for the initial offset."""
         offset = parse_spooled(end)
         if not offset.initial:
-            self._spool.enter(offset)
-            self._settle(offset.batch)
+            with self._ahead.turn():
+                self._spool.enter(offset)
+                self._settle(offset.batch)
 
     def counts(self) -> dict[str, Any]:
         """Return the counts of each queue since this planner began, and why the broker cannot be reached."""
@@ -116,6 +156,7 @@ class ForeignConsumer:
 
     def close(self) -> None:
         """Close the connection. What was not accepted returns to its queue."""
+        self._ahead.stop(self._intake.wake_waiting)
         self._intake.close()
 
     # --- A trigger -----------------------------------------------------------------------------------------------------------
@@ -124,30 +165,31 @@ class ForeignConsumer:
         """Accept, then delete, what Spark has committed."""
         for number in [number for number in self._unsettled if number <= batch]:
             self._intake.accept(self._unsettled.pop(number))
+        self._sizes = {number: size for number, size in self._sizes.items() if number > batch}
         if self._spool.settle(batch):
             self._aside = sum(int(name.partition(".")[0].split("-")[3]) for name in self._spool.store.names(ASIDE))
 
     def _begin(self, seconds: float) -> None:
         """Begin to receive, if it has not begun. At a broker that is away it is tried for so many seconds."""
         patience = Patience(seconds)
-        while True:
+        self._beginning = True
+        while self._beginning:
             try:
                 self._intake.start()
-                return
+                self._beginning = False
             except PeerError as error:
                 patience.wait(error)
 
     def _receive(self, wait_ms: int, credit: Credit) -> bool:
         """Have a batch of new messages in `_cut`, within the trigger's limits. False if there is none."""
-        if self._cut is not None and not all(self._intake.holds(settled) for settled in self._cut.deliveries):
-            self._cut = None  # it could not be written, and the connection was lost since: the broker sends all of it again
-        if self._cut is None:
-            self._take(0.0 if self._ending else wait_ms / 1000, credit)
+        self._take(0.0 if self._ending else wait_ms / 1000, credit)
         while self._cut is None and (self._ending or not (wait_ms or self._looked)):
             self._looked = True
             before = sum(self._intake.received)
-            self._drain()
-            self._take(EMPTY_S, credit)
+            silent_s = self._intake.silent_s
+            if silent_s is None:
+                self._drain()
+            self._take(max(0.0, EMPTY_S - (silent_s or 0.0)), credit)
             if self._cut is None and sum(self._intake.received) == before:  # else all that came had come before
                 self._ended = self._ending
                 break
@@ -160,43 +202,48 @@ class ForeignConsumer:
             if away is not None:
                 patience.wait(away)
 
-    def _take(self, wait_s: float, credit: Credit) -> None:
+    def _take(self, wait_s: float, credit: Credit, gather: Gather | None = None) -> bool:
+        """Have what came in `_cut`, as one file. False if nothing new comes in time."""
+        if self._cut is not None and not all(self._intake.holds(settled) for settled in self._cut.deliveries):
+            self._cut = None  # it could not be written, and the connection was lost since: the broker sends all of it again
         limits = credit.limits(None, exclude=False)
-        rows = min(limits.messages or batches.MOST_ROWS, batches.MOST_ROWS)
-        size = min(limits.bytes or WAITING_BYTES, WAITING_BYTES)
+        most_rows, most_bytes = (FILE_ROWS, FILE_BYTES) if self._unlimited else (batches.MOST_ROWS, WAITING_BYTES)
+        rows, size = min(limits.messages or most_rows, most_rows), min(limits.bytes or most_bytes, most_bytes)
+        if gather is None and self._ending:
+            gather = Gather(ENDING_QUIET_S, ENDING_S)
         until = time.monotonic() + wait_s
         while self._cut is None:
-            groups = self._intake.take(rows, size, max(0.0, until - time.monotonic()))
+            groups = self._intake.take(rows, size, max(0.0, until - time.monotonic()), gather)
             if not groups:
-                return
+                return False
             self._cut = self._batch_of(groups)
+        return True
 
     def _batch_of(self, groups: Sequence[Group]) -> _Batch | None:
         """Make columns of what came, without what came before. None if all of it did."""
         import numpy as np
 
         message = pa.concat_arrays([group.message for group in groups])
-        counts = [len(group.ids) for group in groups]
-        queues = np.repeat(np.array([group.queue for group in groups], np.int8), counts)
-        times = np.repeat(np.array([group.time for group in groups], np.int64), counts)
+        queues = np.concatenate([group.queues for group in groups])
+        times = np.concatenate([group.times for group in groups])
         keys = None
         if self._spool.window is not None:
-            found = conversion.keys(message)
-            found = found._replace(one=found.one ^ np.array(self._salts, np.uint64)[queues])
+            found = keys_of(message, queues, self._queues)
             before = self._before(found)
             if before.any():
                 new = before == 0
                 for queue, count in enumerate(np.bincount(queues[~new], minlength=len(self._queues)).tolist()):
                     self._repeated[queue] += count
                 groups = self._settle_repeated(groups, before)
-                mask = pa.array(new)
+                mask = batches.mask_of(new)
                 message, queues, times = message.filter(mask), queues[new], times[new]
                 found = found._replace(known=found.known[new], one=found.one[new], other=found.other[new])
             keys = found.one[found.known], found.other[found.known]
         deliveries = [group.settled for group in groups]
         if not len(message):
             return None
-        rows = batches.Rows(message, pa.array(queues), pa.array(times).view(batches.TIMESTAMP), self._queues)
+        received = batches.array_of(times, batches.TIMESTAMP)
+        rows = batches.Rows(message, batches.array_of(queues, pa.int8()), received, self._queues)
         return _Batch(rows, keys, deliveries)
 
     def _before(self, keys: Any) -> Any:
@@ -231,21 +278,103 @@ class ForeignConsumer:
             found.append(group._replace(ids=group.ids[batch_of <= 0]))  # new, or a copy of one that is: settled with it
         return found
 
-    def _write(self, number: int) -> pa.Array:
-        """Write what was received as a batch, and settle it, or keep its deliveries until Spark has committed. Return it."""
-        assert self._cut is not None
+    def _several(self, there: int, credit: Credit) -> int:
+        """Return the last batch of a trigger that has this one: with what is in files, and what still comes meanwhile."""
+        # The first trigger does not wait: Spark starts its workers meanwhile, and files are written ahead.
+        until = time.monotonic() + (0.0 if self._first else ENDING_S if self._ending else GATHER_S)
+        self._first = False
+        rows = octets = 0
+        while True:
+            size = self._size(there)
+            rows, octets = rows + size.rows, octets + size.octets
+            if rows >= WAITING_ROWS or octets >= WAITING_BYTES:
+                return there
+            if not self._spool.holds(there + 1) and not (size.full and self._write_more(there + 1, until, credit)):
+                return there
+            there += 1
+
+    def _size(self, number: int) -> _Size:
+        if number not in self._sizes:
+            self._sizes[number] = _Size(*self._spool.size(number))  # another planner has written it
+        return self._sizes[number]
+
+    def _write_more(self, number: int, until: float, credit: Credit) -> bool:
+        """Write what comes until then as a batch, too. False if nothing does, or the spool refuses it: Spark may make room."""
+        left = until - time.monotonic()
+        quiet_s = ENDING_QUIET_S if self._ending else QUIET_S
+        if credit.spent or left <= 0 or not self._may_wait_for_spark():
+            return False
+        if not self._take(min(QUIET_S, left), credit, Gather(quiet_s, left)):
+            return False
+        try:
+            credit.spend(*self._put(number))
+        except PenstockError as error:
+            if not _may_pass(error):
+                raise
+            self._refuse(error)
+            self._intake.wake_waiting()  # for another attempt
+            return False
+        return True
+
+    def _await_file(self) -> None:
+        """Return when there is something to be written."""
+        if self._cut is None:
+            self._intake.await_file()
+
+    def _write_ahead(self) -> bool:
+        """Write what waits as the next batch. False where the planner has to be asked first: it says what is wrong."""
+        sizes = [size for number, size in self._sizes.items() if number > self._returned]
+        if sum(size.rows for size in sizes) >= WAITING_ROWS or sum(size.octets for size in sizes) >= WAITING_BYTES:
+            return False
+        if self._ended or not self._may_wait_for_spark():
+            return False
+        if self._cut is None and not self._intake.has_file:  # the planner has taken it
+            return True
+        try:
+            if self._take(0.0, Credit(None, None)):
+                self._put(self._spool.next_number(0))
+        except PenstockError as error:
+            self._refuse(error)
+            return False
+        return True
+
+    def _may_wait_for_spark(self) -> bool:
+        """Say whether another file may be accepted with what Spark has: a lost connection brings all of it again, to be known
+        then."""
+        window = self._options["dedupeWindow"] if self._late and self._spool.window is not None else None
+        return window is None or sum(size.rows for size in self._sizes.values()) + FILE_ROWS <= window
+
+    def _refuse(self, error: PenstockError) -> None:
+        """Log why nothing more is written for now, the first time."""
+        if not self._refused:
+            self._refused = True
+            log.warning("nothing is written beside the batch that Spark has, and it is tried again: %s", error)
+
+    def _write(self, number: int) -> _Size:
+        """Write what was received as a batch, for as long as it takes. Return its size."""
         patience = Patience(SPOOL_S)
         while True:
             try:
-                self._spool.put(number, self._cut.rows, self._cut.keys, self._options["maxMessagesPerPartition"])
-                break
+                return self._put(number)
             except PenstockError as error:
-                if not isinstance(error, StorageError) and error.code != "DISK_FULL":
+                if not _may_pass(error):
                     raise
                 patience.wait(error)
+
+    def _put(self, number: int) -> _Size:
+        """Write what was received as a batch, and settle it, or keep its deliveries until Spark has committed."""
+        assert self._cut is not None
+        self._spool.put(number, self._cut.rows, self._cut.keys, self._options["maxMessagesPerPartition"])
         message, deliveries, self._cut = self._cut.rows.message, self._cut.deliveries, None
+        self._refused = False
+        size = self._sizes[number] = _Size(len(message), message.nbytes)
         if self._late:
             self._unsettled[number] = deliveries
         else:
             self._intake.accept(deliveries)
-        return message
+        return size
+
+
+def _may_pass(error: PenstockError) -> bool:
+    """Say whether a spool that gave this error may be written a little later."""
+    return isinstance(error, StorageError) or error.code == "DISK_FULL"

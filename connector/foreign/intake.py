@@ -15,19 +15,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...broker_core import shipped
 from ...broker_core.errors import PeerError, PenstockError
 from ..access import Access
 from ..backoff import RECONNECT_S
-from .arrivals import Group, Settled, grouped, ranges
-from .links import MOST_CREDIT, attached, connected, is_rabbitmq_3
+from .arrivals import Group, Settled, TooLarge, add, grouped, ranges
+from .links import MOST_CREDIT, attached, connected
 
 log = logging.getLogger("penstock")
 
 #: Messages and octets that wait here at most, beside what is on its way by the links' credit.
 WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20
+#: Messages and octets that are enough for a file, where no trigger has a limit.
+FILE_ROWS, FILE_BYTES = 1 << 16, 8 << 20
 #: Messages that one disposition names at most: a broker does nothing else for a connection while it settles them.
 ACCEPTED_AT_ONCE = 10_000
 #: Seconds in which a broker answers a drain: it may have thousands of outcomes to write first. One that does not has sent all it
@@ -35,7 +37,9 @@ ACCEPTED_AT_ONCE = 10_000
 DRAIN_S, LOOK_S = 30.0, 1.0
 #: Seconds in which nothing comes from a broker that cannot be asked to drain, before it has nothing.
 SILENCE_S = 5.0
-#: Times that a connection is lost in a drain, one after the other, before the broker is believed to break off.
+#: Times that a connection is lost in a drain, one after the other, before the broker is believed to break off, as long as this
+#: planner lives. A run that ends asks again and again, any other where a trigger need not wait and has had nothing, once: at the
+#: first, or of several brokers.
 MOST_BREAKS = 2
 #: Seconds in which what was asked of the thread is written.
 FLUSH_S = 5.0
@@ -43,18 +47,38 @@ FLUSH_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 #: Seconds without a new message after which a batch is closed, and seconds after which it is closed although more come.
 QUIET_S, GATHER_S = 0.02, 0.5
+#: Messages for which no longer silence than `QUIET_S` is waited out. Artemis, where a queue is paged, has sent all that it will
+#: before these are accepted: 20 MiB.
+FEW_ROWS = 5000
 _POLL_S = 1.0
 _DONE_POLL_S = 0.05
 
 
+class Gather(NamedTuple):
+    """Wait for more messages: while there are few, until none came for `quiet_s`; for `most_s` at most."""
+
+    quiet_s: float
+    most_s: float
+
+
+class _Drained(NamedTuple):
+    """The end of a drain in which nothing came: what had been received, calls of `accept` that were sent, and when it was."""
+
+    received: int
+    settled: int
+    at: float
+
+
 class Intake:
-    """Receives from `queues` once `start` was called. Safe to call from one other thread."""
+    """Receives from `queues` once `start` was called. The planner calls from two threads, never at once."""
 
     def __init__(self, access: Access, queues: Sequence[str], *, readers: int = 1, selector: str | None = None) -> None:
         self._access, self._queues, self._readers, self._selector = access, queues, readers, selector
         self._came = threading.Condition()
         self._waiting: deque[Group] = deque()
         self._rows = self._octets = 0
+        self._wanted = (0, 0)  # messages and octets with which a batch that gathers is closed
+        self._enough = threading.Event()  # for a file
         self._requests: deque[Callable[[], None]] = deque()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -65,6 +89,9 @@ class Intake:
         self._failure: PenstockError | None = None
         self._refused_at: float | None = None  # since when the broker answers, and refuses
         self._mean = 0.0  # octets of a message
+        self._asked = self._settled = 0  # calls of `accept`, and how many of them were sent
+        self._drained: _Drained | None = None
+        self._drain_asked = False  # one for which nobody waits is under way
         self._drains, self._breaks = True, 0  # whether the broker is asked to, and how often it has broken off at that
         self.received = [0] * len(queues)
         self.lost = 0  # connections
@@ -84,8 +111,10 @@ class Intake:
         self._thread = threading.Thread(target=self._run, name="penstock-intake", daemon=True)
         self._thread.start()
 
-    def take(self, most_rows: int, most_bytes: int, wait_s: float) -> list[Group]:
+    def take(self, most_rows: int, most_bytes: int, wait_s: float, gather: Gather | None = None) -> list[Group]:
         """Take what waits, in order, within these limits (a single larger message alone); wait for the first at most `wait_s`.
+
+        Wait for more as `gather` says.
 
         Raises the broker's refusal, where it has lasted for `RECONNECT_S`. A broker that is only away is waited for.
         """
@@ -93,7 +122,7 @@ class Intake:
             self._came.wait_for(lambda: bool(self._waiting), wait_s)
             if not self._waiting:
                 self._check()
-            self._gather(most_rows, most_bytes)
+            self._gather(most_rows, most_bytes, gather or Gather(QUIET_S, GATHER_S))
             found: list[Group] = []
             rows, octets = most_rows, most_bytes
             while self._waiting and rows > 0:
@@ -110,22 +139,39 @@ class Intake:
                 rows, octets = rows - count, octets - group.octets
             self._rows -= sum(len(group.ids) for group in found)
             self._octets -= sum(group.octets for group in found)
+            self._tell()
         if found:
             self._wake()
         return found
 
-    def _gather(self, most_rows: int, most_bytes: int) -> None:
-        """Wait while more messages come one upon the other: a batch of few rows costs Spark as much as one of many."""
-        until = time.monotonic() + GATHER_S
+    def await_file(self) -> None:
+        """Return when there is enough for a file, or `wake_waiting` was called meanwhile."""
+        self._enough.wait()
+
+    @property
+    def has_file(self) -> bool:
+        """True where enough for a file waits."""
+        return self._enough.is_set()
+
+    def wake_waiting(self) -> None:
+        """Let `await_file` return."""
+        self._enough.set()
+
+    def _gather(self, most_rows: int, most_bytes: int, gather: Gather) -> None:
+        """Wait while more messages come: a batch of few rows costs Spark as much as one of many."""
+        until = time.monotonic() + gather.most_s
+        most_rows, most_bytes = min(most_rows, WAITING_ROWS), min(most_bytes, WAITING_BYTES)  # then nothing more is received
+        self._wanted = most_rows, most_bytes
         while self._waiting and self._rows < most_rows and self._octets < most_bytes and time.monotonic() < until:
             there = self._rows
-            self._came.wait(QUIET_S)
+            self._came.wait(gather.quiet_s if there < FEW_ROWS else QUIET_S)
             if self._rows == there:
                 return
 
     def accept(self, settled: Sequence[Settled]) -> None:
         """Have these deliveries accepted; those of an earlier connection come again, and are nobody's any more."""
         if settled:
+            self._asked += 1
             self._ask(lambda: self._accept(settled))
 
     def holds(self, settled: Settled) -> bool:
@@ -147,7 +193,7 @@ class Intake:
     def drain(self) -> bool:
         """Have the broker send what it has; return when it has, or something came, or it has not answered for `DRAIN_S`.
 
-        False while it is away.
+        False while it is away. Raises as `take`.
 
         RabbitMQ 3 ends the session instead (rabbitmq-server#7119), and is not asked, and so is one that breaks off `MOST_BREAKS`
         times. Such a one has nothing when nothing has come for `SILENCE_S`.
@@ -156,10 +202,33 @@ class Intake:
         if self._thread is None:
             return False
         given_up = threading.Event()
-        self._ask(lambda: None if given_up.is_set() else self._drain(done))
+        self._ask(lambda: None if given_up.is_set() else self._drain(done, waited=True))
         self._wait(done, DRAIN_S + FLUSH_S)
         given_up.set()
+        if not done.is_set():
+            self._check()
         return done.is_set()
+
+    def ask_drain(self) -> None:
+        """Begin a drain for which nobody waits yet; `silent_s` tells of it, if the broker answers."""
+        if self._thread is not None and not self._drain_asked:
+            self._drain_asked = True
+            self._ask(self._drain_unwaited)
+
+    def _drain_unwaited(self) -> None:
+        try:
+            if not self._stopped.is_set():
+                self._drain(threading.Event(), waited=False)
+        finally:
+            self._drain_asked = False
+
+    @property
+    def silent_s(self) -> float | None:
+        """Return the seconds since a drain ended, in which nothing came, nor was anything to be accepted; None without one."""
+        drained = self._drained
+        if drained is None or (drained.received, drained.settled) != (sum(self.received), self._asked):
+            return None
+        return time.monotonic() - drained.at
 
     @property
     def away(self) -> PenstockError | None:
@@ -177,10 +246,15 @@ class Intake:
         if self._thread is not None:
             self._wake()
             self._thread.join(10)
-            self._thread = None
+            if not self._thread.is_alive():  # else it may still read them
+                os.close(self._wake_read)
+                os.close(self._wake_write)
+            self._thread, self._wake_write = None, -1
 
     def _check(self) -> None:
         failure = self._failure
+        if isinstance(failure, TooLarge):
+            raise failure
         # A broker that starts may refuse for a moment what it accepts a little later.
         if failure is not None and self._refused_at is not None and time.monotonic() - self._refused_at > RECONNECT_S:
             raise failure
@@ -204,6 +278,9 @@ class Intake:
                             self._connect()
                         while not self._stopped.is_set():
                             self._step()
+                except TooLarge as error:
+                    self._drop(error)
+                    return  # the broker would send it again
                 except PenstockError as error:
                     self._lose(error)
             with suppress(PenstockError), shipped.own_errors():
@@ -211,9 +288,6 @@ class Intake:
                     self._requests.popleft()()
         finally:
             self._disconnect()
-            descriptors, self._wake_read, self._wake_write = (self._wake_read, self._wake_write), -1, -1
-            for descriptor in descriptors:
-                os.close(descriptor)
 
     def _step(self) -> None:
         while self._requests:
@@ -231,14 +305,23 @@ class Intake:
         groups = list(grouped(number, time.time_ns() // 1000, self._number, blocks))
         count, octets = sum(len(group.ids) for group in groups), sum(group.octets for group in groups)
         with self._came:
-            self._waiting += groups
+            first = not self._waiting
+            add(self._waiting, groups)
             self._rows += count
             self._octets += octets
             self.received[number] += count
-            self._came.notify_all()
+            # Not each time: hundreds of wake-ups a second would take as long as the messages.
+            if first or self._rows >= self._wanted[0] or self._octets >= self._wanted[1]:
+                self._came.notify_all()
+            self._tell()
         self._mean = max(octets / count, 0.9 * self._mean)
         link.credit = max(1, min(MOST_CREDIT, int(WAITING_BYTES / (self._mean + 1) / len(self._links))))
         return count
+
+    def _tell(self) -> None:
+        """Let `await_file` return, or wait."""
+        enough = self._rows >= FILE_ROWS or self._octets >= FILE_BYTES
+        (self._enough.set if enough else self._enough.clear)()
 
     def _sleep(self, limit_s: float = _POLL_S) -> None:
         due = self._connection.next_heartbeat_s()
@@ -250,28 +333,40 @@ class Intake:
             os.read(self._wake_read, 1 << 16)
 
     def _accept(self, settled: Sequence[Settled]) -> None:
+        self._settled += 1
         link = self._links[0][1]
         for part in ranges(settled, self._number, ACCEPTED_AT_ONCE):
             link.accept_ids(part)
 
-    def _drain(self, done: threading.Event) -> None:
+    def _drain(self, done: threading.Event, *, waited: bool) -> None:
+        """Drain all links. No answer counts as one where somebody has waited for it."""
+        if self.silent_s is None:
+            before = sum(self.received)
+            answered = self._drain_links()
+            if (answered or waited) and sum(self.received) == before:
+                self._drained = _Drained(before, self._settled, time.monotonic())
+        done.set()
+
+    def _drain_links(self) -> bool:
+        """Return when all links have answered, or something came, or the time is over. Say whether all have answered."""
+        answered = True
         until = time.monotonic() + (DRAIN_S if self._drains else SILENCE_S)
         if self._drains:
-            any(self._drain_link(number, link, until) for number, link in self._links)
+            answered = all(self._drain_link(link, until) for _, link in self._links)
             self._breaks = 0
         else:
             self._await_silence(until)
         for number, link in self._links:
             self._receive(number, link)
-        done.set()
+        return answered
 
-    def _drain_link(self, number: int, link: Any, until: float) -> bool:
-        """Return when the broker has answered, or the time is over. True if something came, and no answer."""
+    def _drain_link(self, link: Any, until: float) -> bool:
+        """Return when the broker has answered, or something came over any link, or the time is over. True if it has answered."""
         while True:
             try:
                 with shipped.own_errors():
                     link.drain(max(0.0, min(LOOK_S, until - time.monotonic())))
-                return False
+                return True
             except PenstockError:
                 try:
                     link.check()
@@ -279,9 +374,7 @@ class Intake:
                     self._breaks += 1
                     self._drains = self._breaks < MOST_BREAKS
                     raise
-                if self._receive(number, link):
-                    return True
-                if self._stopped.is_set() or time.monotonic() >= until:
+                if sum([self._receive(*each) for each in self._links]) or self._stopped.is_set() or time.monotonic() >= until:
                     return False
 
     def _await_silence(self, until: float) -> None:
@@ -299,7 +392,7 @@ class Intake:
             connection.close()
             raise
         self._connection = connection
-        self._drains = self._drains and not is_rabbitmq_3(connection)
+        self._drains = self._drains and not connection.is_rabbitmq_3
         self._number += 1
         if self._failure is not None:
             log.info("the broker at %s is there again", self._access.url)
@@ -310,20 +403,25 @@ class Intake:
         if self._failure is None:
             log.warning("the links to %s are lost, and will be taken up again: %s", self._access.url, error)
             self._pause = FIRST_PAUSE_S
-        first, self._failure = self._failure is None, error
+            self.lost += 1
         if isinstance(error, PeerError):
             self._refused_at = None
         elif self._refused_at is None:
             self._refused_at = time.monotonic()
-        with self._came:
-            self._waiting.clear()
-            self._rows = self._octets = 0
-        self.lost += first
-        self._disconnect()
+        self._drop(error)
         self._stopped.wait(self._pause)
         self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
 
     _pause = FIRST_PAUSE_S
+
+    def _drop(self, error: PenstockError) -> None:
+        """Drop what the broker will send again; the planner is told why."""
+        self._failure, self._drained = error, None
+        with self._came:
+            self._waiting.clear()
+            self._rows = self._octets = 0
+            self._tell()
+        self._disconnect()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -21,19 +21,13 @@ def connected(access: Access, timeout_s: float = ANSWER_S) -> Any:
     return access.amqp(timeout_s)
 
 
-def is_rabbitmq_3(connection: Any) -> bool:
-    """Say whether this is RabbitMQ 3, whose plugin breaks off at a drain and confirms filters that it does not apply."""
-    properties = connection.remote_properties
-    return properties.get("product") == "RabbitMQ" and str(properties.get("version")).startswith("3.")
-
-
 def attached(connection: Any, queues: Sequence[str], readers: int, selector: str | None) -> list[tuple[int, Any]]:
     """Attach `readers` links to each queue; return each with the index of its queue. Raises the broker's refusal."""
     found = []
     for number, queue in enumerate(queues):
         for _ in range(readers):
             receiver = connection.block_receiver(queue, FIRST_CREDIT, selector=selector)
-            if selector is not None and (not receiver.selects or is_rabbitmq_3(connection)):
+            if selector is not None and (not receiver.selects or connection.is_rabbitmq_3):
                 raise InvalidRequest(
                     f"option selector: the broker at {connection.name} has no selectors (it does not confirm the filter"
                     " apache.org:selector-filter:string, or is RabbitMQ 3), so it would send every message: leave the option out,"

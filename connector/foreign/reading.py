@@ -11,22 +11,27 @@ import pyarrow as pa
 from ...broker_core.errors import DataLoss
 from ...broker_core.messages import assembly, conversion
 from . import batches
-from .partition import SpoolPartition
+from .partition import Part, SpoolPartition
 from .spool import ASIDE
 from .store import Store
 
 log = logging.getLogger("penstock")
 
 
-def read_spooled(part: SpoolPartition, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a partition in order, as batches of `arrow_schema(columns)`.
 
     What cannot be decoded is set aside in the spool, and left out. Raises DataLoss where the file is gone.
     """
-    store = Store(part.spool)
+    store = Store(partition.spool)
+    for part in partition.parts:
+        yield from _read(store, part, columns, fail_on_data_loss)
+
+
+def _read(store: Store, part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     file = store.open(part.file)
     if file is None:
-        text = f"{part.file} is not in the spool {part.spool}: the folder was emptied, or this executor does not reach it"
+        text = f"{part.file} is not in the spool {store.url}: the folder was emptied, or this executor does not reach it"
         if fail_on_data_loss:
             raise DataLoss(f"{text}. To go on without its messages, set failOnDataLoss=false")
         log.warning("%s. Its messages are left out, since failOnDataLoss is false", text)

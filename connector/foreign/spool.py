@@ -3,10 +3,12 @@
     owner.json          whose it is
     planner.json        the planner that has it now
     batch-N.arrow       messages of batch N, until Spark has committed it
-    keys-N.arrow        what they are recognised by when they come again, for as long as the window reaches
+    keys-N.arrow        what they are recognised by when they come again, for as long as the window reaches; an empty one for as
+                        long as its batch
     aside/…             messages that cannot be decoded, for people; nobody deletes them
 
-A batch is there once its file is; its keys are written before. What a crash leaves besides is deleted by the next planner.
+A batch is there once its file is; its keys are written before. What a crash leaves besides is deleted by the next planner. A
+batch beside which another planner's keys lie gets its own again: both files tell a random id.
 
 Each planner writes a token of its own into `planner.json`, and then looks what is there; one that does not find its token any
 more has been replaced. A batch counts once its file is there *and* the token was found after that: so of two planners at once,
@@ -28,7 +30,8 @@ from typing import Any
 from ...broker_core.errors import DataLoss, Fenced, StorageError, WrongOffset
 from . import batches
 from .offset import SpoolOffset
-from .partition import SpoolPartition
+from .partition import SpoolPartition, cut, file_of
+from .recognition import keys_in
 from .store import PART, Exists, Store
 from .window import Window
 
@@ -49,7 +52,7 @@ class Spool:
         self._owner: dict[str, Any] = {}
         self._counts: dict[int, list[int]] = {}  # rows of the record batches of each file, once they are known
         self._files: set[int] = set()
-        self._kept: list[int] = []  # batches whose keys are there
+        self._kept: list[int] = []  # batches of which a key is in the window
 
     # --- Whose it is ---------------------------------------------------------------------------------------------------------
 
@@ -157,17 +160,26 @@ class Spool:
             )
         return min((number for number in self._files if number > batch), default=None)
 
+    def holds(self, batch: int) -> bool:
+        """Say whether the file of a batch is there."""
+        return batch in self._files
+
+    def size(self, batch: int) -> tuple[int, int]:
+        """Return rows and octets of a batch's file. Raises DataLoss where it is gone."""
+        return sum(self._counts_of(batch)), self.store.size(file_of(batch))
+
     def next_number(self, batch: int) -> int:
         """Return the number of a new batch after this one: no other batch has had it."""
-        return max(batch, self.committed) + 1
+        return max(batch, self.committed, *self._files) + 1
 
     def put(self, batch: int, rows: batches.Rows, keys: tuple[Any, Any] | None, most_rows: int) -> None:
         """Write a batch: when this returns it is durable, and counts. `keys` are those of messages with an id, as arrays."""
         self.check_owner()
         counts = batches.chunks(rows.message, most_rows)
-        if keys is not None and len(keys[0]):
-            self._put_new(f"keys-{batch}.arrow", lambda file: batches.write_keys(file, *keys))
-        self._put_new(f"batch-{batch}.arrow", lambda file: batches.write(file, rows, counts))
+        pair = secrets.token_hex(8)
+        if keys is not None:  # also where there are none: the next planner need not look, and a replaced one's are gone
+            self._put_new(f"keys-{batch}.arrow", lambda file: batches.write_keys(file, *keys, pair))
+        self._put_new(file_of(batch), lambda file: batches.write(file, rows, counts, pair))
         self.check_owner()
         self._counts[batch] = counts
         self._files.add(batch)
@@ -192,7 +204,9 @@ class Spool:
         self._owner = {**self._owner, "committed": batch}
         self._put_json(OWNER, self._owner)
         for number in done:
-            self.store.delete(f"batch-{number}.arrow")
+            if self.window is not None and number not in self._kept:
+                self.store.delete(f"keys-{number}.arrow")  # empty, or those of a planner that was replaced
+            self.store.delete(file_of(number))
             self._files.discard(number)
             self._counts.pop(number, None)
         oldest = None if self.window is None else self.window.oldest
@@ -202,27 +216,13 @@ class Spool:
 
     def plan(self, start: int, end: int, most_rows: int, least: int) -> list[SpoolPartition]:
         """Plan the tasks of the batches after `start` up to `end`. Raises DataLoss where a file is gone."""
-        found: list[SpoolPartition] = []
-        for batch in range(start + 1, end + 1):
-            counts = self._counts_of(batch)
-            most = max(1, min(most_rows, -(-sum(counts) // least)))
-            first = row = rows = 0
-            for number, count in enumerate(counts):
-                if rows and rows + count > most:
-                    found.append(self._partition(batch, first, number - 1, row))
-                    first, row, rows = number, row + rows, 0
-                rows += count
-            if rows:
-                found.append(self._partition(batch, first, len(counts) - 1, row))
-        return found
-
-    def _partition(self, batch: int, first: int, last: int, row: int) -> SpoolPartition:
-        file = f"batch-{batch}.arrow"
-        return SpoolPartition(spool=self.store.url, file=file, batch=batch, first=first, last=last, row=row)
+        counts = {batch: self._counts_of(batch) for batch in range(start + 1, end + 1)}
+        rows = sum(map(sum, counts.values()))
+        return cut(self.store.url, counts, max(1, min(most_rows, -(-rows // least))))
 
     def _counts_of(self, batch: int) -> list[int]:
         if batch not in self._counts:
-            name = f"batch-{batch}.arrow"
+            name = file_of(batch)
             file = self.store.open(name)
             if file is None:
                 self._lost(
@@ -243,15 +243,41 @@ class Spool:
     def _remember(self, committed: int) -> None:
         """Read the keys; delete those of a batch that never came to be: its messages were not accepted, and come again."""
         for batch in list(self._kept):
-            name = f"keys-{batch}.arrow"
             if self.window is None or (batch > committed and batch not in self._files):
-                self.store.delete(name)
+                self.store.delete(f"keys-{batch}.arrow")
                 self._kept.remove(batch)
-                continue
-            file = self.store.open(name)
-            if file is not None:
-                with file:
-                    self.window.add(batch, *batches.read_keys(file, name))
+        if self.window is not None:
+            found, self._kept = sorted({*self._kept, *self._files}), []
+            for batch in found:
+                keys = self._keys(batch)
+                self.window.add(batch, *keys)
+                if len(keys[0]):
+                    self._kept.append(batch)
+                elif batch not in self._files:
+                    self.store.delete(f"keys-{batch}.arrow")
+
+    def _keys(self, batch: int) -> tuple[Any, Any]:
+        """Return the keys of a batch; of one that is there, those in its file, whatever another planner wrote beside it."""
+        name, file_name = f"keys-{batch}.arrow", file_of(batch)
+        file = self.store.open(file_name) if batch in self._files else None
+        if file is None:
+            return self._keys_at(name)[:2]
+        with file:
+            reader = batches.opened(file, file_name)  # first: of a newer version its keys may be anything
+            pair = batches.pair_of(reader)
+            one, other, its = self._keys_at(name)
+            if its != pair:
+                one, other = keys_in(reader)
+                self.store.put(name, lambda made: batches.write_keys(made, one, other, pair))
+            return one, other
+
+    def _keys_at(self, name: str) -> tuple[Any, Any, str | None]:
+        """Read a file of keys; none where it is not there."""
+        keys = self.store.open(name)
+        if keys is None:
+            return (), (), None
+        with keys:
+            return batches.read_keys(keys, name)
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

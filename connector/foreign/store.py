@@ -76,7 +76,12 @@ class Store:
         if file is None:
             return None
         with file:
-            return bytes(file.read())
+            return bytes(self._try("read", file.read))
+
+    def size(self, name: str) -> int:
+        """Return the octets of a file; 0 where there is none."""
+        found, root = self._place
+        return int(self._try("read", lambda: found.get_file_info(f"{root}/{name}")).size or 0)
 
     def open(self, name: str) -> Any:
         """Open a file to read in any order, mapped where that is possible; None where there is none."""

@@ -39,7 +39,7 @@ class Window:
         import numpy as np
 
         found = np.zeros(len(one), np.int64)
-        order = np.argsort(one)  # neighbours are looked up in neighbouring memory, in a quarter of the time
+        order = np.argsort(one)  # neighbours are looked up in neighbouring memory, in a third of the time or less
         one, other = one[order], other[order]
         for run in self._runs:
             place = np.minimum(np.searchsorted(run.one, one), len(run.one) - 1)

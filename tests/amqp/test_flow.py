@@ -467,3 +467,20 @@ def test_the_end_of_the_transport() -> None:
     assert pair.server.receive_eof() == []
     with pytest.raises(LocalProtocolError):
         pair.server.close()
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_peer_that_is_known_to_miscount_may_send_some_beyond_its_credit(in_blocks: bool) -> None:
+    pair = Pair().opened()
+    sender, receiver = pair.link(credit=10)
+    receiver.in_blocks = in_blocks
+    pair.server.credit_overrun = 5
+    sender.link_credit = 16
+    sender.send_many([b"%d" % number for number in range(15)], [b"x"] * 15)
+    pair.pump()
+    assert receiver.delivery_count == 15
+    assert receiver.state.value == "attached"
+    sender.send_many([b"15"], [b"x"])
+    pair.pump()
+    assert receiver.delivery_count == 15
+    assert receiver.state.value != "attached"

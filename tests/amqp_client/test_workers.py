@@ -125,6 +125,26 @@ def test_what_a_wrapped_async_handler_returns_is_awaited(broker: Broker, connect
     assert stat(broker, "wrapped")["archived"] == 1
 
 
+def test_a_handler_that_hangs_holds_up_two_further_messages_at_most(broker: Broker, connection: Connection) -> None:
+    """Messages that wait at its thread are held up; the other threads go on."""
+    fill(broker, connection, "one-hangs", 8)
+    done, ends = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    @penstock.worker("one-hangs", concurrency=2)
+    def handle(message: ReceivedMessage) -> None:
+        if message.json() == 0:
+            assert ends.wait(LIMIT_S)
+            done.set()
+            return
+        seen.append(message.json())
+        if len(seen) == 5:
+            ends.set()
+
+    worked(handle, connection, done)
+    assert len(seen) >= 5
+
+
 def test_a_handler_that_outlives_the_grace_gives_its_message_back(broker: Broker, connection: Connection) -> None:
     fill(broker, connection, "hanging", 1)
     begun, release, stop = threading.Event(), threading.Event(), threading.Event()

@@ -11,12 +11,12 @@ import pytest
 from penstock.broker_core import amqp_plane
 
 PLANE = Path(amqp_plane.__file__).parent
-BEHIND = ("connections.peer", "connections.transport", "loop.passes", "loop.server", "service.broker")
+BEHIND = ("connections.peer", "connections.transport", "loop.passes", "loop.server")
 MODULES = [
     path.relative_to(PLANE).as_posix() for room in ("links", "nodes", "transactions") for path in (PLANE / room).glob("*.py")
 ]
-#: Under the broker's lock the service is asked for the attributes of messages; what belongs to the plane itself is made with it.
-WITH_SERVICE = {"transactions/posting.py", "links/deliveries.py", "links/sender_credit.py"}
+#: Of `service`, what the plane may import when it runs: a number that operators know.
+OF_SERVICE = {"service.connections"}
 
 
 def imported(module: ast.AST) -> Iterator[str]:
@@ -32,17 +32,28 @@ def test_links_know_their_surroundings_by_the_ports_alone(name: str) -> None:
     """Not for annotations either: what is not in the ports is not asked for."""
     module = ast.parse((PLANE / name).read_text())
     known = {each for each in imported(module) if each.endswith(BEHIND)}
-    assert {each.rpartition("broker_core.")[2] for each in known} <= ({"service.broker"} if name in WITH_SERVICE else set())
+    assert not known
     chains = {ast.unparse(node) for node in ast.walk(module) if isinstance(node, ast.Attribute) and node.attr == "plane"}
     assert not chains, "the plane behind a connection"
 
 
-def test_the_plane_reads_the_brokers_state_in_turns_alone() -> None:
-    """Without the lock another thread may change it meanwhile: `service.nodes` has what can be asked."""
-    found = [
-        f"{path.name}: {ast.unparse(node)}"
-        for path in PLANE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr == "state" and ast.unparse(node.value).endswith("service")
-    ]
-    assert not found
+def test_the_plane_knows_the_broker_by_its_port_alone() -> None:
+    """A broker in another process can stand behind it: `amqp_plane.broker` has all that it is asked."""
+    found, states = set(), set()
+    for path in PLANE.rglob("*.py"):
+        module = ast.parse(path.read_text())
+        typed = {each for block in ast.walk(module) if is_typing(block) for each in imported(block)}
+        found |= {each for each in imported(module) if "service" in each.split(".") and each not in typed}
+        if path.name != "broker.py":
+            assert not {each for each in imported(module) if each.endswith(("service.broker", "service.turn"))}, path.name
+        states |= {
+            f"{path.name}: {ast.unparse(node)}"
+            for node in ast.walk(module)
+            if isinstance(node, ast.Attribute) and node.attr == "state" and ast.unparse(node.value).endswith(("broker", "turn"))
+        }
+    assert found == OF_SERVICE
+    assert not states, "the engine's state: a turn is asked what is needed of it"
+
+
+def is_typing(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"

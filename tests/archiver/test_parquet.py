@@ -67,7 +67,7 @@ VALUES = {
 
 @pytest.mark.parametrize("columns", VALUES.values(), ids=VALUES)
 def test_a_file_is_as_one_that_arrow_alone_writes(tmp_path: Path, columns: list[dict[str, Any]]) -> None:
-    """Types, rows, encodings and statistics: columns of few values are given to Parquet as dictionaries."""
+    """Types, rows, encodings and statistics, of however many tables its rows come."""
     tables = [rows(100, 100 * number, **each) for number, each in enumerate(columns)]
     (ours,) = written(tmp_path, *tables)
     plain = pa.concat_tables(tables).select(table.FILE_SCHEMA.names)

@@ -125,7 +125,7 @@ def _kill_at_random(data: Path, archive: str, random: Random, times: int) -> Non
                 send(client, "q", numbered(count, 24, sent))
                 sent += count
                 client.call("queue.purge", queue="q")
-            time.sleep(random.choice([0.0, 0.3, 1.2]) * random.random())
+            time.sleep(random.choice([0.0, 0.3, 1.2]) * random.random())  # the instant itself: before a pass, in it, after it
             victim = random.choice(["broker", "process", "both"])
             pid = status(broker)["process"]
             if victim != "broker" and pid is not None:

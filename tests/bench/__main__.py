@@ -45,6 +45,8 @@ ROWS = {
     "stuck": "amqp_rows.stuck",
     "latency": "amqp_rows.latency",
     "artemis": "artemis_rows.both_ways",
+    "artemis-connections": "artemis_rows.one_queue",
+    "artemis-queues": "artemis_rows.eight_queues",
     "foreign-write": "foreign_write_rows.write",
     "drain-artemis": "foreign_rows.drain_artemis",
     "drain-proton": "foreign_rows.drain_proton",

@@ -1,6 +1,6 @@
 """ActiveMQ Artemis as the registry has it, with its default journal, on loopback, for as long as it is needed.
 
-    with artemis(folder, queue) as url: …
+    with artemis(folder, queue, …) as url: …
 
 The distribution is fetched with Maven, which keeps it; the instance is made anew in `folder` by Artemis's own `create`. As a
 program it prints where the distribution is: `./dev demo --broker artemis` asks.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from penstock.jobs.artemis import Artemis, Unavailable, environment, finished
 
-__all__ = ["VERSION", "Unavailable", "artemis", "distribution", "environment", "fetched"]
+__all__ = ["VERSION", "Unavailable", "artemis", "distribution", "environment", "fetched", "running"]
 
 #: The last version whose distribution is in the registry; it runs on Java 17.
 VERSION = "2.44.0"
@@ -59,13 +59,20 @@ def fetched(coordinates: str, name: str, inside: Path | None = None) -> Path:
 
 
 @contextmanager
-def artemis(folder: Path, queue: str) -> Iterator[str]:
-    """The AMQP url of a broker with that queue, its data in `folder` (made, and left for the caller). Raises Unavailable."""
-    broker = Artemis(distribution(), folder, [queue], "--user=bench", "--password=bench", "--allow-anonymous").start()
+def running(folder: Path, *queues: str) -> Iterator[Artemis]:
+    """A broker with these queues that runs, its data in `folder` (made, and left for the caller). Raises Unavailable."""
+    broker = Artemis(distribution(), folder, queues, "--user=bench", "--password=bench", "--allow-anonymous").start()
     try:
-        yield broker.url
+        yield broker
     finally:
         broker.stop()
+
+
+@contextmanager
+def artemis(folder: Path, *queues: str) -> Iterator[str]:
+    """The AMQP url of such a broker. Raises Unavailable."""
+    with running(folder, *queues) as broker:
+        yield broker.url
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from artemis import VERSION, artemis
 from feeding import QUEUE
 from harness import Bench, Line
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame
 from spark_rows import _run, session
 
 from penstock.broker_core.amqp import Message
@@ -27,11 +26,7 @@ def drain_artemis(bench: Bench) -> Iterator[Line]:
     with artemis(home, QUEUE) as url:
 
         def ours(_: int) -> float:
-            _fill(url, messages)
-            spool = bench.folder()
-            rate = messages / _run(bench, _stream(url, str(spool)), "noop", messages)
-            bench.remove(spool)
-            return rate
+            return _drained(bench, url, messages)
 
         def theirs(_: int) -> float:
             _fill(url, messages)
@@ -53,11 +48,7 @@ def drain_proton(bench: Bench) -> Iterator[Line]:
     with artemis(home, QUEUE) as url:
 
         def ours(_: int) -> float:
-            _fill(url, messages)
-            spool = bench.folder()
-            rate = messages / _run(bench, _stream(url, str(spool)), "noop", messages)
-            bench.remove(spool)
-            return rate
+            return _drained(bench, url, messages)
 
         def theirs(_: int) -> float:
             _fill(url, messages)
@@ -72,8 +63,14 @@ def drain_proton(bench: Bench) -> Iterator[Line]:
     yield Line("drain-proton", what, against, 3.0, None, True, "rows/s", *figures)
 
 
-def _stream(url: str, spool: str) -> DataFrame:
-    return session().readStream.format("amqp").options(url=url, queue=QUEUE, spool=spool).load()
+def _drained(bench: Bench, url: str, messages: int) -> float:
+    """Rows a second, from `start` to the end of the query."""
+    _fill(url, messages)
+    spool = bench.folder()
+    stream = session().readStream.format("amqp").options(url=url, queue=QUEUE, spool=str(spool)).load()
+    rate = messages / _run(bench, stream, "noop", messages)
+    bench.remove(spool)
+    return rate
 
 
 def _fill(url: str, messages: int) -> None:

@@ -86,13 +86,20 @@ class Bench:
         self.say(f"{what}: {time.perf_counter() - started:.1f} s")
 
     def pairs(
-        self, unit: str, ours: Callable[[int], float], *others: Callable[[int], float], repeats: int | None = None
+        self,
+        unit: str,
+        ours: Callable[[int], float],
+        *others: Callable[[int], float],
+        repeats: int | None = None,
+        turned: bool = False,
     ) -> list[list[float]]:
-        """Run A B A B …: one list of figures for each of `ours` and `others`."""
+        """Run A B A B …: one list of figures for each of `ours` and `others`. `turned`: A B B A …, where a run leaves work to
+        the next one, such as files that the disk has yet to write."""
         figures: list[list[float]] = [[] for _ in range(1 + len(others))]
         count = repeats or self.repeats
         for i in range(count):
-            for kept, run in zip(figures, (ours, *others), strict=True):
+            both = list(zip(figures, (ours, *others), strict=True))
+            for kept, run in reversed(both) if turned and i % 2 else both:
                 gc.collect()
                 kept.append(run(i))
             self.say(f"{i + 1}/{count}: " + " against ".join(f"{kept[-1]:,.4g}" for kept in figures) + f" {unit}")

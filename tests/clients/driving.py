@@ -13,7 +13,7 @@ A command is one line of JSON with `do` and its arguments; the answer is one lin
 | settle | from, outcome | what was held is settled, in order |
 | detach | from, to | |
 | close | | |
-| throughput (go_amqp) | url, address, count, size, window, way, wait | seconds |
+| throughput (go_amqp) | url, address (or several), connections, count, size, window, way, wait | seconds |
 
 An open answers with the broker's properties. A `subscription` is the name of a durable one. With `second` the receiver settles
 second: the answer comes when the broker has settled each outcome.

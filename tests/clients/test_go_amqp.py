@@ -24,6 +24,20 @@ def test_in_and_out_at_once(window: int, start: Start, broker: Broker, queue: st
     await_counts(flight, queue, 0, 0)
 
 
+def test_several_connections_divide_one_queue_or_several(start: Start, broker: Broker, queue: str, flight: Client) -> None:
+    program = start("go_amqp")
+    order = {"url": broker.amqp_url, "count": 400, "size": 16, "window": 50, "way": "both", "wait": 50}
+    assert program.do("throughput", address=queue, connections=4, **order)["seconds"] > 0
+    other = f"{queue}-other"
+    broker.declare(other)
+    program.do("throughput", address=[queue, other], connections=4, **order | {"way": "in"})
+    await_counts(flight, queue, 200, 0)
+    await_counts(flight, other, 200, 0)
+    program.do("throughput", address=[queue, other], connections=4, **order | {"way": "out"})
+    await_counts(flight, queue, 0, 0)
+    await_counts(flight, other, 0, 0)
+
+
 def test_a_client_that_dies_in_haste_loses_nothing(start: Start, broker: Broker, queue: str, flight: Client) -> None:
     """C8: whatever its connection held is back, and everything comes out once, in order."""
     program = start("go_amqp", broker.amqp_url)

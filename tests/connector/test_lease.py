@@ -134,6 +134,39 @@ def test_of_two_queries_that_wait_under_one_name_the_second_is_refused(queue: Qu
     assert read_all(one, INITIAL, end) == [0]
 
 
+def test_a_query_whose_first_batch_is_planned_and_not_read_keeps_its_lease(queue: Queue) -> None:
+    """Spark has written an offset then: were the lease another's, its checkpoint would be dead."""
+    queue.send(1)
+    one = queue.reader(lease="named")
+    end = one.latestOffset(INITIAL, LIMIT)
+    assert not queue.lease()["checkpointed"]
+    parts = one.partitions(INITIAL, end)
+    assert queue.lease()["checkpointed"]
+    for _ in range(2):
+        with pytest.raises(errors.LeaseInUse, match="another query uses lease 'named' now"):
+            queue.reader(lease="named").latestOffset(INITIAL, LIMIT)
+        queue.broker.kill()
+        queue.broker.start()
+    assert [row for part in parts for batch in one.read(part) for row in batch.column("sequenceNumber").to_pylist()] == [0]
+    assert queue.reader(lease="named").latestOffset(end, LIMIT) == end  # the query itself, started again
+    assert queue.counts() == (0, 0, 1)
+
+
+def test_the_first_batch_of_a_lease_that_was_begun_again_while_its_queue_was_empty_is_kept_too(queue: Queue) -> None:
+    queue.send(1)
+    queue.reader(lease="named").latestOffset(INITIAL, LIMIT)  # and dies
+    queue.client.call("queue.pause", queue=queue.name)
+    one = queue.reader(lease="named")
+    assert one.latestOffset(INITIAL, LIMIT) == INITIAL
+    assert (queue.lease()["epoch"], queue.lease()["stage"]) == (2, "idle")
+    queue.client.call("queue.resume", queue=queue.name)
+    end = one.latestOffset(INITIAL, LIMIT)
+    one.partitions(INITIAL, end)
+    with pytest.raises(errors.LeaseInUse):
+        queue.reader(lease="named").latestOffset(INITIAL, LIMIT)
+    assert read_all(one, INITIAL, end) == [0]
+
+
 def test_a_query_that_died_before_its_first_checkpoint_leaves_nothing_stuck(queue: Queue) -> None:
     queue.send(2)
     queue.reader(lease="named").latestOffset(INITIAL, LIMIT)  # acquired, read by no task, no offset written

@@ -35,7 +35,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path) -> None:
     names = zipfile.ZipFile(archive).namelist()
     assert {name.split("/")[2] for name in names if name.startswith("penstock/broker_core/")} == {
-        *("__init__.py", "errors.py", "wrong_port.py", "shipped.py"),
+        *("__init__.py", "errors.py", "wrong_port.py", "shipped.py", "similar.py"),
         *("amqp", "amqp_client", "archive", "client", "messages", "selectors"),
     }
     assert "penstock/broker_core/messages/encoding/decode.py" in names

@@ -76,6 +76,14 @@ def drained(made: Any, offset: dict[str, Any] | None = None) -> tuple[list[list[
     return batches, offset
 
 
+def planned(site: Site, messages: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Offsets of a query: its begin, and the ends of its first two batches of so many messages."""
+    made = reader(site, maxMessagesPerTrigger=messages)
+    begin = made.initialOffset()
+    first = made.latestOffset(begin, LIMIT)
+    return begin, first, made.latestOffset(first, LIMIT)
+
+
 def test_a_replay_gives_what_is_recorded_and_ends(site: Site) -> None:
     made = reader(site, available_now=True, maxMessagesPerTrigger="4")
     assert drained(made) == ([], {"v": 4}), "nothing is recorded yet"
@@ -91,9 +99,7 @@ def test_a_replay_gives_what_is_recorded_and_ends(site: Site) -> None:
 def test_whoever_restarts_gets_the_same_rows(site: Site) -> None:
     """The first offset fixes them: what is recorded later, or put together in other files, changes no batch."""
     add(site, 10)
-    made = reader(site, maxMessagesPerTrigger="4")
-    first = made.latestOffset(made.initialOffset(), LIMIT)
-    second = made.latestOffset(first, LIMIT)
+    _, first, second = planned(site, "4")
     site.send("q", body=[b"x"] * 5)
     site.settle("q", 5)
     site.record("q", 2)
@@ -173,9 +179,7 @@ def test_retention_while_a_replay_reads(tmp_path: Path, clock: Clock) -> None:
         add(site, 6)
         clock.now += 86400
         add(site, 6)
-        made = reader(site, maxMessagesPerTrigger="4")
-        first = made.latestOffset(made.initialOffset(), LIMIT)
-        second = made.latestOffset(first, LIMIT)
+        _, first, second = planned(site, "4")
         table = deltalake.DeltaTable(site.url("q"))
         table.delete("day < '1970-01-02'")
         add(site, 1)
@@ -343,12 +347,10 @@ def three_days(site: Site, clock: Clock) -> None:
 
 
 def test_days_that_retention_has_left_are_read_in_the_newest_version(tmp_path: Path, clock: Clock) -> None:
-    """Of the day that it has taken, the version that the replay began with has files; of the others these files are gone."""
+    """The version that the replay began with has files of the day that retention has taken; its files of other days are gone."""
     with contextlib.closing(Site(tmp_path, clock)) as site:
         three_days(site, clock)
-        made = reader(site, maxMessagesPerTrigger="2")
-        first = made.latestOffset(made.initialOffset(), LIMIT)
-        second = made.latestOffset(first, LIMIT)
+        _, first, second = planned(site, "2")
         cleaned_up(site, "1970-01-02", log=False)
         with pytest.raises(DataLoss, match="messages 2 to 2 of queue 'q' cannot be read"):
             batch_of(reader(site), first, second)
@@ -360,12 +362,10 @@ def test_a_replay_goes_on_in_its_middle_when_the_version_that_it_began_with_is_g
     """The newest version has its rows, in other files, if retention has taken none. Those that it has taken are named."""
     with contextlib.closing(Site(tmp_path, clock)) as site:
         three_days(site, clock)
-        made = reader(site, maxMessagesPerTrigger="2")
-        first = made.latestOffset(made.initialOffset(), LIMIT)
-        second = made.latestOffset(first, LIMIT)
+        begin, first, second = planned(site, "2")
         cleaned_up(site)
         again = reader(site, maxMessagesPerTrigger="2")
-        assert [batch_of(again, made.initialOffset(), first), batch_of(again, first, second)] == [[0, 1], [2, 3]]
+        assert [batch_of(again, begin, first), batch_of(again, first, second)] == [[0, 1], [2, 3]]
         assert drained(reader(site, maxMessagesPerTrigger="2"), second)[0] == [[4, 5], [6, 7], [8]]
         cleaned_up(site, "1970-01-02")
         assert [number for batch in drained(reader(site), second)[0] for number in batch] == [4, 5, 6, 7, 8]

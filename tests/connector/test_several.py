@@ -461,6 +461,23 @@ def test_a_fresh_checkpoint_on_a_lease_that_holds_a_read_batch_touches_no_other_
     assert queues.read(going_on, second, third) == [("a", 1)]
 
 
+def test_a_fresh_checkpoint_on_a_lease_whose_first_batch_is_planned_touches_no_other_lease(queues: Queues) -> None:
+    queues.send("a", 1)
+    queues.reader().latestOffset(INITIAL, LIMIT)  # and dies: no checkpoint names a's lease
+    queues.client.call("queue.pause", queue=queues.prefix + "a")
+    queues.send("b", 1)
+    reader = queues.reader()
+    first = reader.latestOffset(INITIAL, LIMIT)
+    reader.partitions(INITIAL, first)
+    queues.client.call("lease.renew", lease=f"{queues.prefix}me/{queues.prefix}a", epoch=2)
+    with pytest.raises(errors.LeaseInUse, match=r"another query uses lease '.*me/.*b' now"):
+        queues.reader().latestOffset(INITIAL, LIMIT)
+    assert queues.read(reader, INITIAL, first) == [("b", 0)]
+    queues.client.call("queue.resume", queue=queues.prefix + "a")
+    second = reader.latestOffset(first, LIMIT)
+    assert queues.read(reader, first, second) == [("a", 0)]
+
+
 def test_a_queue_that_is_not_there_is_named(queues: Queues) -> None:
     with pytest.raises(errors.NotFound, match=r"\.x'"):
         queues.reader("ax").latestOffset(INITIAL, LIMIT)

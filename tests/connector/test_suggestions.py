@@ -79,4 +79,4 @@ def test_every_name_that_is_answered_is_one_of_ours_or_a_way_out() -> None:
     assert {answer for answer in answers if " " not in answer} <= set(NAMES)
     assert set(suggestions._COLUMNS.values()) <= {*TYPES, *SENT_COLUMNS, "queue"}
     for table, known in ((suggestions._OPTIONS, NAMES), (suggestions._COLUMNS, list(TYPES))):
-        assert all(name == suggestions._plain(name) and name not in map(suggestions._plain, known) for name in table)
+        assert all(name == suggestions.plain(name) and name not in map(suggestions.plain, known) for name in table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 from penstock.broker_core.engine import BrokerState, Decision, apply, decide
@@ -13,6 +14,7 @@ from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.retention import Keeping
 from penstock.broker_core.engine.model.state import conserved, packed_columns
+from penstock.broker_core.service.queue_counts import Counts, QueueCounts
 
 SECOND = 1_000_000
 COUNTED = 1000  # messages of a queue whose columns are counted after every command
@@ -25,6 +27,7 @@ class Engine:
     def __init__(self, state: BrokerState | None = None, log: list[tuple[bytes, int]] | None = None) -> None:
         self.state = state or BrokerState()
         self.log = log if log is not None else []
+        self._shown = QueueCounts(self.state, threading.Lock())
         self.packed: dict[int, bytes] = {}  # position → a block that left memory
         self.up = 0
         self.wall = START
@@ -46,14 +49,17 @@ class Engine:
         return reply
 
     def _check(self, decision: Decision[Any], before: dict[str, int]) -> None:
-        """C1 C4, after every command of every test: whatever makes messages AVAILABLE is told to those who wait there, and every
-        queue's counts say what its columns do."""
+        """C1 C4 U3, after every command of every test: whatever makes messages AVAILABLE is told to those who wait there, every
+        queue's counts say what its columns do, and who reads the counts of changed queues alone has those of all."""
         told = decision.effects.looks
         for name, queue in self.state.queues.items():
             came = queue.counts[State.AVAILABLE] > before.get(name, 0)
             assert not came or name in told, f"nobody in {name!r} hears of {decision.events}"
             if decision.events and queue.next_sequence <= COUNTED:
                 assert conserved(queue), f"{name!r} after {decision.events}"
+        if decision.events:
+            kept, anew = self._shown.read(), QueueCounts(self.state, threading.Lock()).read()
+            assert _by_queue(kept) == _by_queue(anew), f"no number of changes tells of {decision.events}"
 
     def pass_time(self, seconds: float) -> None:
         self.up += int(seconds * SECOND)
@@ -103,3 +109,7 @@ class Engine:
     def read(self, lease: str, *, run: str = "r", epoch: int, batch: int, fail_on_data_loss: bool = True) -> list[int]:
         _, rows = self.run(c.ReadBatch(lease, run, epoch, batch, 0, 2**60, fail_on_data_loss))
         return list(rows.sequences().tolist())
+
+
+def _by_queue(counts: Counts) -> dict[str, list[int]]:
+    return dict(zip(counts.names, counts.table.T.tolist(), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Disposition
 from penstock.broker_core.engine.model.reads import SparkBatch
-from penstock.broker_core.engine.model.state import conserved
+from penstock.broker_core.engine.model.state import BrokerState, conserved, packed_columns
 
 from .harness import Engine
 
@@ -258,3 +259,38 @@ def test_a_run_that_no_checkpoint_names_is_begun_again_by_all_but_those_who_wait
     with pytest.raises(errors.LeaseInUse, match="another query uses lease 'a' now"):
         engine.run(replace(enter, waiting=True))
     assert engine.run(enter) == 2
+
+
+def test_a_planned_batch_keeps_its_lease_from_other_queries_and_not_from_its_own() -> None:
+    """Spark writes a batch's offset before it asks for tasks: from here on a checkpoint names the lease, read or not."""
+    again = {"run": "new", "epoch": None, "finished": 0}
+    for life in (lambda engine: engine, Engine.recovered, Engine.from_snapshot):
+        engine = engine_with("all", 5)
+        engine.advance("a", epoch=None, finished=0, messages=2)
+        engine.run(c.PlanBatches("a", 0, 1))  # ahead: no offset is written yet
+        assert engine.advance("a", run="r2", epoch=None, finished=0, messages=2) == (2, 1)
+        engine.plan("a", run="r2", epoch=2, after=0, batch=1, written=True)
+        logged = len(engine.log)
+        engine.plan("a", run="r2", epoch=2, after=0, batch=1, written=True)
+        assert len(engine.log) == logged  # once of each run
+        engine = life(engine)
+        engine.run(c.Recovered())
+        with pytest.raises(errors.LeaseInUse, match="another query uses lease 'a' now"):
+            engine.advance("a", **again)
+        assert engine.advance("a", run="r2", epoch=None, finished=1, messages=2) == (3, 2)
+        engine.pass_time(26)
+        assert engine.advance("a", **again) == (4, 1)
+        assert [lease["checkpointed"] for lease in engine.run(c.ListLeases())] == [False]  # the new run is in none yet
+
+
+def test_a_snapshot_of_before_tells_by_what_was_read_whether_a_checkpoint_names_a_lease() -> None:
+    engine = engine_with("all", 5)
+    engine.advance("read", epoch=None, finished=0, messages=2)
+    engine.read("read", epoch=1, batch=1)
+    engine.advance("acquired", epoch=None, finished=0, messages=2)
+    meta, blocks = engine.state.snapshot()
+    meta["v"] = 6
+    for lease in meta["leases"]:
+        del lease["planned"]
+    older = BrokerState.restore(json.dumps(meta).encode(), packed_columns(blocks))
+    assert {name: lease.checkpointed for name, lease in older.leases.items()} == {"read": True, "acquired": False}

@@ -166,3 +166,13 @@ def test_each_option_is_in_the_random_histories_or_is_said_to_be_elsewhere() -> 
         assert (name in IN_HISTORIES) != (name in NOT_IN_HISTORIES), (
             f"option {name!r} has no values in OPTIONS of test_everything, nor a reason in NOT_IN_HISTORIES"
         )
+
+
+@pytest.mark.parametrize("meant", ["max_attempts", "MaxAttempts", "maxAtempts"])
+def test_an_option_that_is_nearly_one_of_ours_is_guessed(meant: str) -> None:
+    with pytest.raises(
+        errors.InvalidRequest, match=f"option '{meant}' is not known of type fifo: did you mean 'maxAttempts'[?]; known are "
+    ):
+        checked("fifo", {meant: 3})
+    with pytest.raises(errors.InvalidRequest, match="option 'colour' is not known of type fifo; known are "):
+        checked("fifo", {"colour": "blue"})

@@ -266,6 +266,8 @@ def test_an_event_of_a_newer_version_is_refused_by_name() -> None:
     text = r"holds an event 'lease.deleted' with the field 'moon', which this Penstock \S+ does not know.*A downgrade is refused"
     with pytest.raises(errors.DamagedJournal, match=text):
         codec.decode(b'{"k": "together", "parts": {"events": [{"k": "lease.deleted", "lease": "a", "moon": {"rows": {}}}]}}')
+    with pytest.raises(errors.DamagedJournal, match=r"holds an event 'published' with a key of 4 parts, which this Penstock"):
+        codec.decode(b'{"k": "published", "time": 1, "key": ["txn", "a", 1, "moon"]}')
 
 
 FORBIDDEN = {

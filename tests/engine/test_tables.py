@@ -67,6 +67,7 @@ def test_the_effects_of_several_events_in_one_are_those_of_its_parts_however_dee
 PERSISTED = """
 acquired queue holder rows lease batch sign
 batch.ended lease batch stage time exclude done
+batch.planned lease batch
 batch.read lease batch query number
 block.archived queue number highest_payload first_time last_time outcomes
 block.repacked queue_id number lowest_payload highest_payload

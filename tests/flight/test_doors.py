@@ -303,22 +303,28 @@ def narrow(tmp_path: Path) -> Iterator[Broker]:
 
 def test_silent_connections_are_gone_after_a_while_and_others_are_served(narrow: Broker) -> None:
     for data in (b"", frames.PREFACE, frames.PREFACE[:5], frames.PREFACE + frames.settings({})):
-        silent = [socket.create_connection(address(narrow)) for _ in range(4)]
-        for each in silent:
-            each.sendall(data)
-        beyond = socket.create_connection(address(narrow))
-        beyond.settimeout(30)
-        said = b"".join(iter(partial(beyond.recv, 1000), b""))
-        assert b"4 connections are open, the limit" in said
-        for each in silent:
-            each.settimeout(30)
-            with contextlib.suppress(ConnectionResetError):
-                while each.recv(1000):
-                    pass
-        for each in [*silent, beyond]:
-            each.close()
+        # A machine that stands still for a second lets the first go before the fifth comes: then once more.
+        assert any(b"4 connections are open, the limit" in _fifth(narrow, data) for _ in range(5))
         with Client(narrow.url) as client:
             client.call("hello")
+
+
+def _fifth(narrow: Broker, data: bytes) -> bytes:
+    """Return what a connection hears that comes after four silent ones, which have sent `data`. The broker closes all five."""
+    silent = [socket.create_connection(address(narrow)) for _ in range(4)]
+    for each in silent:
+        each.sendall(data)
+    beyond = socket.create_connection(address(narrow))
+    beyond.settimeout(30)
+    said = b"".join(iter(partial(beyond.recv, 1000), b""))
+    for each in silent:
+        each.settimeout(30)
+        with contextlib.suppress(ConnectionResetError):
+            while each.recv(1000):
+                pass
+    for each in [*silent, beyond]:
+        each.close()
+    return said
 
 
 def test_a_user_has_a_limit_of_connections(narrow: Broker) -> None:

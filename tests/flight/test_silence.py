@@ -3,17 +3,21 @@ says so."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pyarrow import flight
 
 from penstock import Broker
 from penstock.broker_core import errors
+from penstock.broker_core.actions import actions
 from penstock.broker_core.client import timeouts
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine import commands as c
 
 from .helpers import BODY, Reader, batch_of, browse, numbered, send
 from .peers import Site
@@ -183,3 +187,23 @@ def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
         if full_from == 0:
             fill()
         assert client.put({"op": "enqueue", "queue": "q"}, BODY, batches())["next"] == 2
+
+
+def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1: the one that comes after it would find its lease in use."""
+    monkeypatch.setattr(actions, "MAX_WAIT_MS", int(LIMIT_S * 1000))
+    peer, service = site.peer(), site.service
+    service.submit(c.DeclareQueue("q"))
+    fields = {"queue": "q", "lease": "etl", "run": "r", "epoch": None, "finished": 0, "fresh": True}
+    asked = flight.Action("lease.advance", json.dumps({**fields, "waitMs": int(LIMIT_S * 1000)}).encode())
+    with pytest.raises(flight.FlightTimedOutError):
+        list(peer.connection.do_action(asked, flight.FlightCallOptions(timeout=0.1)))
+    listener, until = site.plane._listener, time.monotonic() + LIMIT_S
+    while not all(call.gone for each in listener.connected() for call in list(each._calls.values())):
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    send(Client(site.plane.url), "q", numbered(1))
+    while listener._calls:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    assert service.state.leases == {}

@@ -34,6 +34,7 @@ def _empty_at_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReque
     """Our broker has put back what a consumer had when a test goes on (`Queue.released`)."""
     if "queue" in request.fixturenames:
         monkeypatch.setattr(consumer, "EMPTY_S", 0.02)
+        monkeypatch.setattr(consumer, "ENDING_QUIET_S", 0.02)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.connector.foreign import intake, spool, store
+from penstock.connector.foreign import consumer, intake, spool, store
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream import StreamReader
@@ -112,7 +112,16 @@ def run(folder: Path, options: dict[str, str], deadly: Deadly) -> None:
     reader.stop()
 
 
-def run_and_die(folder: Path, options: dict[str, str], step: str, times: int) -> None:
+def write_ahead(rows: int, put: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Make files of so many rows while Spark works, and triggers of about twice as many."""
+    for module in (consumer, intake):
+        put(module, "FILE_ROWS", rows)
+    put(consumer, "WAITING_ROWS", 2 * rows)
+
+
+def run_and_die(folder: Path, options: dict[str, str], step: str, times: int, ahead: int | None) -> None:
+    if ahead is not None:
+        write_ahead(ahead)
     deadly = Deadly(step, times)
     arm(deadly)
     run(folder, options, deadly)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,14 @@ def drained(reader: StreamReader, start: dict[str, Any] = INITIAL, *, most: int 
     return found, start
 
 
-def lost(reader: StreamReader, queue: Queue, *, limit_s: float = 30) -> None:
-    """Return when the planner has noticed the loss of its connection, and dropped what had come over it."""
-    until = time.monotonic() + limit_s
-    while not reader.reportLatestOffset()["queues"][queue.name]["lostConnections"]:
-        assert time.monotonic() < until, "the loss was not noticed"
+def until(done: Callable[[], Any], what: str, *, limit_s: float = 30) -> None:
+    """Wait until something is so. `what` is wrong if it does not become so."""
+    deadline = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < deadline, what
         time.sleep(0.005)
+
+
+def lost(reader: StreamReader, queue: Queue) -> None:
+    """Return when the planner has noticed the loss of its connection, and dropped what had come over it."""
+    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["lostConnections"], "the loss was not noticed")

@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from .driver import Deadly, arm, numbered, run, run_and_die
+from .driver import Deadly, arm, numbered, run, run_and_die, write_ahead
 from .helpers import Queue
 
 ROOT = str(Path(__file__).parents[2])
@@ -36,8 +36,8 @@ PROCESSES.set_forkserver_preload(
 )
 
 
-def die_at(step: str, times: int, folder: Path, options: dict[str, str]) -> None:
-    driver = PROCESSES.Process(target=run_and_die, args=(folder, options, step, times))
+def die_at(step: str, times: int, folder: Path, options: dict[str, str], ahead: int | None = None) -> None:
+    driver = PROCESSES.Process(target=run_and_die, args=(folder, options, step, times, ahead))
     sys.path.append(ROOT)  # the child gets this path, and finds the function by its module's name
     try:
         driver.start()
@@ -54,22 +54,31 @@ def table(folder: Path) -> Counter[int]:
     return found
 
 
+@pytest.mark.parametrize("ahead", [None, BATCH], ids=["limited", "ahead"])
 @pytest.mark.parametrize("settle", ["spooled", "committed"])
-def test_messages_with_ids_are_there_once_whatever_dies_at_whatever_step(queue: Queue, tmp_path: Path, settle: str) -> None:
-    """One spool and one table outlive a death of the driver at every step in turn; of both, and of the broker, at some or all."""
+def test_messages_with_ids_are_there_once_whatever_dies_at_whatever_step(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settle: str, ahead: int | None
+) -> None:
+    """One spool and one table outlive a death of the driver at every step in turn; of both, and of the broker, at some or all.
+
+    `ahead`: files of so many rows are written while Spark works, since no trigger has a limit.
+    """
     print("seed", SEED)
     random = Random(SEED)
     folder = tmp_path / "spark"
     folder.mkdir()
     options = {"url": queue.hidden.url, "queue": queue.name, "spool": str(queue.spool), "settle": settle}
-    options["maxMessagesPerTrigger"] = str(BATCH)
+    if ahead is None:
+        options["maxMessagesPerTrigger"] = str(BATCH)
+    else:
+        write_ahead(ahead, monkeypatch.setattr)
     steps = STEPS[settle]
     both, alone = (steps if TORTURE else random.sample(steps, 2) for _ in range(2))
     queue.send(0, MESSAGES)
     for step in steps:
-        die_at(step, 1, folder, options)
+        die_at(step, 1, folder, options, ahead)
     for step in both:
-        die_at(step, 1, folder, options)
+        die_at(step, 1, folder, options, ahead)
         queue.restart_broker()
     for step in alone:
         deadly = Deadly(step, 1, queue.restart_broker)

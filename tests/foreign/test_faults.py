@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors
-from penstock.connector.foreign import batches, consumer, intake, store
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.connector.foreign import arrivals, batches, consumer, intake, spool, store
 from penstock.connector.foreign.offset import SpoolOffset
+from penstock.connector.foreign.recognition import keys_of
 from penstock.connector.foreign.spool import Spool
+from penstock.connector.foreign.window import Window
 
 from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows
 
@@ -30,6 +35,23 @@ def test_a_broker_that_is_away_at_the_start_is_named(queue: Queue) -> None:
     queue.hidden.close()
     with pytest.raises(errors.PeerError, match=f"{queue.hidden.port}"):
         queue.reader().latestOffset(INITIAL, LIMIT)
+
+
+def test_a_message_that_no_batch_can_hold_ends_the_query_at_once(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is tried again, and nobody is told so."""
+    monkeypatch.setattr(arrivals, "MOST_OF_ONE", 5)
+    monkeypatch.setattr(arrivals, "MOST_OCTETS", 5)
+    monkeypatch.setattr(consumer, "SPOOL_S", 1000.0)
+    queue.send(0, 1)
+    reader = queue.reader()
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(errors.ResourceLimit, match="larger than the 5 that a batch can hold"):
+        reader.latestOffset(INITIAL, LIMIT)
+    reader.stop()
+    assert not [text for text in caplog.messages if "taken up again" in text]
+    assert queue.available() == 1
 
 
 def test_what_is_in_the_spool_is_read_without_the_broker(queue: Queue) -> None:
@@ -91,12 +113,25 @@ def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: p
     monkeypatch.setattr(intake, "MOST_CREDIT", 20)
     queue.send(0, 600)
     reader, put, waiting = queue.reader(maxMessagesPerTrigger="200"), store.Store.put, []
+    rests, sleep = threading.Event(), intake.Intake._sleep
+
+    def resting(self: intake.Intake, *limit_s: float) -> None:
+        rests.set()
+        sleep(self, *limit_s)
+        rests.clear()
+
+    def ahead() -> int:
+        return int(reader.reportLatestOffset()["queues"][queue.name]["waiting"])
 
     def slow(self: store.Store, name: str, write: Any, **how: bool) -> None:
-        time.sleep(0.05)  # long beside what the rest of the queue needs to come
-        waiting.append(reader.reportLatestOffset()["queues"][queue.name]["waiting"])
+        until = time.monotonic() + 30
+        while not rests.is_set() or not (waiting or ahead()):  # until the intake has no more, or takes no more
+            assert time.monotonic() < until, "nothing comes while the spool writes"
+            time.sleep(0.005)
+        waiting.append(ahead())
         put(self, name, write, **how)
 
+    monkeypatch.setattr(intake.Intake, "_sleep", resting)
     end = next_batch(reader, INITIAL)
     monkeypatch.setattr(store.Store, "put", slow)
     found = bodies(reader, INITIAL, end)
@@ -149,6 +184,20 @@ def rows_of(*bodies: bytes) -> batches.Rows:
     return batches.Rows(pa.array(bodies, pa.binary()), queues, times, ["q"])
 
 
+def keys(rows: batches.Rows) -> tuple[Any, Any]:
+    found = keys_of(rows.message, rows.queues.to_numpy(), rows.names)
+    return found.one, found.other
+
+
+def known_keys(rows: batches.Rows) -> tuple[Any, Any]:
+    found = keys_of(rows.message, rows.queues.to_numpy(), rows.names)
+    return found.one[found.known], found.other[found.known]
+
+
+def encoded(id_: str | None) -> bytes:
+    return Message(properties=Properties(message_id=id_), data=[b""]).encode()
+
+
 @pytest.mark.parametrize("when", ["before its file", "after its file"])
 def test_of_two_planners_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """The old planner stands still between its look at the token and its file, or after it, while the new one takes over."""
@@ -174,12 +223,71 @@ def test_of_two_planners_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.
     assert held == ([b"new"] if when == "before its file" else [b"old"])  # which nobody has accepted: the new one does
 
 
+def test_a_batch_beside_keys_of_another_planner_is_recognised_by_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old planner stands still before its file, the new one dies before its own: one's messages, the other's keys."""
+    old, new, last = (Spool(str(tmp_path), Window(1000), fail_on_data_loss=True) for _ in range(3))
+    mine, others = (rows_of(*map(encoded, names)) for names in ("ab", "bc"))
+    old.enter(BEGIN)
+    put = store.Store.put
+
+    def dying(self: store.Store, name: str, write: Any, **how: bool) -> None:
+        if name.startswith("batch"):
+            raise KeyboardInterrupt
+        put(self, name, write, **how)
+
+    def standing_still(self: store.Store, name: str, write: Any, **how: bool) -> None:
+        if name.startswith("batch"):
+            monkeypatch.setattr(store.Store, "put", dying)
+            new.enter(BEGIN)
+            with pytest.raises(KeyboardInterrupt):
+                new.put(1, others, keys(others), 100)
+            monkeypatch.setattr(store.Store, "put", put)
+        put(self, name, write, **how)
+
+    monkeypatch.setattr(store.Store, "put", standing_still)
+    with pytest.raises(errors.Fenced):
+        old.put(1, mine, keys(mine), 100)
+    for again in (last, Spool(str(tmp_path), Window(1000), fail_on_data_loss=True)):  # which has only what the first one wrote
+        again.enter(BEGIN)
+        assert again.after(0) == 1
+        assert again.window is not None
+        assert again.window.find(*keys(mine)).tolist() == [1, 1]
+        assert again.window.find(*keys(others)).tolist() == [1, 0]  # the last is in no file: it must not be left out
+
+
+@pytest.mark.parametrize("names", ["", "ab"])
+def test_the_keys_of_a_batch_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str) -> None:
+    """Also where no message has an id: a planner that starts reads no batch that has keys of its own."""
+    mine = rows_of(*(encoded(name) for name in names or [None, None]))
+    first, last = (Spool(str(tmp_path), Window(1000), fail_on_data_loss=True) for _ in range(2))
+    first.enter(BEGIN)
+    first.put(1, mine, known_keys(mine), 100)
+    monkeypatch.delattr(spool, "keys_in")
+    last.enter(BEGIN)
+    last.settle(1)
+    assert (tmp_path / "keys-1.arrow").exists() == bool(names)  # for as long as the window holds one of them
+
+
+@pytest.mark.parametrize("pair", ["of another", None])
+def test_keys_of_another_planner_are_gone_once_the_batch_has_its_own(tmp_path: Path, pair: str | None) -> None:
+    """Such keys lie beside a batch without ids; what they name is at the broker still, and in no batch."""
+    mine, others = rows_of(encoded(None)), rows_of(encoded("a"))
+    first, last = (Spool(str(tmp_path), Window(1000), fail_on_data_loss=True) for _ in range(2))
+    first.enter(BEGIN)
+    first.store.put("keys-1.arrow", lambda file: batches.write_keys(file, *keys(others), pair))
+    first.put(1, mine, known_keys(mine), 100)
+    first.settle(1)
+    last.enter(SpoolOffset(first.id, 1))
+    assert last.window is not None
+    assert last.window.find(*keys(others)).tolist() == [0]
+
+
 def test_a_planner_goes_on_where_its_own_file_was_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = Spool(str(tmp_path), None, fail_on_data_loss=True)
-    spool.enter(BEGIN)
+    mine = Spool(str(tmp_path), None, fail_on_data_loss=True)
+    mine.enter(BEGIN)
     (tmp_path / "batch-1.arrow").write_bytes(b"named, and then the folder was not synced")
-    spool.put(1, rows_of(b"x"), None, 100)
-    assert sum(part.last + 1 for part in spool.plan(0, 1, 10, 1)) == 1
+    mine.put(1, rows_of(b"x"), None, 100)
+    assert [each.parts for each in mine.plan(0, 1, 10, 1)] == [((1, 0, 0, 0),)]
 
 
 def test_a_spool_of_another_query_is_refused(queue: Queue, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from penstock.connector.schema import source_schema
 from penstock.connector.stream import StreamReader
 
 from ..amqp_client.peer import Peer
-from .helpers import INITIAL, Queue, bodies, drained, next_batch, rows
+from .helpers import INITIAL, Queue, bodies, drained, next_batch, rows, until
 
 
 @pytest.fixture
@@ -44,6 +44,18 @@ def reader_of(peer: Peer, tmp_path: Path, **options: str) -> StreamReader:
     return StreamReader(Options(given), source_schema(("body", "deliveryCount", "durable", "priority")))
 
 
+def counting(peers: Callable[..., Peer]) -> tuple[list[Any], Peer]:
+    """Return a peer, and the links that it is asked to drain once something was accepted."""
+    asked: list[Any] = []
+
+    def count(peer: Peer, _: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Flowed) and event.flow.drain and peer.outcomes:
+            asked.append(event.link)
+        return False
+
+    return asked, peers(hook=count)
+
+
 def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(peers: Callable[..., Peer], tmp_path: Path) -> None:
     peer = peers()
     good = [Message(data=[b"%d" % n], header=Header(delivery_count=n, durable=True)).encode() for n in range(4)]
@@ -68,6 +80,58 @@ def test_a_drain_that_is_never_answered_ends_a_run(peers: Callable[..., Peer], t
     reader = reader_of(peer, tmp_path)
     assert drained(reader)[0] == list(range(50))
     reader.stop()
+
+
+def test_a_drain_that_is_not_answered_while_spark_works_is_no_answer(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    """A slow broker is asked again, and waited for, before a run ends."""
+    asked, peer = counting(peers)
+    peer.drains = False
+    peer.queues["q"] = [Message(data=[b"%d" % n]).encode() for n in range(50)]
+    reader = reader_of(peer, tmp_path)
+    assert drained(reader)[0] == list(range(50))
+    reader.stop()
+    assert len(asked) == 2
+
+
+def test_a_drain_that_one_link_does_not_answer_holds_up_no_other(
+    peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "DRAIN_S", 600.0)
+    links: dict[str, Any] = {}
+
+    def silent(peer: Peer, _: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Flowed) and isinstance(event.link, amqp.Sender):
+            address = getattr(event.link.source, "address", "")
+            links[address] = event.link
+            if event.flow.drain and peer.outcomes and peer.drains:
+                peer.drains = False
+                other = "r" if address == "q" else "q"
+                peer.queues[other].append(Message(data=[b"1"]).encode())
+                peer._send(links[other])
+        return False
+
+    peer = peers(hook=silent)
+    peer.queues["q"] = [Message(data=[b"0"]).encode()]
+    reader = reader_of(peer, tmp_path, queue="q,r")
+    reader.prepareForTriggerAvailableNow()
+    next_batch(reader, INITIAL)
+    until(
+        lambda: sum(each["received"] for each in reader.reportLatestOffset()["queues"].values()) == 2,
+        "nothing is received over the other link while one does not answer",
+    )
+    reader.stop()
+
+
+def test_a_run_asks_whether_that_was_all_while_spark_works(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    asked, peer = counting(peers)
+    peer.queues["q"] = [Message(data=[b"0"]).encode()]
+    reader = reader_of(peer, tmp_path)
+    reader.prepareForTriggerAvailableNow()
+    end = next_batch(reader, INITIAL)
+    until(lambda: asked, "nothing is asked before Spark's next trigger")
+    assert drained(reader, end) == ([], end)
+    reader.stop()
+    assert len(asked) == 1, "what was answered is asked again"
 
 
 def test_a_broker_that_breaks_off_in_a_drain_is_not_asked_again(peers: Callable[..., Peer], tmp_path: Path) -> None:

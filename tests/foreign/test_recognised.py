@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,7 +16,7 @@ from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.messages.encoding import plain, whole
-from penstock.connector.foreign import consumer, intake, links
+from penstock.connector.foreign import batches, consumer, links
 from penstock.connector.foreign.window import Window
 
 from .helpers import INITIAL, Queue, bodies, drained, lost, next_batch
@@ -30,6 +34,13 @@ def test_a_message_is_the_same_whatever_a_broker_writes_around_it() -> None:
     both = list(zip(found.one.tolist(), found.other.tolist(), strict=True))
     assert both[0] == both[1]
     assert len(set(both[:6])) == 5
+
+
+def test_keys_of_many_messages_are_those_of_each() -> None:
+    made = pa.array([encoded(f"id-{n}" if n % 3 else None, b"%d" % n) for n in range(2500)], pa.binary())
+    found, parts = whole.keys(made), [whole.keys(made.slice(first, 500)) for first in range(0, 2500, 500)]
+    for column in range(3):
+        assert found[column].tolist() == [value for part in parts for value in part[column].tolist()]
 
 
 def test_a_message_that_is_sent_twice_with_one_id_and_content_comes_once(queue: Queue) -> None:
@@ -77,10 +88,24 @@ def test_a_run_that_takes_what_there_is_goes_on_behind_what_came_before(queue: Q
     first.commit(end)
     first.stop()
     monkeypatch.setattr(consumer, "EMPTY_S", 0.0)
-    monkeypatch.setattr(intake, "QUIET_S", 0.0)
+    monkeypatch.setattr(consumer, "ENDING_QUIET_S", 0.0)
     monkeypatch.setattr(links, "FIRST_CREDIT", 10)
     queue.send(0, 510)
     assert drained(queue.reader(), end)[0] == list(range(500, 510))
+
+
+def test_a_planner_that_recognises_imports_no_pandas(tmp_path: Path) -> None:
+    """Its import would take a third of a second of each short run."""
+    command = [sys.executable, str(Path(__file__).with_name("without_pandas.py")), str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[5, 4, 11] False"
+
+
+def test_numbers_of_an_array_that_is_a_part() -> None:
+    made = pa.array([1, 2, 3, 4], pa.int8())
+    assert batches.numbers_of(made.slice(1, 2), np.int8).tolist() == [2, 3]
+    assert batches.numbers_of(made.slice(4), np.int8).tolist() == []
+    assert batches.mask_of(np.arange(11) % 3 == 0).to_pylist() == [n % 3 == 0 for n in range(11)]
 
 
 def test_nothing_is_recognised_where_nobody_asks_for_it(queue: Queue) -> None:

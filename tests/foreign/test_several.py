@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,9 +15,12 @@ from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.amqp_client.address import parse
 from penstock.broker_core.client.flight import Client
+from penstock.connector.brokers import several
+from penstock.connector.foreign import consumer
 from penstock.connector.source import AmqpSource
+from penstock.connector.stream import StreamReader
 
-from .helpers import INITIAL, Queue, bodies, drained, next_batch
+from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch
 from .hidden import Hidden
 
 
@@ -71,6 +75,75 @@ def test_the_checkpoint_of_one_goes_on_with_two_and_a_part_that_is_held_is_neede
     alone = {"url": queue.hidden.url, "spool": str(queue.spool)}
     with pytest.raises(errors.WrongOffset, match="holds a batch of this query"):
         queue.reader(("body",), **alone).latestOffset({**last, "held": list(last["brokers"])}, None)  # type: ignore[arg-type]
+
+
+def test_one_broker_under_two_names_gives_each_message_once_while_nothing_is_lost(queue: Queue) -> None:
+    """Two spools share its messages: nobody can tell that there is one broker."""
+    again = Hidden(parse(queue.broker.amqp_url).port)
+    try:
+        queue.send(0, 300)
+        two = {"url": f"{queue.hidden.url},{again.url}", "spool": f"{queue.spool},{queue.spool}-again"}
+        reader = queue.reader(("body",), **two, maxMessagesPerTrigger="100")
+        found, _ = drained(reader)
+        reader.stop()
+        assert sorted(found) == list(range(300))
+        assert queue.available() == 0
+    finally:
+        again.close()
+
+
+def begun(queue: Queue, other: Queue) -> tuple[StreamReader, dict[str, Any]]:
+    """An `availableNow` run over both that goes on without one that is away, and has had a batch of each."""
+    queue.send(0, 5)
+    other.send(100, 105)
+    reader = queue.reader(("body",), **both(queue, other, failOnBrokerLoss="false"))
+    reader.prepareForTriggerAvailableNow()
+    end = INITIAL
+    found: list[int] = []
+    while len(found) < 10:
+        start, end = end, next_batch(reader, end)
+        found += bodies(reader, start, end)
+    return reader, end
+
+
+def rest(reader: StreamReader, start: dict[str, Any]) -> list[int]:
+    """Read the rest of the run, after this offset."""
+    found: list[int] = []
+    while (end := reader.latestOffset(start, LIMIT)) != start:
+        found += bodies(reader, start, end)
+        start = end
+    return found
+
+
+def test_a_run_that_ends_waits_for_brokers_whose_batches_take_long(
+    queue: Queue, other: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also with `failOnBrokerLoss=false`: they are busy, and not away."""
+    reader, end = begun(queue, other)
+    monkeypatch.setattr(consumer, "ENDING_QUIET_S", 0.2)
+    monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
+    queue.send(5, 10)
+    other.send(105, 110)
+    assert sorted(rest(reader, end)) == [*range(5, 10), *range(105, 110)]
+    assert queue.available() + other.available() == 0
+    assert not [text for text in caplog.messages if "goes on without the broker" in text]
+
+
+def test_a_run_that_ends_does_not_wait_for_a_broker_that_is_away(
+    queue: Queue, other: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, end = begun(queue, other)
+    monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
+    other.hidden.away = True
+    other.hidden.cut()
+    until = time.monotonic() + 30
+    while "away" not in reader.reportLatestOffset()["queues"]:
+        assert time.monotonic() < until, "the loss was not noticed"
+        time.sleep(0.005)
+    queue.send(5, 10)
+    assert rest(reader, end) == [*range(5, 10)]
+    (said,) = (text for text in caplog.messages if f"without the broker at {other.hidden.url}" in text)
+    assert "nothing for 0.01 s" in said
 
 
 @pytest.mark.parametrize("spool", ["/one", "/one,/one", "/one,/two,/three"])

@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.request
 from pathlib import Path
+from random import Random
 
 import pytest
 from prometheus_client.core import Metric
@@ -103,6 +104,21 @@ def test_queues_beyond_the_limit_are_one_sum(site: Site) -> None:
     assert columns["oldest"] == [0, 4_000_000]
     assert metrics.Columns(header, table).limited(3)[0] == ["a", "b", "c"]
     assert metrics.Columns(header, table).limited(0)[1]["available"] == [8]
+
+
+def test_a_scrape_that_forms_what_has_changed_says_what_one_that_forms_all_says() -> None:
+    random = Random(1)
+    columns = [*metrics.STATES, "oldest", *(each.column for each in (*metrics.GAUGES, *metrics.COUNTERS))]
+    names, numbers = ["a", EVIL, "b"], {column: [0, 0, 0] for column in columns}
+    kept = metrics.QueueText()
+    for time_us in range(100):
+        if random.random() < 0.1:
+            names = random.sample(["a", EVIL, "b", "c", ""], 3)
+        for column in random.sample(columns, 4):
+            numbers[column] = [value + random.randrange(2) for value in numbers[column]]
+        for total_in_help in (False, True):
+            again = metrics.QueueText().form(time_us, names, numbers, total_in_help=total_in_help)
+            assert kept.form(time_us, names, numbers, total_in_help=total_in_help) == again
 
 
 def test_a_scrape_needs_a_login_and_shows_what_its_user_may_know_of(site: Site, plane: HttpPlane, guarded: Http) -> None:

@@ -151,7 +151,7 @@ def test_one_writes_at_a_time_and_what_it_writes_is_in_order():
     def slowly(call: str, name: str) -> None:
         assert not inside, f"{call} while another {inside}"
         inside.append(call)
-        time.sleep(0.0002)
+        time.sleep(0.0002)  # so that another thread would come in between, if it could
         inside.remove(call)
 
     with running(disk) as journal:

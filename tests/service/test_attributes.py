@@ -13,11 +13,13 @@ import pytest
 from penstock.broker_core import amqp
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol, Timestamp, UInt, ULong
-from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Coded
+from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from penstock.broker_core.engine.model.options import Rules, checked, rules
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, stored_form
+from penstock.broker_core.messages.encoding.alike import Alike
 from penstock.broker_core.messages.encoding.arriving import arrived
+from penstock.broker_core.messages.encoding.lone import Lone
 from penstock.broker_core.service.attributes import attributes_of
 
 NOW = 1_700_000_000_000
@@ -46,6 +48,22 @@ def test_messages_that_say_nothing_have_no_attributes_whatever_the_queue_asks() 
     for batch in (columnar(body=[b"a", b"b"]), encoded(amqp.Message(data=[b"a"]), amqp.Message(data=[b"b"]))):
         for asked in (declared(), declared(groups="held"), declared("lastvalue", key="subject"), declared(duplicateWindow=9)):
             assert attributes_of(batch, asked, NOW) == NO_ATTRIBUTES
+
+
+@pytest.mark.parametrize("priority", [None, 0, 4, 9, 255])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_kept_without_arrow_says_what_its_batch_says(priority: int | None, count: int) -> None:
+    """Messages with the same header are not made a batch for it, but where the queue looks inside."""
+    message = amqp.Message(header=Header(durable=True, priority=priority), properties=Properties(group_id="a"), data=[b"x"])
+    payload = arrived([message.encode()] * count).payload
+    assert isinstance(payload, (Lone, Alike))
+    for asked in (declared(), declared("priority"), declared(groups="held"), declared(messageTtl=5)):
+        assert said(attributes_of(payload, asked, NOW)) == said(attributes_of(payload.batch, asked, NOW))
+
+
+def said(attributes: Attributes) -> dict[str, Any]:
+    columns = {name: value for name, value in vars(attributes).items() if value is not None}
+    return {n: names(v) if isinstance(v, Coded) else (v.dtype, v.tolist()) for n, v in columns.items()}
 
 
 @pytest.mark.parametrize(

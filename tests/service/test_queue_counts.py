@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import cast
 
 import numpy as np
 import pytest
@@ -10,12 +17,14 @@ import pytest
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.service import history as rings
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.histograms import BOUNDS_S, Histogram
 from penstock.broker_core.service.history import PERIOD_S, SAMPLES, History
-from penstock.broker_core.service.queue_counts import COLUMNS, Counts
+from penstock.broker_core.service.queue_counts import COLUMNS, QUEUES_AT_ONCE, Counts, QueueCounts
 
+from ..engine.harness import Engine
 from ..journal.lying_disk import LyingDisk
 from .helpers import START, Clock, abandon, open_service, running
 
@@ -70,6 +79,18 @@ def test_every_column_is_what_the_queue_is() -> None:
         assert dead == dict.fromkeys(COLUMNS, 0) | {"available": 2, "deadLetters": 2, "enqueued": 2}
 
 
+def test_dead_letters_are_those_of_a_queue_that_another_names() -> None:
+    with running(LyingDisk(), Clock()) as service:
+        service.submit(c.DeclareQueue("dead"))
+        service.submit(c.DeclareQueue("q"))
+        service.submit(c.Enqueue("dead", 2, 10))
+        found = [row(service, "dead")["deadLetters"]]
+        for named in ("dead", None):
+            service.submit(c.AlterQueue("q", {"deadLetterQueue": named}))
+            found.append(row(service, "dead")["deadLetters"])
+        assert found == [0, 2, 0]
+
+
 def test_totals_begin_at_0_with_the_broker_and_dead_letters_that_come_back_count_once() -> None:
     disk, clock = LyingDisk(), Clock()
     with running(disk, clock) as service:
@@ -108,16 +129,91 @@ def test_the_oldest_message_is_found_across_blocks_and_again_when_one_comes_back
         assert row(service, "q")["oldest"] == arrived[0]
 
 
-def test_names_have_a_generation_and_a_queue_that_goes_is_gone() -> None:
+def test_a_queue_that_goes_is_gone_and_another_of_its_name_is_another() -> None:
     with running(LyingDisk()) as service:
         for name in ("a", "b"):
             service.submit(c.DeclareQueue(name))
-        before = service.counts.read()
-        service.submit(c.Enqueue("a", 1, 10))
-        assert service.counts.read().generation == before.generation
+            service.submit(c.Enqueue(name, 2, 10))
+        assert service.counts.read().of("available").tolist() == [2, 2]
         service.submit(c.DeleteQueue("a"))
         after = service.counts.read()
-        assert (after.generation != before.generation, after.names, after.table.shape) == (True, ["b"], (len(COLUMNS), 1))
+        assert (after.names, after.table.shape, after.of("available").tolist()) == (["b"], (len(COLUMNS), 1), [2])
+        service.submit(c.DeclareQueue("a"))
+        after = service.counts.read()
+        assert (after.names, after.of("available").tolist()) == (["b", "a"], [2, 0])
+
+
+class Watchful:
+    """A lock that counts its holds, and the Python functions that are called in each."""
+
+    def __init__(self, meanwhile: Callable[[int], object] = lambda hold: None) -> None:
+        self.holds: list[Counter[str]] = []
+        self._meanwhile = meanwhile  # done by others before each hold, which are counted from 0
+
+    def __enter__(self) -> None:
+        self._meanwhile(len(self.holds))
+        self.holds.append(Counter())
+        gc.disable()  # a collection calls what other tests have left behind
+        sys.setprofile(self._called)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        gc.enable()
+
+    def _called(self, frame: FrameType, event: str, _: object) -> None:
+        self.holds[-1][f"{event} {frame.f_code.co_name}"] += 1
+
+
+def watched_counts(state: BrokerState, lock: Watchful) -> QueueCounts:
+    return QueueCounts(state, cast(threading.Lock, lock))
+
+
+def declare(service: BrokerService, numbers: range) -> None:
+    for number in numbers:
+        service.submit_nowait(c.DeclareQueue(f"q{number}"))
+        service.submit_nowait(c.Enqueue(f"q{number}", 3, 10))
+
+
+def test_no_hold_of_the_lock_grows_with_the_number_of_queues() -> None:
+    """Counted in calls: all queues are new to the reader, so each is read."""
+    longest = []
+    with running(LyingDisk()) as service:
+        for have, want in ((0, 100), (100, 1000)):
+            declare(service, range(have, want))
+            lock = Watchful()
+            assert watched_counts(service.state, lock).read().of("available").sum() == 3 * want
+            longest.append(max(hold.total() for hold in lock.holds))
+    assert longest[0] == longest[1]
+
+
+def test_only_queues_that_have_changed_are_read_again() -> None:
+    with running(LyingDisk()) as service:
+        declare(service, range(1000))
+        lock = Watchful()
+        counts = watched_counts(service.state, lock)
+        counts.read()
+        service.submit(c.Enqueue("q77", 1, 10))
+        service.submit(c.PauseQueue("q500"))
+        service.submit(c.DeleteQueue("q10"))
+        lock.holds.clear()
+        after = counts.read()
+        assert [hold["call _row"] for hold in lock.holds] == [0, 0, 2]
+        assert after.of("available").sum() == 3 * 999 + 1
+        assert [name for name, paused in zip(after.names, after.of("paused"), strict=True) if paused] == ["q500"]
+
+
+def test_a_queue_that_goes_while_others_are_read_is_not_read() -> None:
+    """Read nothing of what is left of a queue whose messages are to be recorded."""
+    engine = Engine(BrokerState(records=True))
+    for number in range(100):
+        engine.run(c.DeclareQueue(f"q{number}"))
+    last = [f"q{number}" for number in range(3 * QUEUES_AT_ONCE, 100)]
+    for name in last:
+        engine.run(c.Enqueue(name, BLOCK_ROWS, 10), c.Purge(name, BLOCK_ROWS), c.Enqueue(name, 3, 10))
+    counts = watched_counts(engine.state, Watchful(lambda hold: hold == 3 and engine.run(*map(c.DeleteQueue, last))))
+    counts.read()
+    assert engine.state.departed, "nothing was to be recorded"
+    assert counts.read().names == [f"q{number}" for number in range(3 * QUEUES_AT_ONCE)]
 
 
 def test_a_thousand_queues_cost_little() -> None:
@@ -134,12 +230,12 @@ def test_a_thousand_queues_cost_little() -> None:
         assert min(took) < CPU_MS / 2, took
 
 
-def counts(generation: int = 1, **queues: tuple[int, int, int, int]) -> Counts:
+def counts(**queues: tuple[int, int, int, int]) -> Counts:
     """`queues`: available, and the totals enqueued, delivered, acknowledged."""
     table = np.zeros((len(COLUMNS), len(queues)), np.int64)
     for column, number in zip(("available", "enqueued", "delivered", "acknowledged"), range(4), strict=True):
         table[COLUMNS.index(column)] = [each[number] for each in queues.values()]
-    return Counts(generation, list(queues), table)
+    return Counts(list(queues), table)
 
 
 def test_history_has_depth_and_what_came_since_the_last_sample() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,8 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.errors import DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
+from penstock.broker_core.messages.encoding.alike import Alike
+from penstock.broker_core.messages.encoding.headers import NOTHING
 from penstock.broker_core.reading import recent
 from penstock.broker_core.reading.recent import Recent
 from penstock.broker_core.reading.records import record_slices
@@ -137,6 +140,12 @@ def test_what_is_at_hand_is_bounded() -> None:
         kept.add(position, large)
         assert kept.bytes <= recent.MAX_BYTES
     assert kept.bytes == len(kept) * large.get_total_buffer_size()
+    short = Alike([b""] * 1000, NOTHING)
+    for position in range(15_000, 16_000):
+        kept.add(position, short)
+    taken = 1000 * (sys.getsizeof(b"") + 8)  # where none is the same object as another
+    assert kept.among(np.array([15_999])) == {15_999: short}
+    assert len(kept) * taken <= recent.MAX_BYTES
     kept.add(20_000, pa.record_batch({"body": [b"x" * recent.LARGEST]}).slice(0, 0))  # a slice keeps all of it alive
     assert not kept.among(np.array([20_000]))
 

@@ -15,6 +15,7 @@ from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
+from penstock.connector.lease import standings
 from penstock.connector.options import Options
 from penstock.connector.sink import BatchWriter, Staged
 from penstock.connector.stream import StreamReader
@@ -25,6 +26,7 @@ from .helpers import INITIAL, LIMIT, SCHEMA
 from .test_cli import penstock
 
 SENT = StructType([StructField("body", BinaryType())])
+ONE = pa.record_batch({"body": pa.array([b"one"], pa.binary())})
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,18 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
             brokers.append(stack.enter_context(broker))
         (folder / "password").write_text("pencil\n")
         yield {"url": ",".join(str(each.amqp_url) for each in brokers), "caFile": authority.ca_file, "folder": folder}
+
+
+def test_leases_of_a_user_stand_by_the_names_that_the_user_gives(secured: dict[str, Any]) -> None:
+    url = secured["url"].partition(",")[0]
+    with Client(url, Credentials.from_files("ann", "pencil", secured["caFile"])) as client:
+        client.call("queue.declare", queue="one")
+        client.put({"op": "enqueue", "queue": "one"}, ONE.schema, [ONE])
+        client.call("lease.advance", queue="one", lease="mine", run="r", epoch=None, finished=0, fresh=True)
+        assert standings(client)["mine"][:2] == (True, True)
+        client.call("lease.plan", queue="one", lease="mine", run="r", epoch=1, after=0, batch=1)
+        assert standings(client)["mine"][:2] == (True, False)
+        client.call("queue.delete", queue="one", force=True)
 
 
 def command(secured: dict[str, Any], *arguments: str, user: str = "ann") -> Any:

@@ -24,6 +24,8 @@ def test_queue_list_adds_up(site: Site) -> None:
     assert (row["available"], row["brokers"], row["type"]) == (7, site.urls().split(","), "fifo")
     (line,) = [line.split() for line in penstock("queue", "list", "--url", site.urls()).stdout.splitlines() if site.queue in line]
     assert (line[2], line[-1]) == ("7", "3")
+    before = penstock("--json", f"--url={site.urls()}", "queue", "list")
+    assert [row for row in json.loads(before.stdout) if row["queue"] == site.queue] == [row]
 
 
 def test_status_tells_of_each(site: Site) -> None:
@@ -82,6 +84,14 @@ def test_what_is_no_number_is_told_of_each() -> None:
         "process": "3, 4",
     }
     assert added({"a": one, "b": one})["options"] == {"deliveryLimit": 5}  # a rule of each is no sum
+
+
+def test_rows_that_one_of_them_keeps_for_ever_are_kept_for_ever() -> None:
+    """The longest age tells; a broker without an archive does not say any."""
+    day, week, ever = {"retention": 86400.0}, {"retention": 604800.0}, {"retention": None}
+    assert added({"a": day, "b": week, "c": {}})["retention"] == 604800.0
+    assert added({"a": day, "b": ever})["retention"] is None
+    assert added({"a": ever, "b": day})["retention"] is None
 
 
 def test_other_commands_want_one_broker_and_nobody_is_counted_twice(site: Site) -> None:

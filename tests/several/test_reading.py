@@ -339,3 +339,19 @@ def test_exactly_once_whatever_dies(site: Site, seed: int, monkeypatch: pytest.M
             reader.commit(end)
     assert sorted(row for rows in table.values() for row in rows) == site.expected()
     assert site.counts() == {letter: (0, 0, site.sent[letter]) for letter in "abc"}
+
+
+@pytest.mark.parametrize("letters", ["ab", "ba"])
+def test_a_second_query_that_one_broker_refuses_touches_no_lease_at_another(site: Site, letters: str) -> None:
+    site.send("b", 1)
+    site.reader("ab", lease="me").latestOffset(INITIAL, LIMIT)  # and dies: no checkpoint names b's lease
+    site.call("b", "queue.pause", queue=site.queue)
+    site.send("a", 1)
+    reader = site.reader("ab", lease="me")
+    first = reader.latestOffset(INITIAL, LIMIT)
+    reader.partitions(INITIAL, first)
+    site.call("b", "lease.renew", lease="me", epoch=2)
+    with pytest.raises(errors.LeaseInUse, match="another query uses lease 'me' now"):
+        site.reader(letters, lease="me").latestOffset(INITIAL, LIMIT)
+    site.call("b", "queue.resume", queue=site.queue)
+    assert site.drained(reader, INITIAL)[0] == [["a0"], ["b0"]]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: A driver with a query for each step. Each stops there in its second batch; the last one to come kills the driver, with its JVM.
 DRIVER = """
-import json, os, signal, sys, time
+import json, os, signal, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from penstock import connector
@@ -36,7 +36,8 @@ def die(step):
     (folder / (step + ".reached")).touch()
     if all((folder / (each + ".reached")).exists() for each in steps):
         os.killpg(group, signal.SIGKILL)
-    time.sleep(600)  # the others wait; so does a worker outside the group, for its own end
+    while True:
+        signal.pause()  # the others wait; so does a worker outside the group, for its own end
 
 class Dying(StreamReader):
     @property

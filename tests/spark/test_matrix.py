@@ -134,7 +134,7 @@ def test_streams_of_every_kind_under_kills(rig: Rig) -> None:
             feeder.write()
         # Something has been settled since the last kill, and the next comes at any moment of what follows.
         rig.until(lambda before=before: sum(rig.counts(queue)[2] for queue in QUEUES) > before)
-        time.sleep(random.random())
+        time.sleep(random.random())  # that moment
         rig.broker.kill()
         rig.broker.start()
         kills += 1

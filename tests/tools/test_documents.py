@@ -167,7 +167,9 @@ def executed(notebook: Path, kernel: KernelManager) -> tuple[str, str]:
     book = nbformat.read(notebook, as_version=4)
     assert all(not cell.get("outputs") for cell in book.cells), "commit the notebook without outputs"
     book.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))
-    NotebookClient(book, timeout=300, km=kernel).execute()
+    client = NotebookClient(book, timeout=300, km=kernel)
+    client.execute()
+    client.kc.stop_channels()  # it does so itself only where the kernel is its own
     outputs = [output for cell in book.cells for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     printed = "".join(output["text"] for output in outputs if output.get("name") == "stdout")

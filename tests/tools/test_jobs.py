@@ -20,7 +20,7 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
-from penstock.jobs import demo, lost_machine
+from penstock.jobs import demo, lost_machine, under_kills
 from penstock.jobs.told import Told
 
 from ..brokers import distribution_or_skip
@@ -91,7 +91,9 @@ def ingest(broker: Broker, folder: Path, *more: str) -> list[str]:
     return ["--url", broker.url, "--queue", "orders", *where, *more]
 
 
-def test_ingest_then_replay_into_a_table_and_a_queue(broker: Broker, client: Client, tmp_path: Path) -> None:
+def test_ingest_then_replay_into_a_table_and_a_queue_and_what_is_refused_is_one_sentence(
+    broker: Broker, client: Client, tmp_path: Path
+) -> None:
     sent = [f"order {number:04}" for number in range(1000)]
     enqueue(client, "orders", *[text.encode() for text in sent])
     of_amqp = pa.record_batch({"message": pa.array(OF_AMQP, pa.binary()), "priority": pa.array([7, None], pa.int16())})
@@ -106,9 +108,15 @@ def test_ingest_then_replay_into_a_table_and_a_queue(broker: Broker, client: Cli
     as_it_came = ["--url", broker.url, "--queue", "amqp", "--states", "available", "--to-queue", "amqp-again"]
     replays = [("replay", run) for run in (into_table, into_queue, into_queue, as_it_came)]  # the third sends nothing
     by_400 = ingest(broker, tmp_path, "--available-now", "--option", "maxMessagesPerTrigger=400")
-    code, out, err = finished(in_turn(tmp_path, ("ingest", by_400), *replays))
+    no_queue = ["--url", broker.url, "--queue", "gone"]
+    into_nothing = [*no_queue, "--table", str(tmp_path / "x"), "--checkpoint", str(tmp_path / "y"), "--available-now"]
+    refused = [("ingest", into_nothing), ("replay", [*no_queue, "--to", str(tmp_path / "x")])]
+    code, out, err = finished(in_turn(tmp_path, ("ingest", by_400), *replays, *refused))
     assert code == 0, err
-    ingested, *replayed = out.split("exit 0\n")
+    ingested, *replayed, rest = out.split("exit 0\n")
+    assert rest == "exit 1\n" * len(refused), err
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert ["there is no queue 'gone'" in line for line in errors] == [True, True]
     assert [line.split("  ")[1].split(" messages")[0] for line in ingested.splitlines()] == [
         "batch 0: 400",
         "batch 1: 400",
@@ -149,16 +157,6 @@ def test_a_running_ingest_follows_the_queue_and_stops_on_sigterm(
     assert bodies(tmp_path / "table") == ["one", "three", "two"]
 
 
-def test_what_is_refused_is_one_sentence(broker: Broker, tmp_path: Path) -> None:
-    no_orders = ingest(broker, tmp_path, "--available-now")
-    gone = ["--url", broker.url, "--queue", "gone", "--to", str(tmp_path / "x")]
-    code, out, err = finished(in_turn(tmp_path, ("ingest", no_orders), ("replay", gone)))
-    assert (code, out) == (0, "exit 1\nexit 1\n"), err
-    first, second = (line for line in err.splitlines() if line.startswith("error: "))
-    assert "there is no queue 'orders'" in first
-    assert "there is no queue 'gone'" in second
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
@@ -179,7 +177,9 @@ def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
             subprocess.run([sys.executable, "-m", "penstock", *command.split()], env=environment, check=True, timeout=60)
 
 
-@pytest.mark.skipif("PENSTOCK_TEST_ARTEMIS_DEMO" not in os.environ, reason="three starts of Spark for what others have tried")
+@pytest.mark.skipif(
+    not {"CI", "PENSTOCK_TEST_ARTEMIS_DEMO"} & set(os.environ), reason="three starts of Spark: set PENSTOCK_TEST_ARTEMIS_DEMO"
+)
 def test_the_demo_with_a_broker_that_is_no_penstock(job: Job, tmp_path: Path) -> None:
     arguments = ["--work", str(tmp_path / "demo"), "--broker", "artemis", "--artemis", str(distribution_or_skip())]
     code, out, err = finished(job("penstock.jobs.demo", *arguments, "--flights", "4000"), 500)
@@ -197,6 +197,19 @@ def test_the_demo_says_what_it_needs_of_artemis(tmp_path: Path, capfd: pytest.Ca
     with pytest.raises(SystemExit):
         demo.main(given)
     assert "--broker artemis needs --artemis DIR" in capfd.readouterr().err
+
+
+def test_the_demo_says_that_it_kills_nothing_where_the_job_ends_before(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A demo without its kills shows nothing, and must not look as if it did."""
+    monkeypatch.setattr(under_kills, "ATTEMPTS", 1)
+    broker = Broker(tmp_path / "never-started")
+    under_kills.ingest(broker, "--no-url", under_kills.Reader({}, lambda: 0), tmp_path, 9, Told())
+    out = capfd.readouterr().out
+    assert "the Spark driver is not killed: the job ended before, after 0 batches, with exit code 2" in out
+    assert "the broker is not killed: the job ended before" in out
+    assert "✗ the job does not come to an end" in out
 
 
 def test_the_demo_of_a_lost_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,9 @@ def test_a_start_says_what_an_operator_asks_first(tmp_path: Path) -> None:
     assert "access: no users" in said
     assert "kept there for 30 days" in said
     assert f"ready at {broker.amqp_url}, {broker.flight_url}" in said
+    first, last = said.splitlines()[-2:]
+    assert first.endswith((" SIGTERM: stops", " stdin is closed: stops"))
+    assert last.endswith(" stopped: everything is on the disk")
 
 
 def test_a_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,8 @@ from penstock.broker_core.server.open_files import OTHERS
 from penstock.broker_core.server.process import Broker
 from penstock.broker_core.settings.keys import DEFAULT_AMQP_PORT, DEFAULT_FLIGHT_PORT, Settings
 from penstock.broker_core.settings.kinds import GIB
+
+from ..programs import needs
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -46,8 +47,9 @@ def shell(tmp_path: Path) -> dict[str, str]:
     return environment
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_the_recipes_from_top_to_bottom(page: str, shell: dict[str, str], tmp_path: Path) -> None:
+    needs("openssl", "openssl")
+
     def run(text: str) -> str:
         done = subprocess.run(
             ["sh", "-ec", text],

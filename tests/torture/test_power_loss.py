@@ -18,6 +18,7 @@ from random import Random
 
 import pytest
 
+from ..programs import needs
 from .laws import Said, check
 from .trace import STRACE, Disk, read_trace
 
@@ -70,10 +71,7 @@ def crash(folder: Path, seed: int, states: int, deadline: float | None) -> int:
 
 @pytest.mark.timeout(86_400)
 def test_the_power_goes_at_any_system_call(tmp_path: Path) -> None:
-    if shutil.which("strace") is None:
-        if os.environ.get("CI"):
-            pytest.fail("strace is not installed: ./dev installs it with apt-get, where it may")
-        pytest.skip("strace is not installed: apt-get install strace")
+    needs("strace", "strace")
     if not SECONDS:
         crash(tmp_path, SEED, STATES, None)
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -423,18 +423,25 @@ class Peer:
             link.detach(closed=True, error=error)
         self.send_soon()
 
-    def look_at_links(self, now: float) -> None:
+    @property
+    def names(self) -> Iterator[str]:
+        """The queues and exchanges of its links, those of detached ones too."""
+        for endpoint in (*self.links.values(), *self.detached.values()):
+            if endpoint.opened:
+                yield endpoint.queue
+                yield endpoint.terminus.named or ""
+
+    def look_at_links(self, now: float, queues: Container[str], exchanges: Container[str]) -> None:
         """Detach the links whose queue or exchange is gone, and note how long the others have held what they hold. Every link of
-        the plane is asked, every quarter of a second."""
-        nodes = self.plane.nodes
+        the plane is asked, every quarter of a second. `queues`, `exchanges`: those of `names` that are there."""
         for endpoint in [*self.links.values(), *self.detached.values()]:
             if not endpoint.opened:
                 continue
             endpoint.note_held(now)
             queue, named = endpoint.queue, endpoint.terminus.named
-            if queue and not nodes.has_queue(queue):
+            if queue and queue not in queues:
                 self.detach(endpoint, deleted(queue))
-            elif named is not None and named is not queue and not (nodes.has_exchange(named) or nodes.has_queue(named)):
+            elif named is not None and named is not queue and not (named in exchanges or named in queues):
                 self.detach(endpoint, deleted(named))
 
     def forget(self, endpoint: Endpoint) -> None:

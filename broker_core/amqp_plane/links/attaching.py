@@ -25,7 +25,7 @@ from .termini import SourceTerminus, TargetTerminus
 if TYPE_CHECKING:
     from ...amqp import events
     from ...amqp.performatives import Attach
-    from ...service.turn import Turn
+    from ..broker import Turn
     from ..ports import Endpoint, Kept, LinkPeer
 
 MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; clients make up a few hundred
@@ -116,10 +116,8 @@ def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -
 
 def _is_same(turn: Turn, kept: Kept, endpoint: Endpoint) -> bool:
     """Return True if an attach means the terminus of the detached link of its name, and that terminus is still there."""
-    if isinstance(kept, Consuming):
-        queue = turn.state.queues.get(kept.queue)  # it may have been deleted, and declared again
-        if queue is None or kept.holder not in queue.subscriptions:
-            return False
+    if isinstance(kept, Consuming) and not turn.has_holder(kept.queue, kept.holder):
+        return False  # its queue was deleted, and may have been declared again
     return type(kept) is type(endpoint) and kept.terminus.is_same(endpoint.terminus)
 
 

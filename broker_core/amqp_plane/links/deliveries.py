@@ -9,24 +9,24 @@ import numpy as np
 
 from ... import errors
 from ...amqp import RemoteProtocolError
+from ...messages.encoding.alike import as_batch
 from ...messages.encoding.leaving import leaving
-from ...messages.encoding.lone import as_batch
 from ...reading.records import OnDamage, RecordSlice, record_slices
 from ...reading.slices import BlockSlice
 
 if TYPE_CHECKING:
-    from ...service.broker import BrokerService
+    from ..broker import Broker
 
 
 def messages_of(
-    service: BrokerService, block_slice: BlockSlice, damaged: OnDamage
+    broker: Broker, block_slice: BlockSlice, damaged: OnDamage
 ) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
     """Yield the messages of a slice in order, some at a time: their tags, and they encoded, or why AMQP cannot hold them.
 
     `damaged` is called for messages that cannot be read.
     """
-    now = service.wall_ms()
-    for stored in record_slices(service.journal, block_slice, damaged):
+    now = broker.wall_ms()
+    for stored in record_slices(broker.journal, block_slice, damaged):
         tags = [number.to_bytes(8, "big") for number in stored.sequences().tolist()]
         try:
             messages = leaving(stored.payload, stored.attempts, stored.returned, stored.overlays, stored.ttl(now))

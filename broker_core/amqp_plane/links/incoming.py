@@ -7,6 +7,7 @@ confirmations leave. So a sender's unconfirmed messages are bounded even if the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...amqp.performatives import Attach, DeliveryState
     from ...messages.encoding.arriving import Arrived
-    from ...service.nodes import Nodes
-    from ...service.turn import Turn
+    from ..broker import Nodes, Turn
     from ..loop.exchanges import ExchangeRoute
     from ..ports import LinkPeer, Sender
     from ..transactions.registry import Open
     from .termini import TargetTerminus
 
 RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
+_RESUMED = attrgetter("resumed")
 
 
 class Incoming(LinkEnd):
@@ -65,7 +66,7 @@ class Incoming(LinkEnd):
     def delivered(self, deliveries: list[Delivery]) -> None:
         """Take complete messages that have come."""
         self._unconfirmed += len(deliveries)
-        if [True for delivery in deliveries if delivery.resumed]:
+        if any(map(_RESUMED, deliveries)):
             deliveries = self._resumed(deliveries)
             if not deliveries:
                 return

@@ -2,7 +2,8 @@
 
 Such a queue takes what its senders have credit for, so credit is what holds them back: a link gets half of the capacity that
 others leave, and while there is any, at least one. So senders that have credit and do not use it keep nobody waiting for ever.
-The limit is exceeded by at most one message for each sender; in bytes by more when messages grow.
+Credit is never taken back. So the limit is exceeded by what a sender has credit for while others (senders, Spark, an exchange, a
+redrive) fill the queue; in bytes by more when messages grow.
 
 A link's credit is computed when it attaches and when its messages are confirmed. For links that have less than they want it is
 recomputed after each pass, when the service reports capacity of a full queue, and on a timer. Messages to the anonymous terminus
@@ -16,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ...service.broker import BrokerService
+    from ..broker import Broker
     from .waiting_list import WaitingList
 
 
@@ -39,8 +40,8 @@ class SenderCredit:
     """All senders of the plane to queues that block; used in its thread, which `call` brings functions to. The capacity of a
     queue may be a moment old."""
 
-    def __init__(self, service: BrokerService, call: Callable[[Callable[[], None]], None]) -> None:
-        self._service = service
+    def __init__(self, broker: Broker, call: Callable[[Callable[[], None]], None]) -> None:
+        self._broker = broker
         self._call = call
         self._granted: dict[str, dict[Sending, int]] = {}  # by queue and link: credit, and what is not confirmed
         self._totals: dict[str, int] = {}
@@ -51,17 +52,17 @@ class SenderCredit:
 
     def blocks(self, queue: str) -> bool:
         """Say whether the queue lets its senders wait when it is full."""
-        return self._service.capacity_of(queue) is not None
+        return self._broker.capacity_of(queue) is not None
 
     def is_full(self, queue: str) -> bool:
         """Say whether there is no capacity for messages that come without credit of the queue's own, and cannot wait."""
-        return self._service.capacity_of(queue) == 0
+        return self._broker.capacity_of(queue) == 0
 
     def allowed(self, link: Sending, wanted: int, unconfirmed: int, has: int | None = None) -> int:
         """Return the credit to grant `link`: at most `wanted`, but never less than `has`, its present credit. None for a waiting
         list: its messages have arrived, so it gets all that others leave, not half of it. `unconfirmed`: messages under way."""
         queue = link.queue
-        capacity = self._service.capacity_of(queue, link.usual_bytes) if queue else None
+        capacity = self._broker.capacity_of(queue, link.usual_bytes) if queue else None
         if capacity is None:
             self.forget(link)
             return wanted
@@ -78,7 +79,7 @@ class SenderCredit:
             self._waiting.setdefault(queue, {})[link] = None
             if not capacity and queue not in self._asked:
                 self._asked.add(queue)
-                self._service.call_when_capacity(queue, lambda: self._call(partial(self._on_capacity, queue)))
+                self._broker.call_when_capacity(queue, lambda: self._call(partial(self._on_capacity, queue)))
         else:
             self._wait_no_more(link)
         return credit
@@ -118,7 +119,7 @@ class SenderCredit:
 
     def _look_at(self, queue: str) -> None:
         """Serve those that wait, one after the other; the one that was served last stands at the end."""
-        capacity = self._service.capacity_of(queue)
+        capacity = self._broker.capacity_of(queue)
         for link in list(self._waiting.get(queue, ()))[:capacity]:
             self._wait_no_more(link)  # who has less than it wants is put at the tail
             link.renew()

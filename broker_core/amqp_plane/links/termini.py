@@ -22,7 +22,7 @@ from .options import EXCLUSIVE, IMMEDIATE, Immediate, LinkOptions
 
 if TYPE_CHECKING:
     from ...amqp.performatives import Error
-    from ...service.turn import Turn
+    from ..broker import Turn
     from ..loop.exchanges import ExchangeRoute
     from ..nodes.subscriptions import Subscription
     from ..ports import LinkPeer
@@ -66,7 +66,7 @@ class Terminus:
 
     def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
         """Count it among the links that a node's life depends on. Raises PenstockError if the node is another connection's."""
-        if _lifetime(turn, node) != "permanent":
+        if turn.lifetime(node) != "permanent":
             owner = self.peer.identifier if self.owned or not makes else None
             link, _ = turn.execute(c.OpenLink(node, makes, self.receives, owner))
             self._links.append((node, link))
@@ -76,13 +76,6 @@ class Terminus:
         for node, link in self._links:
             turn.execute(c.CloseLink(node, link))
         return None
-
-
-def _lifetime(turn: Turn, node: str) -> str:
-    queue, exchange = turn.state.queues.get(node), turn.state.exchanges.by_name.get(node)
-    if queue is not None:
-        return queue.rules.lifetime
-    return "permanent" if exchange is None else exchange.lifetime
 
 
 class SourceTerminus(Terminus):

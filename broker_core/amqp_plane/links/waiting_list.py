@@ -16,7 +16,7 @@ from ...errors import QueueFull
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...amqp.sessions import Session
-    from ...service.nodes import Nodes
+    from ..broker import Nodes
     from ..ports import LinkPeer
     from .incoming import Relay
 

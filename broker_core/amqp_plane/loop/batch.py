@@ -8,6 +8,7 @@ them waits too; their connections are not read from meanwhile. Outcomes that nob
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ... import errors
@@ -21,8 +22,7 @@ from .outcomes import Outcomes
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...engine.model.dispositions import Disposition
-    from ...service.broker import BrokerService
-    from ...service.turn import Turn
+    from ..broker import Broker, Turn
     from ..links.consuming import Consuming
     from ..ports import LinkPeer, Sender
     from ..transactions.retiring import Retirement
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Parts = list[tuple[Sender, list[Delivery]]]
     Messages = list[tuple[Destination, Parts, Any]]  # the last is what was read of them: Arrived; by an exchange, Exchanged
 
+_PAYLOAD = attrgetter("payload")
 RECORD_BYTES = 16 << 20  # of one queue's messages in one command; what a pass brings beyond that makes another
 
 
@@ -40,9 +41,9 @@ class Batch:
     """One plane's batch. Used in the loop's thread, without the broker's lock. `size`: deliveries that came since the last
     pass."""
 
-    def __init__(self, service: BrokerService, hold_up: Callable[[], None]) -> None:
+    def __init__(self, broker: Broker, hold_up: Callable[[], None]) -> None:
         """`hold_up` is told that messages have to wait until more of the log is durable."""
-        self._service = service
+        self._broker = broker
         self._hold_up = hold_up
         self._messages: dict[Destination, Parts] = {}
         self._outcomes = Outcomes()
@@ -102,11 +103,11 @@ class Batch:
                 record, size = [], 0
                 while parts and size < RECORD_BYTES:
                     record.append(parts.pop(0))
-                    size += sum(len(delivery.payload) for delivery in record[-1][1])
+                    size += _octets(record[-1][1])
                 found: Any = arrived([d.payload for _, deliveries in record for d in deliveries])
                 by = destination.by if isinstance(destination, Posting) else destination
                 if isinstance(by, ExchangeRoute):
-                    found = exchanges.read(self._service, by, found)
+                    found = exchanges.read(self._broker, by, found)
                 taken.append((destination, record, found))
         return taken
 
@@ -142,7 +143,7 @@ class Batch:
         """Say whether the messages can be carried out. Where the disk is full they go back to their senders."""
         several = [part for parts in self._messages.values() for part in parts]
         try:
-            fits = self._fits(sum(len(delivery.payload) for _, deliveries in several for delivery in deliveries))
+            fits = self._fits(sum(_octets(deliveries) for _, deliveries in several))
         except errors.PenstockError as error:
             self._messages = {}
             for link, deliveries in several:
@@ -154,10 +155,14 @@ class Batch:
         return fits
 
     def _fits(self, size: int) -> bool:
-        if self._service.has_space(size):
+        if self._broker.has_space(size):
             return True
         self._hold_up()  # before the second look: the news that there is capacity again must not fall between the two
-        return self._service.has_space(size)
+        return self._broker.has_space(size)
+
+
+def _octets(deliveries: list[Delivery]) -> int:
+    return sum(map(len, map(_PAYLOAD, deliveries)))
 
 
 def _add(outcomes: Dispositions, more: Dispositions) -> None:

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import Condition
 from ...engine.columns.rowset import as_array
-from ...errors import PenstockError
-from ...reading.stored import store
-from ...service.routing import Sending, prepared
 from ..links.conditions import Refusal
 
 if TYPE_CHECKING:
-    from ...engine.commands import Route, Sent
+    from collections.abc import Callable
+
+    from ...engine.commands import Sent
+    from ...errors import PenstockError
     from ...messages.encoding.arriving import Arrived
-    from ...service.broker import BrokerService
-    from ...service.turn import Turn
+    from ...service.routing import Prepared
+    from ..broker import Broker, Turn
     from ..ports import LinkPeer
+
+
+Refused = list[tuple[int, Exception]]  # by the number of a delivery, why
 
 
 class Unroutable(Refusal):
@@ -43,43 +46,29 @@ def route_of(peer: LinkPeer, exchange: str, key: str | None, transaction: int | 
 
 
 class Exchanged(NamedTuple):
-    """Messages read before the lock, and the command that carries them; or why there is none."""
+    """Messages read before the lock, as the broker has prepared them; None where there is none among what came."""
 
+    exchange: str
     found: Arrived
-    sending: Sending
-    route: Route | None = None
-    error: PenstockError | None = None
+    message: Prepared | None
 
 
-def read(service: BrokerService, route: ExchangeRoute, found: Arrived) -> Exchanged:
+def read(broker: Broker, route: ExchangeRoute, found: Arrived) -> Exchanged:
     """Read what the exchange's bindings have to know of messages that have come. Holds the lock for a moment only."""
-    payload = store(found.payload, found.mask)
-    sending = Sending(
-        route.exchange, payload, found.sizes, route.key, found.durable, route.container, transaction=route.transaction
-    ).with_keys()
-    try:
-        with service.turn(hurry=False) as turn:
-            plan = turn.plan(sending.exchange, sending.known_keys)
-        return Exchanged(found, sending, prepared(sending, plan, service.wall_ms()))
-    except PenstockError as error:
-        return Exchanged(found, sending, error=error)
+    message = broker.sending(route.exchange, found, route.key, route.container, route.transaction) if found.rows else None
+    return Exchanged(route.exchange, found, message)
 
 
-def execute(turn: Turn, service: BrokerService, exchanged: Exchanged) -> tuple[list[tuple[int, Exception]], int]:
-    """Route messages. Returns which deliveries are refused, and why, and the log position to wait for. Raises PenstockError where
-    all are refused."""
-    if exchanged.error is not None:
-        raise exchanged.error
-    assert exchanged.route is not None
-    sent, end = turn.execute(exchanged.route)
-    if sent.stale:  # seldom: bindings changed since, so this look is one with the lock
-        sending = exchanged.sending
-        again = prepared(sending, turn.plan(sending.exchange, sending.known_keys), service.wall_ms())
-        sent, end = turn.execute(again)
-    return _refusals(exchanged, sent), end
+def hand_in(turn: Turn, exchanged: Exchanged, told: Callable[[Refused, PenstockError | None, int], None]) -> None:
+    """Have messages routed. `told` hears which deliveries are refused, or why all are, and the log position to wait for."""
+    found, message = exchanged.found, exchanged.message
+    if message is None:
+        told(found.refused, None, turn.end)
+    else:
+        turn.send(message, lambda sent, error, end: told([] if error is not None else _refusals(exchanged, sent), error, end))
 
 
-def _refusals(exchanged: Exchanged, sent: Sent) -> list[tuple[int, Exception]]:
+def _refusals(exchanged: Exchanged, sent: Sent) -> Refused:
     """List refusals by the number of a delivery, counted with those that were no messages."""
     refused = list(exchanged.found.refused)
     unroutable, kept_out = as_array(sent.unroutable).tolist(), as_array(sent.refused).tolist()
@@ -88,7 +77,7 @@ def _refusals(exchanged: Exchanged, sent: Sent) -> list[tuple[int, Exception]]:
     malformed = {number for number, _ in refused}
     rows = exchanged.found.rows
     numbers = [number for number in range(rows + len(malformed)) if number not in malformed]
-    nowhere = Unroutable(Condition.NOT_FOUND, f"exchange {exchanged.sending.exchange!r:.80} leads it to no queue")
+    nowhere = Unroutable(Condition.NOT_FOUND, f"exchange {exchanged.exchange!r:.80} leads it to no queue")
     refused += [(numbers[row], nowhere) for row in unroutable]
     if sent.error is not None:
         refused += [(numbers[row], sent.error) for row in kept_out]

@@ -18,7 +18,7 @@ from .exchanges import Unroutable
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...messages.encoding.arriving import Arrived
-    from ...service.turn import Turn
+    from ..broker import Turn
     from ..ports import Sender
     from .passes import Passes
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ...engine import commands as c
-from ...reading.stored import store
 from ..links.incoming import confirm, kept_out
 from ..links.options import Immediate
 from ..links.tags import rows_of
@@ -45,15 +44,14 @@ if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...engine.model.dispositions import Disposition
     from ...messages.encoding.arriving import Arrived
-    from ...service.broker import BrokerService
-    from ...service.turn import Turn
+    from ..broker import Broker, Turn
     from ..connections.peer import Peer
     from ..links.consuming import Consuming
     from ..links.outgoing import Outgoing
     from ..ports import Sender
     from ..transactions.registry import Open
     from .batch import Action, Messages, Parts
-    from .exchanges import Exchanged
+    from .exchanges import Refused
     from .outcomes import Dispositions
 
 log = logging.getLogger("penstock.amqp")
@@ -64,18 +62,18 @@ LINGER_S = 0.001  # outcomes that nobody waits for are carried out when everybod
 class Passes:
     """Everything between the links and the broker. Used in the loop's thread, but for what `_on_…` says."""
 
-    def __init__(self, service: BrokerService, loop: asyncio.AbstractEventLoop, has_run: Callable[[], None]) -> None:
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, has_run: Callable[[], None]) -> None:
         """`has_run` is called behind each turn of the broker's lock, when its messages and outcomes have changed capacities."""
-        self._service = service
+        self._broker = broker
         self._loop = loop
         self._has_run = has_run
         self._gate = Gate(lambda: loop.call_soon(self._called), self._run)
-        self._batch = Batch(service, partial(self._gate.happened, gate.HOLD_UP))
+        self._batch = Batch(broker, partial(self._gate.happened, gate.HOLD_UP))
         self._effects = Effects()
-        self._writing = Writing(service.journal, loop)
+        self._writing = Writing(broker.journal, loop)
         self._lingering = Deadline(loop, LINGER_S, self._catch_up)
         self.acquiring = Acquiring(self)
-        self.selecting = Selecting(self, service.matching, loop)
+        self.selecting = Selecting(self, broker.matching, loop)
         self.has_capacity = self.acquiring.has_capacity
         self._immediate: list[immediate.Waiting] = []
         self._to_send: dict[Peer, None] = {}
@@ -83,12 +81,12 @@ class Passes:
         self._news: dict[str, None] = {}  # queues in which something became available, in that order
         self._in_turn = False  # this thread has the broker's lock: the news is its own
         self._woken = self._told = False  # a call is under way because of news; because of the disk
-        service.add_arrival_listener(self._on_arrival)
-        service.journal.add_listener(self._on_durable)
+        broker.add_arrival_listener(self._on_arrival)
+        broker.journal.add_listener(self._on_durable)
 
     def close(self) -> None:
         """Hear no more news, and evaluate nothing any more."""
-        self._service.remove_arrival_listener(self._on_arrival)
+        self._broker.remove_arrival_listener(self._on_arrival)
         self.selecting.close()
 
     @property
@@ -203,7 +201,7 @@ class Passes:
         what comes meanwhile makes one larger pass of it. A client that sends frame by frame would else make a pass of each.
         """
         batch, effects, acquiring = self._batch, self._effects, self.acquiring
-        if effects and batch.size < LARGE_PASS and effects.end > self._service.journal.durable:
+        if effects and batch.size < LARGE_PASS and effects.end > self._broker.journal.durable:
             self._gate.happened(gate.HOLD_UP)
             self._watch_outcomes()
             self._send()
@@ -234,7 +232,7 @@ class Passes:
             return
         if outcomes := self._batch.take_standing_back():
             self._lingering.cancel()
-            with self._service.turn(hurry=False) as turn:
+            with self._broker.turn(hurry=False) as turn:
                 for (link, disposition), deliveries in outcomes.items():
                     self._settle(turn, link, disposition, deliveries)
             self._has_run()
@@ -242,7 +240,7 @@ class Passes:
 
     def _carry_out(self, messages: Messages, outcomes: Dispositions, actions: list[Action]) -> None:
         batch = self._batch
-        with self._service.turn(hurry=False) as turn:
+        with self._broker.turn(hurry=False) as turn:
             self._in_turn = True
             try:
                 if messages:
@@ -252,13 +250,15 @@ class Passes:
                     batch.bring(outcomes, turn.freed_by_outcomes)
                 for destination, parts, found in messages:
                     if isinstance(destination, Posting):
-                        destination.execute(turn, self._service, self, parts, found)
+                        destination.execute(turn, self, parts, found)
                     elif isinstance(destination, ExchangeRoute):
-                        self._exchange(turn, parts, found)
+                        exchanges.hand_in(turn, found, partial(self._confirm, parts))
                     else:
                         self._enqueue(turn, destination, parts, found)
                 for (link, disposition), deliveries in outcomes.items():
                     self._settle(turn, link, disposition, deliveries)
+                if actions:
+                    turn.catch_up()
                 for action in actions:
                     self._act(turn, action)
                 self._acquire(turn)
@@ -274,6 +274,7 @@ class Passes:
             self._settle(turn, link, disposition, outcomes.pop((link, disposition)))
 
     def _acquire(self, turn: Turn) -> None:
+        turn.catch_up(self.acquiring.queues)
         news, self._news = self._news, {}
         for queue in news:
             self.acquiring.news(turn, queue)
@@ -299,47 +300,53 @@ class Passes:
             log.exception("something of a pass failed; the connection it belongs to may hang until it times out")
 
     def _enqueue(self, turn: Turn, to: str | Immediate, parts: Parts, found: Arrived) -> None:
-        count, error, end, refused = found.rows, None, turn.end, found.refused
-        queue = to if isinstance(to, str) else to.queue
-        if count:
-            try:
-                stored = store(found.payload, found.mask)
-                attributes = self._service.attributes(queue, stored.payload)
-                placed, end = turn.execute(c.Enqueue(queue, count, found.sizes, stored, found.durable, attributes))
-                if placed.refused:
-                    refused = kept_out(self._service.nodes, queue, found, placed.refused)
-                if isinstance(to, Immediate):
-                    self._immediate.append(immediate.Waiting(queue, parts, found, refused, placed))
-                    return
-            except errors.StorageError:
-                raise
-            except errors.PenstockError as refusal:
-                error, end = refusal, turn.end
-        self.when_durable(end, lambda: confirm(parts, refused, error))
+        if found.rows:
+            turn.enqueue(to if isinstance(to, str) else to.queue, found, partial(self._enqueued, to, parts, found))
+        else:
+            self._confirm(parts, found.refused, None, turn.end)
 
-    def _exchange(self, turn: Turn, parts: Parts, found: Exchanged) -> None:
-        error, end, refused = None, turn.end, found.found.refused
-        if found.found.rows:
-            try:
-                refused, end = exchanges.execute(turn, self._service, found)
-            except errors.StorageError:
-                raise
-            except errors.PenstockError as refusal:
-                error, end = refusal, turn.end
+    def _enqueued(
+        self,
+        to: str | Immediate,
+        parts: Parts,
+        found: Arrived,
+        placed: c.Appended | None,
+        error: errors.PenstockError | None,
+        end: int,
+    ) -> None:
+        refused = found.refused
+        queue = to if isinstance(to, str) else to.queue
+        if placed is not None and placed.refused:
+            refused = kept_out(self._broker.nodes, queue, found, placed.refused)
+        if placed is not None and isinstance(to, Immediate):
+            self._immediate.append(immediate.Waiting(queue, parts, found, refused, placed))
+        else:
+            self._confirm(parts, refused, error, end)
+
+    def _confirm(self, parts: Parts, refused: Refused, error: errors.PenstockError | None, end: int) -> None:
         self.when_durable(end, lambda: confirm(parts, refused, error))
 
     def _settle(self, turn: Turn, link: Consuming, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
         if isinstance(disposition, Retirement):
             disposition.execute(turn, link, deliveries)
             return  # nobody is told before the discharge
-        try:
-            _, end = turn.execute(c.command_of(disposition, link.queue, link.holder, rows_of(deliveries)))
-        except errors.ResourceLimit as error:
-            self.when_durable(turn.end, partial(link.fail, error))
+        command = c.command_of(disposition, link.queue, link.holder, rows_of(deliveries))
+        turn.hand_in(command, partial(self._settled, turn, link, disposition, deliveries))
+
+    def _settled(
+        self,
+        turn: Turn,
+        link: Consuming,
+        disposition: Disposition,
+        deliveries: list[Delivery],
+        reply: None,
+        error: errors.PenstockError | None,
+        end: int,
+    ) -> None:
+        if isinstance(error, errors.ResourceLimit):
+            self.when_durable(end, partial(link.fail, error))
             return
-        except errors.StorageError:
-            raise
-        except errors.PenstockError as error:
+        if error is not None:
             # A lock has ended, the link in between, or the queue is gone: what became of these messages is decided already.
             log.info("%s: an outcome came too late: %s", link, error)
             held, late = link.locks.divided(turn, deliveries)
@@ -359,7 +366,7 @@ class Passes:
         `handled`: the deliveries of a pass just done. `news`: more of the log is durable; what becomes so meanwhile is news, too.
         Without any, a pass that waits for the disk goes on waiting.
         """
-        journal, effects = self._service.journal, self._effects
+        journal, effects = self._broker.journal, self._effects
         end, before = effects.end, journal.durable
         self._told = True  # what the loop writes itself is no news
         written = self._writing.begin(end, handled, lambda: effects.happen(end))

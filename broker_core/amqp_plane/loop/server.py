@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ...security.access import Access
     from ...selectors import Selector
     from ...service.bitmaps import View
-    from ...service.broker import BrokerService
     from ...settings.listeners import Listener
+    from ..broker import Broker
     from ..connections.peer import Peer
 
 log = logging.getLogger("penstock.amqp")
@@ -78,17 +78,17 @@ class AmqpPlane:
 
     def __init__(
         self,
-        service: BrokerService,
+        broker: Broker,
         listeners: Sequence[Listener],
         *,
         access: Access,
         tls_context: Callable[[], ssl.SSLContext] | None,
         flight: tuple[str, int] | None,
     ) -> None:
-        self.service = service
+        self.broker = broker
         self.access = access
-        self.limits = Limits.of(service.settings)
-        self.nodes = service.nodes
+        self.limits = Limits.of(broker.settings)
+        self.nodes = broker.nodes
         self.containers = Containers()
         self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
         self._tls_context = tls_context
@@ -101,8 +101,8 @@ class AmqpPlane:
         self.ready = Ready()
         self._loop = asyncio.SelectorEventLoop(self.ready)
         self._tick_at = self._loop.time()  # when the next look at all peers is due
-        self.sender_credit = SenderCredit(service, self.call)
-        self.passes = Passes(service, self._loop, self.sender_credit.look)
+        self.sender_credit = SenderCredit(broker, self.call)
+        self.passes = Passes(broker, self._loop, self.sender_credit.look)
         self.detached = Detached(self._loop, self.limits)
         self.unfinished = Unfinished(self.limits.message_bytes, self.now)
         self.protocol = self._protocol()
@@ -114,12 +114,12 @@ class AmqpPlane:
         except OSError as error:
             self.close()
             raise errors.InvalidRequest(f"cannot listen for AMQP: {error}") from error
-        service.connections.register(self)
+        broker.connections.register(self)
 
     def _protocol(self) -> Settings:
         limits = self.limits
         return Settings(
-            container_id=f"penstock-{self.service.broker_id}",
+            container_id=f"penstock-{self.broker.broker_id}",
             max_frame_size=limits.frame_bytes,
             first_frame_size=min(FIRST_FRAME_BYTES, limits.frame_bytes),
             channel_max=limits.sessions - 1,
@@ -164,7 +164,7 @@ class AmqpPlane:
 
     def now(self) -> float:
         """Tell the time in seconds, for all time-outs of the plane: a peer is not silent while we stand still."""
-        return self.service.uptime_s()
+        return self.broker.uptime_s()
 
     def enter(self, wire: Wire) -> bool:
         """Take in an accepted socket. Returns False when there are so many that not even an answer is affordable."""
@@ -207,7 +207,7 @@ class AmqpPlane:
         return found
 
     async def _described(self) -> list[dict[str, Any]]:
-        found, wall_us, groups = [], self.service.wall_ms() * 1000, listing.HeldGroups(self.service.nodes)
+        found, wall_us, groups = [], self.broker.wall_ms() * 1000, listing.HeldGroups(self.broker.nodes)
         for number, wire in enumerate(list(self._wires), 1):
             described = listing.described(wire, self.now(), wall_us, groups)
             if described is not None:
@@ -258,7 +258,7 @@ class AmqpPlane:
 
     def create_on_use(self, name: str, user: str) -> None:
         """Make the queue or exchange of this name, if there is none and a policy makes it with its first use."""
-        self.service.create_on_use(name, user)
+        self.broker.create_on_use(name, user)
 
     @property
     def checks_user_id(self) -> bool:
@@ -267,15 +267,15 @@ class AmqpPlane:
 
     def view(self, queue: str, selector: Selector) -> View:
         """Read what is known now of the messages that a selector matches, for one command."""
-        return self.service.matching.view(queue, selector)
+        return self.broker.matching.view(queue, selector)
 
     def messages_of(self, block_slice: BlockSlice, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
         """Read the messages of a slice as AMQP has them: see `links.deliveries`."""
-        return messages_of(self.service, block_slice, damaged)
+        return messages_of(self.broker, block_slice, damaged)
 
     def note_damage(self, damage: errors.DamagedMessages) -> None:
         """Keep in mind that messages cannot be read, for operators."""
-        self.service.damage.note(damage)
+        self.broker.damage.note(damage)
 
     # --- the other plane
 
@@ -295,7 +295,7 @@ class AmqpPlane:
     def _tick(self) -> None:
         if self._stopping:
             return
-        self.service.histograms.loop_delay.observe(max(0.0, self._loop.time() - self._tick_at))
+        self.broker.histograms.loop_delay.observe(max(0.0, self._loop.time() - self._tick_at))
         self._tick_at = self._loop.time() + TICK_S
         self._loop.call_at(self._tick_at, self._tick)  # first: whatever goes wrong below, time goes on
         now = self.now()
@@ -305,23 +305,21 @@ class AmqpPlane:
             text = f"no message was completed for {TIMEOUT_S:g} s or more, and others need the room of what is half sent"
             self.unfinished.forget(peer)
             peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description=text), for_good=True)
+        wires = list(self._wires)
+        queues, exchanges = self.nodes.there({name for wire in wires if wire.peer is not None for name in wire.peer.names})
         before, self._users = self._users, self.access.generation
         if self._users != before:
             revocation.enforce_detached(self)
-        for wire in list(self._wires):
+        for wire in wires:
             try:
-                self._look_at(wire, now, users_changed=self._users != before)
+                wire.tick(now)
+                if wire.peer is not None:
+                    wire.peer.look_at_links(now, queues, exchanges)
+                    if self._users != before:
+                        revocation.enforce(wire.peer)
             except Exception:  # a mistake of ours about one peer: the others have their time-outs all the same
                 log.exception("%s: cut off, because it cannot be looked after", wire.address)
                 wire.abort()
-
-    @staticmethod
-    def _look_at(wire: Wire, now: float, *, users_changed: bool) -> None:
-        wire.tick(now)
-        if wire.peer is not None:
-            wire.peer.look_at_links(now)
-            if users_changed:
-                revocation.enforce(wire.peer)
 
     # --- the end
 
@@ -329,7 +327,7 @@ class AmqpPlane:
         """Tell every peer that the broker stops, wait a little for their answers, and close the loop."""
         if self._loop.is_closed():
             return
-        self.service.connections.remove(self)
+        self.broker.connections.remove(self)
         self._run(self._stop())
         self.passwords.shutdown(cancel_futures=True)
         self.passes.close()

@@ -19,7 +19,6 @@ from ...amqp import Condition, Source
 from ...amqp.performatives import Error
 from ...engine import commands as c
 from ...engine.columns.limits import MAX_NAME
-from ...engine.columns.states import State
 from ...errors import PenstockError, StorageError
 from ...security.rights import Right
 from ..links.conditions import Refusal, forbidden
@@ -28,9 +27,8 @@ from .dynamic import new_name
 from .filters import filter_set
 
 if TYPE_CHECKING:
-    from ...engine.model.bindings import Binding
-    from ...engine.model.queue import Queue
-    from ...service.turn import Turn
+    from ...service.nodes import QueueFacts
+    from ..broker import Turn
     from ..ports import LinkPeer
     from .filters import Filters
 
@@ -54,7 +52,7 @@ class Subscription:
     def open(self, turn: Turn, peer: LinkPeer) -> None:
         """Find it, or make it. Raises Refusal where it is there otherwise and in use, or shared and this is not;
         PenstockError."""
-        queue, binding = turn.state.queues.get(self.queue), self._binding(turn)
+        queue, binding = turn.facts(self.queue), self._binding(turn)
         if queue is not None:
             self._check_kind(queue)
             if _leads(turn, binding):
@@ -62,7 +60,7 @@ class Subscription:
             self._check_unused(queue)
             check_rights(turn, peer, self.queue)
             turn.execute(binding)  # what cannot be bound changes nothing
-            turn.execute(c.DeleteQueue(queue.name))
+            turn.execute(c.DeleteQueue(self.queue))
         turn.execute(c.DeclareQueue(self.queue, options=self._options, maker=peer.maker))
         try:
             turn.execute(binding)
@@ -79,50 +77,40 @@ class Subscription:
         return {"lifetime": "unused" if self.shared else "link"}
 
     def _binding(self, turn: Turn) -> c.Bind:
-        key, exchange = self.key, turn.state.exchanges.by_name.get(self.exchange)
+        key = self.key
         if key is None:
-            key = EVERYTHING if exchange is not None and exchange.kind == "topic" else ""
+            key = EVERYTHING if turn.kind_of(self.exchange) == "topic" else ""
         return c.Bind(self.exchange, self.queue, key, selector=self.selector, no_local=self.no_local)
 
-    def _check_kind(self, queue: Queue) -> None:
+    def _check_kind(self, queue: QueueFacts) -> None:
         if self.durable and self.shared == is_alone(queue):
             there = "not shared" if self.shared else "shared"
             raise Refusal(
                 Condition.PRECONDITION_FAILED, f"the subscription {self.queue!r} is {there}: end it first, or name another"
             )
 
-    def _check_unused(self, queue: Queue) -> None:
-        if queue.subscriptions:
+    def _check_unused(self, queue: QueueFacts) -> None:
+        if queue.in_use:
             text = f"the subscription {self.queue!r} is in use with another address or filter: end its links first"
             raise Refusal(Condition.RESOURCE_LOCKED, text)
-        if queue.counts[State.ACQUIRED]:  # not by links
+        if queue.acquired:  # not by links
             text = f"messages of the subscription {self.queue!r} are in an open transaction, or a lease's: end that first"
             raise Refusal(Condition.RESOURCE_LOCKED, text)
 
 
-def is_alone(queue: Queue) -> bool:
+def is_alone(queue: QueueFacts) -> bool:
     """Say whether a durable subscription is one link's at a time."""
-    return queue.rules.consumers == "exclusive"
-
-
-def bindings(turn: Turn, queue: str) -> list[tuple[str, Binding]]:
-    """List the bindings that lead to a queue, by exchange."""
-    exchanges = turn.state.exchanges
-    found = []
-    for name in exchanges.leading_to(queue):
-        exchange = exchanges.by_name[name]
-        found += [(name, exchange.bindings[number]) for number in exchange.numbers_of(queue, None)]
-    return found
+    return queue.consumers == "exclusive"
 
 
 def check_rights(turn: Turn, peer: LinkPeer, queue: str) -> None:
     """Check that the user may receive from what a durable subscription is about: its name is not only its maker's. Raises
     Refusal."""
-    about = [exchange for exchange, _ in bindings(turn, queue)]
+    about = [exchange for exchange, _ in turn.bindings(queue)]
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
             raise forbidden(peer.user, Right.RECEIVE, exchange)
-    there, everybodys = turn.state.queues.get(queue), queue.count(":") == 1
+    there, everybodys = turn.facts(queue), queue.count(":") == 1
     if not about and everybodys and there is not None and there.live:  # whose its messages are nobody knows any more
         text = f"the exchange of the subscription {queue!r} is gone: an operator may delete it by `penstock queue delete`"
         raise Refusal(Condition.PRECONDITION_FAILED, text)
@@ -130,14 +118,14 @@ def check_rights(turn: Turn, peer: LinkPeer, queue: str) -> None:
 
 def _leads(turn: Turn, wanted: c.Bind) -> bool:
     """Say whether just this binding leads to its queue."""
-    there = [(exchange, each.key, each.selector, each.no_local) for exchange, each in bindings(turn, wanted.queue)]
+    there = [(exchange, each.key, each.selector, each.no_local) for exchange, each in turn.bindings(wanted.queue)]
     return there == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
 
 
 def end(turn: Turn, queue: str) -> bool:
     """End a durable subscription; False where other links are still there."""
-    there = turn.state.queues.get(queue)
-    if there is not None and there.subscriptions:
+    there = turn.facts(queue)
+    if there is not None and there.in_use:
         return False
     if there is not None:
         turn.execute(c.DeleteQueue(queue, force=True))
@@ -194,13 +182,13 @@ def _escaped(char: str) -> str:
 
 def described(turn: Turn, queue: str) -> Source | None:
     """Form the source of a durable subscription that is known by its queue alone; None when it is not there."""
-    there = turn.state.queues.get(queue)
+    there = turn.facts(queue)
     if there is None:
         return None
     capabilities = ("topic",) if is_alone(there) else ("topic", SHARED)
     # Its exchange may be gone: then the queue is all there is.
     source = Source(address=queue, durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
-    for exchange, binding in bindings(turn, queue):
+    for exchange, binding in turn.bindings(queue):
         source.address = exchange if binding.key in ("", EVERYTHING) else f"{exchange}/{binding.key}"
         source.filter = filter_set(binding.selector, binding.no_local is not None)
     return source

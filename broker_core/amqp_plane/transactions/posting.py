@@ -5,20 +5,18 @@ Their sender's credit is renewed as these leave, not at the commit: a transactio
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...engine import commands as c
-from ...errors import PenstockError, StorageError
-from ...reading.stored import store
 from ..links.incoming import confirm
 from ..loop import exchanges
 from ..loop.exchanges import ExchangeRoute
 
 if TYPE_CHECKING:
-    from ...messages.encoding.arriving import Arrived
-    from ...service.broker import BrokerService
-    from ...service.turn import Turn
+    from ...errors import PenstockError
+    from ..broker import Turn
     from ..loop.batch import Parts
+    from ..loop.exchanges import Refused
     from ..ports import Loop
     from .registry import Open
 
@@ -34,32 +32,21 @@ class Posting(NamedTuple):
         """The queue, or the route by an exchange, with the transaction."""
         return self.route._replace(transaction=self.transaction.number) if isinstance(self.route, ExchangeRoute) else self.route
 
-    def execute(self, turn: Turn, service: BrokerService, loop: Loop, parts: Parts, found: Any) -> None:
+    def execute(self, turn: Turn, loop: Loop, parts: Parts, found: Any) -> None:
         """Stage what has come; an effect tells the links. `found`: what was read of it, Exchanged by an exchange, else
         Arrived."""
-        exchanged = isinstance(self.route, ExchangeRoute)
-        arrived = found.found if exchanged else found
-        refused: list[tuple[int, Exception]] = arrived.refused
-        error, end = None, turn.end
-        if arrived.rows:
-            try:
-                if exchanged:
-                    refused, end = exchanges.execute(turn, service, found)
-                else:
-                    end = self._post(turn, service, found)
-            except StorageError:
-                raise
-            except PenstockError as refusal:
-                error, end = refusal, turn.end
+        told = partial(self._told, loop, parts)
+        if isinstance(self.route, ExchangeRoute):
+            exchanges.hand_in(turn, found, told)
+        elif found.rows:
+            number, refused = self.transaction.number, found.refused
+            turn.post(number, self.route, found, lambda reply, error, end: told(refused, error, end))
+        else:
+            told(found.refused, None, turn.end)
+
+    def _told(self, loop: Loop, parts: Parts, refused: Refused, error: PenstockError | None, end: int) -> None:
         if error is not None or refused:
             self.transaction.fail(refused[0][1] if error is None else error)  # at once: its discharge may stand behind this
         else:
             self.transaction.done += sum(len(deliveries) for _, deliveries in parts)
         loop.when_durable(end, lambda: confirm(parts, refused, error))
-
-    def _post(self, turn: Turn, service: BrokerService, found: Arrived) -> int:
-        assert isinstance(self.route, str)
-        stored = store(found.payload, found.mask)
-        attributes = service.attributes(self.route, stored.payload)
-        count, number = found.rows, self.transaction.number
-        return turn.execute(c.Post(number, self.route, count, found.sizes, stored, attributes))[1]

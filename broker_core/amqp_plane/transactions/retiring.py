@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import Condition, TransactionalState
 from ...amqp.performatives import TERMINAL, Error
 from ...engine import commands as c
 from ...engine.model.dispositions import ROLLED_BACK, Disposition
-from ...errors import PenstockError, StorageError
 from ..links.conditions import Refusal, as_error
 from ..links.dispositions import RETURNED, disposition_of
 from ..links.tags import rows_of
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ...amqp.performatives import DeliveryState
     from ...engine.columns.rowset import RowSet
     from ...engine.columns.states import Outcome
-    from ...service.turn import Turn
+    from ...errors import PenstockError
+    from ..broker import Turn
     from ..links.consuming import Consuming
     from ..links.outgoing import Outgoing
     from .registry import Open
@@ -46,14 +47,13 @@ class Retirement(NamedTuple):
 
     def execute(self, turn: Turn, link: Consuming, deliveries: list[Delivery]) -> None:
         """Add the outcome to the transaction; its discharge tells where that cannot be. Raises StorageError."""
-        try:
-            turn.execute(self.command(link, rows_of(deliveries)))
-        except StorageError:
-            raise
-        except PenstockError as error:
+        turn.hand_in(self.command(link, rows_of(deliveries)), partial(self._told, len(deliveries)))
+
+    def _told(self, count: int, reply: None, error: PenstockError | None, end: int) -> None:
+        if error is not None:
             self.transaction.fail(error)
         else:
-            self.transaction.done += len(deliveries)
+            self.transaction.done += count
 
 
 def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
 from ... import __version__
@@ -129,13 +130,19 @@ def _queue(commands: Commands[Parser]) -> None:
 def _option(command: Parser) -> None:
     text = "an option of the queue, see below; may be repeated"
     command.add_argument("--option", action="append", default=[], metavar="K=V", help=text)
-    command.appendix = _options
+    command.appendix, command.options = _options, _option_names
 
 
 def _options() -> str:
     from ...engine.model.options import described  # late, since it needs numpy
 
     return "options of queues:\n" + described()
+
+
+def _option_names() -> Iterable[str]:
+    from ...engine.model.options import OPTIONS
+
+    return OPTIONS
 
 
 def _alter(queue: Commands[Parser]) -> None:

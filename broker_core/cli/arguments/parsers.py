@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
 from ...settings import keys, listeners
+from ...similar import nearest
 
 EXIT_CODES = """\
 exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
@@ -19,11 +21,57 @@ class Parser(argparse.ArgumentParser):
     """A parser whose help may end with what is made only when somebody asks for it."""
 
     appendix: Callable[[], str] | None = None
+    #: Names that the command takes behind `--option`.
+    options: Callable[[], Iterable[str]] | None = None
 
     def format_help(self) -> str:
         """Format the help, with the appendix behind it."""
         found = super().format_help()
         return found if self.appendix is None else f"{found}\n{self.appendix()}\n"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse what is no choice, and guess at a command."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            if isinstance(action, argparse._SubParsersAction):
+                guess = _command_like(str(value), action.choices)
+                error.message += "" if guess is None else f"; did you mean {guess!r}?"
+            raise
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """End the program: these words of the command line mean nothing here. Guess at what an option among them should be."""
+        name, equals, _ = next((word for word in words if word.startswith("-")), words[0]).partition("=")
+        options = () if self.options is None else self.options()
+        option = nearest(name, options)
+        flags = [text for text in self._option_string_actions if text.startswith("--")]
+        flag = next((text for text in flags if len(name) > 2 and text.startswith(name)), None) or nearest(name, flags)
+        hint = ""
+        if option is not None and (equals or flag is None):
+            hint = f"; did you mean --option {option}=…?"
+        elif flag is not None and name.startswith("-"):
+            hint = f"; did you mean {flag}?"
+        self.error(f"unrecognized arguments: {' '.join(words)}{hint}")
+
+
+#: Verbs of other command lines, and of ours that mean the same.
+_VERBS = {
+    **dict.fromkeys(("ls", "show-all"), ("list",)),
+    **dict.fromkeys(("show", "info", "get", "describe", "stats", "inspect"), ("stat", "status", "list")),
+    **dict.fromkeys(("create", "add", "make", "new"), ("declare", "add")),
+    **dict.fromkeys(("rm", "remove", "drop", "destroy"), ("delete", "remove", "close")),
+    **dict.fromkeys(("empty", "clear", "truncate"), ("purge", "discard")),
+    **dict.fromkeys(("update", "set", "change", "edit", "modify"), ("alter",)),
+    **dict.fromkeys(("publish", "produce", "put"), ("send",)),
+    **dict.fromkeys(("consume", "subscribe"), ("receive",)),
+    **dict.fromkeys(("start", "run", "server"), ("serve",)),
+}
+
+
+def _command_like(given: str, known: Iterable[str]) -> str | None:
+    known = list(known)
+    same = [verb for verb in _VERBS.get(given, ()) if verb in known]
+    return same[0] if same else nearest(given, known)
 
 
 def _sentence(text: str) -> str:
@@ -53,7 +101,7 @@ def client_command(commands: Commands[Parser], name: str, text: str, module: str
 def make_command(commands: Commands[Parser], name: str, text: str, description: str, run: Run) -> Parser:
     """Add a command that calls `run`."""
     command = commands.add_parser(name, help=text, description=description, epilog=EXIT_CODES, allow_abbrev=False)
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, refuse=command.refuse)
     return command
 
 

@@ -50,6 +50,7 @@ HANDLERS: dict[type[e.Event], Callable[[BrokerState, Any, int], None]] = {
     e.Unsubscribed: links.unsubscribed,
     e.LeaseBegun: leases.lease_begun,
     e.LeaseTaken: leases.lease_taken,
+    e.BatchPlanned: leases.batch_planned,
     e.BatchRead: leases.batch_read,
     e.BatchEnded: leases.batch_ended,
     e.LeaseFinished: leases.lease_finished,

@@ -29,6 +29,11 @@ def lease_taken(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
     lease.epoch, lease.timeout, lease.renewed = event.epoch, event.timeout, event.up
 
 
+def batch_planned(state: BrokerState, event: e.BatchPlanned, position: int) -> None:
+    """Note that a checkpoint names the lease."""
+    state.leases[event.lease].planned = True
+
+
 def batch_read(state: BrokerState, event: e.BatchRead, position: int) -> None:
     """Mark a batch as read, and note its reader."""
     lease = state.leases[event.lease]

@@ -52,6 +52,7 @@ def holders_lost(state: BrokerState, event: e.HoldersLost, position: int) -> Non
 def subscribed(state: BrokerState, event: e.Subscribed, position: int) -> None:
     """Add a subscription to a queue."""
     queue = state.queues[event.queue]
+    queue.changes += 1
     queue.subscriptions[event.holder] = queue.subscription(event.holder, event.priority, event.selector, event.user)
     consumers.joined(queue, event.holder, event.exclusive)
     state.next_link = event.holder + NEXT_HOLDER

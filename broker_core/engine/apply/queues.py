@@ -28,6 +28,7 @@ def queue_deleted(state: BrokerState, event: e.QueueDeleted, position: int) -> N
 def queue_altered(state: BrokerState, event: e.QueueAltered, position: int) -> None:
     """Set a queue's options, and the rules that follow from them."""
     queue = state.queues[event.queue]
+    queue.changes += 1
     queue.options = checked(queue.kind, {**queue.options, **event.options})
     queue.rules = rules(queue.kind, queue.options, queue.defaults)
     consumers.reconsider(queue)
@@ -36,6 +37,7 @@ def queue_altered(state: BrokerState, event: e.QueueAltered, position: int) -> N
 def queue_paused(state: BrokerState, event: e.QueuePaused, position: int) -> None:
     """Pause a queue, or resume it and let its consumers look from the start."""
     queue = state.queues[event.queue]
+    queue.changes += 1
     queue.paused = event.paused
     if not event.paused:  # who looked meanwhile found nothing, and has passed what is there
         for log in queue.returns:

@@ -64,6 +64,7 @@ def clock_started(state: BrokerState, event: e.ClockStarted, position: int) -> N
     """Count the uptime of leases and groups, and the totals of queues, anew after a start."""
     state.started, state.nonce = event.up, event.nonce
     for queue in state.queues.values():
+        queue.changes += 1
         queue.totals.begin(queue.next_sequence, queue.live, queue.ended)
         if queue.grouping is not None:
             queue.grouping.restarted()

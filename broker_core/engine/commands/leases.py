@@ -94,6 +94,7 @@ class PlanBatches(Command[tuple[int, list[list[int]]]]):
     min_partitions: int = 1
     max_messages: int | None = None
     fail_on_data_loss: bool = True
+    written: bool = False  # Spark asks for tasks now, and has written the offset of `batch` before
 
 
 @dataclass(frozen=True)

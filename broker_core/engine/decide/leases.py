@@ -74,7 +74,7 @@ def _end(lease: Lease, batch: Batch, ended_as: BatchState, now: c.Now, *, exclud
 
 
 def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
-    """Take up a lease for a planner. Reply: its epoch, or None. Raises NotFound, InUse, Fenced, WrongOffset."""
+    """Take up a lease for a planner. Reply: its epoch, or None. Raises NotFound, LeaseInUse, Fenced, WrongOffset."""
     check_name("lease", command.lease)
     check_name("run", command.run)
     need_queue(state, command.queue)
@@ -144,11 +144,11 @@ def _check_signs(lease: Lease, signs: tuple[tuple[int, str], ...]) -> None:
 def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
     """A fresh checkpoint on a name that an earlier run used.
 
-    While no checkpoint names a batch of that run, its query may be this one, started again: it had no time to write any. It is
-    another one if this planner has waited since before that run began.
+    While no checkpoint is known to name a batch of that run, its query may be this one, started again: it had no time to write an
+    offset. It is another one if this planner has waited since before that run began.
     """
     batch = lease.current
-    if lease.named or command.waiting:
+    if lease.checkpointed or command.waiting:
         _check_silent(lease, now)
     if batch is not None and batch.state is BatchState.READ:
         raise errors.LeaseInUse(
@@ -165,7 +165,7 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[in
 
 
 def _check_silent(lease: Lease, now: c.Now) -> None:
-    """Raise InUse if the lease's planner lives, with a batch or without."""
+    """Raise LeaseInUse if the lease's planner lives, with a batch or without."""
     silent = None if lease.renewed is None else now.up - max(lease.renewed, now.resumed)
     if silent is None or silent > ALIVE:
         return
@@ -314,7 +314,10 @@ def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Deci
             parts += [[number, rows.first, rows.last, count, bucket, wanted] for bucket in range(wanted)]
         else:
             parts += [[number, *part] for part in batch.rows.split(wanted)]
-    return Decision([], (lease.epoch, parts))
+    planned = Decision[tuple[int, list[list[int]]]]([], (lease.epoch, parts))
+    if command.written and command.batch > 0 and not lease.checkpointed:
+        planned.add(e.BatchPlanned(lease.name, command.batch))
+    return planned
 
 
 def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | None:
@@ -366,6 +369,7 @@ def _describe(state: BrokerState, lease: Lease, now: c.Now) -> dict[str, Any]:
         "selector": lease.selector,
         "epoch": lease.epoch,
         "finished": lease.finished,
+        "checkpointed": lease.checkpointed,
         "stage": batch.state.value if batch else "idle",
         "batch": batch.number if batch else None,
         "messages": batch.rows.count if batch else 0,
@@ -421,7 +425,7 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
 
 
 def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision[None]:
-    """Remove a lease. Raises NotFound, and InUse while it holds a batch."""
+    """Remove a lease. Raises NotFound, and LeaseInUse while it holds a batch."""
     lease = need_lease(state, command.lease)
     if lease.current is not None:
         raise errors.LeaseInUse(

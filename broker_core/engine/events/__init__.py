@@ -21,7 +21,18 @@ Everything is imported from here: `from ..engine import events as e`, then `e.Ac
 from .cleaning import Dropped, Relocated, Repacked, StagedRelocated
 from .codec import Event, Together, decode, encode
 from .exchanges import Bound, ExchangeDeclared, ExchangeDeleted, Routed, Unbound
-from .leases import BatchEnded, BatchRead, LeaseBegun, LeaseDeleted, LeaseFenced, LeaseFinished, LeaseTaken, LeftUnread, Renewed
+from .leases import (
+    BatchEnded,
+    BatchPlanned,
+    BatchRead,
+    LeaseBegun,
+    LeaseDeleted,
+    LeaseFenced,
+    LeaseFinished,
+    LeaseTaken,
+    LeftUnread,
+    Renewed,
+)
 from .lifetimes import LinkGone, LinkOpened
 from .links import Acquired, Excluded, HoldersLost, Looked, Returned, Settled, Subscribed, Unsubscribed
 from .moves import Copied, Moved, Redriven
@@ -35,6 +46,7 @@ from .transactions import Posted, Retired, TransactionBegun, TransactionEnded, T
 __all__ = [
     "Acquired",
     "BatchEnded",
+    "BatchPlanned",
     "BatchRead",
     "BlockPacked",
     "Bound",

@@ -106,12 +106,14 @@ def _event(body: dict[str, Any]) -> Event:
         if old in body:
             body[name] = body.pop(old)
     values = {name: _value(value) for name, value in body.items()}
+    if (key := values.get("key")) is not None:
+        if len(key) > len(PublishKey._fields):
+            raise _newer(f"an event {kind!r} with a key of {len(key)} parts")
+        values["key"] = PublishKey(*key)
     try:
-        if values.get("key") is not None:
-            values["key"] = PublishKey(*values["key"])
         return cls(**values)
     except TypeError:
-        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        known = {name for name, *_ in _FIELDS[cls][1]}
         unknown = [name for name in values if name not in known]
         if not unknown:
             raise

@@ -34,6 +34,15 @@ class LeaseTaken(Event):
 
 
 @dataclass(frozen=True)
+class BatchPlanned(Event):
+    """Tasks of a batch are planned, the first of a run: Spark has written the batch's offset before."""
+
+    kind = "batch.planned"
+    lease: str
+    batch: int
+
+
+@dataclass(frozen=True)
 class BatchRead(Event):
     """A task is about to read: from here on a sink may hold the batch."""
 
@@ -104,4 +113,4 @@ class LeftUnread(Event):
     until: int
 
 
-know(LeaseBegun, LeaseTaken, BatchRead, BatchEnded, LeaseFinished, LeaseFenced, LeaseDeleted)
+know(LeaseBegun, LeaseTaken, BatchPlanned, BatchRead, BatchEnded, LeaseFinished, LeaseFenced, LeaseDeleted)

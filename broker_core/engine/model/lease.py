@@ -86,6 +86,7 @@ class Lease:
     selector: str | None = None  # the canonical text of the one that all its batches go by
     batches: dict[int, Batch] = field(default_factory=dict)  # the last REMEMBERED_BATCHES, in ascending order
     excluded: RowSet = field(default_factory=RowSet)  # given back unread by this epoch under `exclude`: not taken again
+    planned: bool = False  # `lease.plan` was asked for a batch of this run: Spark has written its offset
     # derived
     renewed: int | None = None  # broker uptime in microseconds
     unread: int = 0  # batches in a row that this epoch finished without reading them
@@ -98,10 +99,13 @@ class Lease:
         return batch if batch is not None and batch.state in HOLDING else None
 
     @property
-    def named(self) -> bool:
-        """True if a checkpoint may name a batch of this run: one was read or finished, and Spark writes the offset before."""
+    def checkpointed(self) -> bool:
+        """True if a checkpoint names a batch of this run: tasks of one were planned, and Spark writes its offset before.
+
+        Before that Spark may have written an offset, too: it plans next. Older versions did not note a plan, so a batch that was
+        read or finished shows it as well."""
         unread = (BatchState.ACQUIRED, BatchState.VOID)
-        return self.finished > 0 or any(batch.state not in unread for batch in self.batches.values())
+        return self.planned or self.finished > 0 or any(batch.state not in unread for batch in self.batches.values())
 
     def sign_of(self, number: int) -> str | None:
         """The sign of a batch, None where it has none or is not remembered any longer."""
@@ -131,6 +135,7 @@ class Lease:
             "selector": self.selector,
             "batches": [batch.to_json() for batch in self.batches.values()],
             "excluded": self.excluded.to_json(),
+            "planned": self.planned,
         }
 
     @classmethod
@@ -139,5 +144,5 @@ class Lease:
         batches = [Batch.from_json(batch) for batch in data["batches"]]
         fields = {key: data[key] for key in ("name", "queue", "run", "epoch", "finished", "timeout")}
         fields["selector"] = data.get("selector")  # which older versions did not write
-        excluded = RowSet.from_json(data["excluded"])
-        return cls(**fields, batches={batch.number: batch for batch in batches}, excluded=excluded)
+        excluded, planned = RowSet.from_json(data["excluded"]), data.get("planned", False)
+        return cls(**fields, batches={batch.number: batch for batch in batches}, excluded=excluded, planned=planned)

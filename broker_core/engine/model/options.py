@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InvalidRequest
+from ...similar import nearest
 from ..columns.limits import MAX_DUPLICATE_WINDOW, MAX_KEYS, MAX_MILLISECONDS, MAX_NAME
 from .names import NODE_NAME, is_node_name
 
@@ -304,7 +305,9 @@ def checked(type_: str, given: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, value in given.items():
         if name not in known:
-            raise InvalidRequest(f"option {name!r:.80} is not known of type {type_}; known are {', '.join(known)}")
+            guess = nearest(name[:MAX_NAME], known)
+            meant = "" if guess is None else f": did you mean {guess!r}?"
+            raise InvalidRequest(f"option {name!r:.80} is not known of type {type_}{meant}; known are {', '.join(known)}")
         found[name] = _value(name, OPTIONS[name], value)
     if type_ == "lastvalue" and found.get("key") is None:
         raise InvalidRequest(f"option 'key' is needed by a lastvalue queue: {OPTIONS['key'].allowed}")

@@ -131,6 +131,7 @@ class Queue:
         self.counts = [0] * len(State)  # of resident blocks
         self.bytes = 0  # stored bytes of what is not archived
         self.available_bytes = 0
+        self.changes = 0  # grows whenever what `service.queue_counts` tells of the queue may be another
         self.totals = Totals()
         self.unlocked = 0  # messages that went back because a lock ended, since the broker started
         self.staged = 0  # messages that wait in stages for a publish, and their bytes
@@ -176,6 +177,7 @@ class Queue:
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """Give the messages of `runs`, in order, the next sequence numbers, and their names codes of this queue."""
+        self.changes += 1
         count = sum(run.rows for run in runs)
         attributes = attributes if attributes is NO_ATTRIBUTES else self._coded(attributes)
         done, left = 0, deque(runs)
@@ -285,6 +287,7 @@ class Queue:
 
     def _step(self, block: Block, rows: Rows, count: int, step: Step) -> None:
         """Change rows that are all in the step's source, and every count that follows from it."""
+        self.changes += 1
         source, target = step.source, step.target
         block.move(rows, count, source, target)
         self.counts[source] -= count
@@ -326,6 +329,7 @@ class Queue:
 
     def unsubscribe(self, holder: int) -> None:
         """A link has ended, and what it held is back."""
+        self.changes += 1
         del self.subscriptions[holder]
         if self.grouping is not None:
             self._freed(self.grouping.left(holder))
@@ -434,6 +438,7 @@ class Queue:
 
     def drop(self, block: Block) -> None:
         """Let a block without a live row leave memory."""
+        self.changes += 1
         if block.stayed.values is not None:
             stayed = np.flatnonzero(block.stayed.values[: block.filled])
             self.stayed -= len(stayed)

@@ -40,9 +40,10 @@ from .transaction import Transactions
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
 # and keys, no origins, no pause, no attributes of stages, no exchanges; the second no signs of batches, no outcomes `malformed`,
 # no times of stages, no writes that have ended, and nothing about the reads of a batch; the third no ids of queues, no passes of
-# the archive's, no queues that are gone and still have some; the fourth no version of queues' defaults; the fifth no takers.
-SNAPSHOT_VERSION = 6
-READ_VERSIONS = (1, 2, 3, 4, 5, 6)
+# the archive's, no queues that are gone and still have some; the fourth no version of queues' defaults; the fifth no takers; the
+# sixth no leases whose first batch is planned and not read.
+SNAPSHOT_VERSION = 7
+READ_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
 
 
 # Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
@@ -406,6 +407,7 @@ def _described(queue: Queue) -> dict[str, Any]:
 
 
 def _count_among(queue: Queue, part: StagedPart, sign: int) -> None:
+    queue.changes += 1
     queue.staged += sign * part.count
     queue.staged_bytes += sign * part.bytes
     if queue.rules.key and part.attributes.key is not None:

@@ -10,6 +10,14 @@ import {look} from "./rates.js";
 
 const POLL_S = 2;
 const SELDOM_S = 10;
+const GROUPS = 5; // shown of those that a link or a lease holds
+const LISTED = 100; // that the broker names at most
+
+function groups(names) {
+  if (names.length <= GROUPS) return names.join(", ") || "–";
+  const more = `and ${names.length < LISTED ? "" : "at least "}${count(names.length - GROUPS)} more`;
+  return h("span", {title: names.join("\n")}, names.slice(0, GROUPS).join(", "), " ", h("span", {class: "muted"}, more));
+}
 
 export function show(root, poll, name) {
   const admin = may("admin", name);
@@ -127,17 +135,17 @@ export function show(root, poll, name) {
       count(link.credit),
       count(link.unsettled),
       link.slow ? badge("slow", "warn", "It settles nothing and can be sent nothing more, while messages wait") : link.heldSeconds === null || !link.unsettled ? "" : span(link.heldSeconds),
-      link.role === "consumer" ? link.groups.join(", ") || "–" : "",
+      link.role === "consumer" ? groups(link.groups) : "",
     ]));
-    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"], ["Groups held"]], links, "No AMQP link is on this queue."));
+    replace(users, table([["Peer"], ["User"], ["Role"], ["Link"], ["Credit", "number"], ["Unsettled", "number"], ["Held for", "number"], ["Groups held", "groups"]], links, "No AMQP link is on this queue."));
     const mine = held.leases.filter((lease) => lease.queue === name);
-    replace(leases, table([["Lease"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Groups held"]], mine.map((lease) => [
+    replace(leases, table([["Lease"], ["State"], ["Batch", "number"], ["Messages", "number"], ["Renewed", "number"], ["Groups held", "groups"]], mine.map((lease) => [
       h("a", {href: "#/leases"}, lease.name),
       lease.stage,
       lease.batch === null ? "–" : count(lease.batch),
       count(lease.messages),
       lease.renewed === null ? "–" : `${span(lease.renewed)} ago`,
-      lease.groups.join(", ") || "–",
+      groups(lease.groups),
     ]), "No query of Spark has a lease on this queue."));
   }
 

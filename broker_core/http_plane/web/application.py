@@ -85,7 +85,10 @@ class _Refused(Exception):
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
-    return replies.error(error.status_code, phrase.upper().replace(" ", "_"), phrase.lower(), error.headers)
+    text = phrase.lower()
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        text = "there is no such path: the API is below /api/v1, and /api/v1/openapi.json describes it"
+    return replies.error(error.status_code, phrase.upper().replace(" ", "_"), text, error.headers)
 
 
 class _Application:
@@ -98,7 +101,7 @@ class _Application:
         self._sessions = Sessions(*(hello[name] for name in limits))
         self._openapi: bytes | None = None
         self._most_queues: int = hello["http_metrics_queues"]
-        self._process = metrics.process_of(hello["broker"])
+        self._process, self._queue_text = metrics.process_of(hello["broker"]), metrics.QueueText()
         self._rendering = asyncio.Semaphore(1)
         self._probes: dict[str, asyncio.Future[Answer]] = {}  # under way
 
@@ -218,7 +221,7 @@ class _Application:
             answer = await self._numbers(request, "counts", broker=True)
             if answer.status != 200:
                 return self._reply(answer)
-            given = (json.loads(answer.body), answer.more[0], self._most_queues, self._process)
+            given = (json.loads(answer.body), answer.more[0], self._most_queues, self._process, self._queue_text)
             text, kind = await asyncio.to_thread(metrics.text_of, *given, request.headers.get("accept", ""))
         return Response(text, headers={"content-type": kind})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -69,45 +70,80 @@ class Columns:
         return [*(self.names[at] for at in kept), ""], columns, len(rest)
 
 
-def text_of(header: dict[str, Any], table: bytes, most: int, process: ProcessCollector, accepted: str) -> tuple[bytes, str]:
+class QueueText:
+    """Text of the metrics of queues, for one scrape after another: only lines whose values have changed are formed again.
+
+    By hand, since prometheus_client takes twenty times as long, and messages could have had the processor.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: list[str] = []
+        self._labels: list[str] = []
+        self._formed: dict[tuple[str, str], _Formed] = {}  # by metric and its other labels
+
+    def form(self, time: int, names: list[str], columns: dict[str, list[int]], *, total_in_help: bool) -> str:
+        """Return the text. `total_in_help`: a counter is described under the name that its samples have, as the older text wants
+        it."""
+        with self._lock:
+            if names != self._names:
+                self._names, self._labels = names, [f'{{queue="{_escaped(name)}"' for name in names]
+                self._formed = {}
+            text = "Messages of the queue that have not ended, by state."
+            parts = [_described("penstock_queue_messages", "gauge", text)]
+            parts += [self._samples("penstock_queue_messages", columns[state], f',state="{state}"') for state in STATES]
+            ages = [max(0, time - value) / 1e6 if value else 0 for value in columns["oldest"]]
+            parts.append(_described(OLDEST, "gauge", "Age of the oldest message that has not ended; 0 without one."))
+            parts.append(self._samples(OLDEST, ages))
+            for each in GAUGES:
+                parts += (_described(each.name, "gauge", each.text), self._samples(each.name, columns[each.column]))
+            for each in COUNTERS:
+                total = f"{each.name}_total"
+                described = _described(total if total_in_help else each.name, "counter", each.text)
+                parts += (described, self._samples(total, columns[each.column]))
+            return "".join(parts)
+
+    def _samples(self, metric: str, values: Sequence[float], more: str = "") -> str:
+        """Return the lines of a metric. `more`: other labels than the queue."""
+        formed = self._formed.get((metric, more))
+        if formed is None:
+            lines = [f"{metric}{label}{more}}} {value}\n" for label, value in zip(self._labels, values, strict=True)]
+        elif formed.values == values:
+            return formed.text
+        else:
+            lines = formed.lines
+            for at, (value, before) in enumerate(zip(values, formed.values, strict=True)):
+                if value != before:
+                    lines[at] = f"{metric}{self._labels[at]}{more}}} {value}\n"
+        self._formed[metric, more] = formed = _Formed(values, lines, "".join(lines))
+        return formed.text
+
+
+class _Formed(NamedTuple):
+    """Lines of a metric, and the values they tell."""
+
+    values: Sequence[float]
+    lines: list[str]
+    text: str
+
+
+def text_of(
+    header: dict[str, Any], table: bytes, most: int, process: ProcessCollector, queue_text: QueueText, accepted: str
+) -> tuple[bytes, str]:
     """Render a scrape, in OpenMetrics or the older text, as the client accepts; and its content type.
 
-    `most`: queues with metrics of their own; `process`: the broker's own metrics.
+    `most`: queues with metrics of their own; `process`: the broker's own metrics; `queue_text`: what former scrapes have formed.
     """
     openmetrics = OPENMETRICS in accepted
     encoder, kind = choose_encoder(f"{OPENMETRICS}; version=1.0.0" if openmetrics else "")
     columns = Columns(header, table)
     names, by_column, rest = columns.limited(most)
-    queues = _of_queues(columns.time, names, by_column, total_in_help=not openmetrics)
+    queues = queue_text.form(columns.time, names, by_column, total_in_help=not openmetrics)
     return queues.encode() + encoder(_Broker(header["broker"], len(columns.names), rest, process)), kind
 
 
-def _of_queues(time: int, names: list[str], columns: dict[str, list[int]], *, total_in_help: bool) -> str:
-    """Render the metrics of queues: by hand, since prometheus_client takes twenty times as long, and messages could have had the
-    processor. `total_in_help`: a counter is described under the name that its samples have, as the older text wants it."""
-    queues = [f'{{queue="{_escaped(name)}"}}' for name in names]
-    lines: list[str] = []
-
-    def add(name: str, kind: str, text: str, samples: Iterable[str]) -> None:
-        described = f"{name}_total" if kind == "counter" and total_in_help else name
-        lines.append(f"# HELP {described} {text}\n# TYPE {described} {kind}\n")
-        lines.extend(samples)
-
-    states = [
-        f'penstock_queue_messages{queue[:-1]},state="{state}"}} {value}\n'
-        for state in STATES
-        for queue, value in zip(queues, columns[state], strict=True)
-    ]
-    add("penstock_queue_messages", "gauge", "Messages of the queue that have not ended, by state.", states)
-    ages = [max(0, time - value) / 1e6 if value else 0 for value in columns["oldest"]]
-    oldest = [f"{OLDEST}{queue} {age}\n" for queue, age in zip(queues, ages, strict=True)]
-    add(OLDEST, "gauge", "Age of the oldest message that has not ended; 0 without one.", oldest)
-    for suffix, kind, described in (("", "gauge", GAUGES), ("_total", "counter", COUNTERS)):
-        for each in described:
-            name = each.name + suffix
-            samples = [f"{name}{queue} {value}\n" for queue, value in zip(queues, columns[each.column], strict=True)]
-            add(each.name, kind, each.text, samples)
-    return "".join(lines)
+def _described(name: str, kind: str, text: str) -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
 def _escaped(name: str) -> str:

@@ -2,7 +2,7 @@
 
 arriving, leaving           encoded messages into the stored form, and back
 whole                       messages of another broker, cut, and recognised when they come again
-lone                        a single message in the stored form, without Arrow
+lone, alike                 a single message in the stored form, without Arrow; several with the same header
 decode, bare                encoded messages into columns; columns into bare messages
 walk, octets, maps, arrays  vector operations: many messages in lock step, octets, maps, Arrow arrays
 plain, texts, render        one message at a time; values as text, one at a time and in vectors

@@ -14,7 +14,6 @@ are for one hop: checked, and dropped. A message without a body is let through.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -42,11 +41,11 @@ from ...amqp.messages import (
 from ...errors import ResourceLimit
 from ..columns import ENCODED_COLUMNS, MESSAGE_COLUMNS, mask_of, payload_schema
 from . import annotation, headers
+from .alike import Alike, Payload, as_batch, binary
 from .headers import NOTHING, HeaderFields
-from .lone import Lone, Payload, as_batch
+from .lone import Lone
 from .validity import invalid
 
-FEW = 16  # messages for which plain Python is faster than Arrow
 MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bits
 
 
@@ -104,7 +103,7 @@ def arrived(payloads: Sequence[bytes]) -> Arrived:
     lengths = list(map(len, parts.messages))
     alike = lengths.count(lengths[0]) == len(lengths) if lengths else True
     sizes: Any = (lengths or [0])[0] if alike else np.array(lengths, np.int64)
-    payload, mask = _payload(parts, said, lengths)
+    payload, mask = _payload(parts, said)
     return Arrived(payload, mask, any(one.durable for one in said), refused, sizes)
 
 
@@ -167,6 +166,8 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
     alike, whole, bare_at, its = b"", 0, 0, NOTHING  # of the last message that was only a section of data
     for number, payload in enumerate(payloads):
         end = len(payload)
+        if number == 1 and alike and _keep_alike(payloads, parts, whole, bare_at):  # nearly always, where a program sends many
+            break
         if alike and payload.startswith(alike) and int.from_bytes(payload[len(alike) : whole], "big") == end - whole:
             keep(payload[bare_at:])
             say(its)
@@ -217,6 +218,15 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
         except RemoteProtocolError as error:
             refused.append((number, error))
     return refused
+
+
+def _keep_alike(payloads: Sequence[bytes], parts: _Parts, octets: int, bare_at: int) -> bool:
+    """Keep all messages behind the first as it was kept, if they have its length and its first octets. False if they have not."""
+    if len({each[:octets] for each in payloads}) > 1 or len(set(map(len, payloads))) > 1:
+        return False
+    parts.messages += [each[bare_at:] for each in payloads[1:]]
+    parts.said *= len(payloads)
+    return True
 
 
 def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
@@ -301,16 +311,13 @@ def _distinct(said: list[HeaderFields]) -> list[HeaderFields]:
     return said[:1] if not said or said.count(said[0]) == len(said) else list(set(said))
 
 
-def _payload(parts: _Parts, distinct: list[HeaderFields], lengths: list[int]) -> tuple[Payload, int]:
+def _payload(parts: _Parts, distinct: list[HeaderFields]) -> tuple[Payload, int]:
     """With the mask of its columns."""
     rows = len(parts.messages)
     columns: dict[str, pa.Array] = {}
-    if not (parts.ttls or parts.annotations or parts.footers):
-        if rows == 1 and distinct[0].ttl is None:
-            lone = Lone(parts.messages[0], distinct[0])
-            return lone, lone.mask
-        if distinct == [NOTHING]:
-            return pa.RecordBatch.from_arrays([_binary(parts.messages, lengths)], schema=payload_schema(_PLAIN)), _PLAIN
+    if not (parts.ttls or parts.annotations or parts.footers) and len(distinct) == 1 and distinct[0].ttl is None:
+        alike = Lone(parts.messages[0], distinct[0]) if rows == 1 else Alike(parts.messages, distinct[0])
+        return alike, alike.mask
     if parts.ttls:
         columns["ttl"] = _ttls(parts)
     for i, name in enumerate(("priority", "durable") if parts.ttls else ("priority", "durable", "ttl")):
@@ -318,7 +325,7 @@ def _payload(parts: _Parts, distinct: list[HeaderFields], lengths: list[int]) ->
             one = len(distinct) == 1
             values = [distinct[0][i]] * rows if one else [said[i] for said in parts.said]
             columns[name] = pa.array(values, MESSAGE_COLUMNS[name])
-    columns["message"] = _binary(parts.messages, lengths)
+    columns["message"] = binary(parts.messages)
     for name, found in (("encodedAnnotations", parts.annotations), ("footer", parts.footers)):
         if found:
             columns[name] = pa.array([found.get(row) for row in range(rows)], pa.binary())
@@ -336,14 +343,3 @@ def _ttls(parts: _Parts) -> pa.Array:
     for row, ttl in zip(parts.ttls, found.tolist(), strict=True):
         values[row] = ttl
     return pa.array(values, pa.int64())
-
-
-def _binary(values: list[bytes], lengths: list[int]) -> pa.Array:
-    """`pa.array(values, pa.binary())`, which takes longer for its preparations than for a few values."""
-    if len(values) > FEW:
-        return pa.array(values, pa.binary())
-    ends = np.array([0, *accumulate(lengths)], np.int32)
-    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
-
-
-_PLAIN = mask_of(["message"])

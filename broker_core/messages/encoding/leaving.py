@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import annotation, headers
+from .alike import Alike, Payload
 from .arrays import joined
 from .bare import annotation_sections, bare_parts
-from .lone import Lone, Payload
+from .lone import Lone
 
 FEW = 8  # rows for which plain Python is faster than Arrow
 MAX_TTL = 2**32 - 1  # milliseconds: the header's field has 32 bits
@@ -31,7 +32,7 @@ def leaving(
     overlays: Mapping[int, Sequence[bytes]],
     ttl: npt.NDArray[Any] | None = None,
 ) -> list[bytes]:
-    """Complete encoded messages, one for each row of a slice of a stored batch, encoded or columnar, or of a single message.
+    """Complete encoded messages, one for each row of a slice of stored messages, whichever form these have.
 
     `attempts`: the header's delivery-count; `returned`: not zero where somebody has held the message before, so that
     first-acquirer is false; each one number for all rows, or one for each. `overlays`: by row, encoded maps to be laid over its
@@ -42,6 +43,10 @@ def leaving(
     if isinstance(payload, Lone):
         if ttl is None and not overlays and isinstance(attempts, int) and isinstance(returned, int):
             return [payload.leaving(attempts, returned=bool(returned))]
+        payload = payload.batch
+    if isinstance(payload, Alike):
+        if ttl is None and not overlays and isinstance(attempts, int) and isinstance(returned, int):
+            return payload.leaving(attempts, returned=bool(returned))
         payload = payload.batch
     rows = payload.num_rows
     if rows > 1 and payload.get_total_buffer_size() > JOINED_BYTES and payload.nbytes > JOINED_BYTES:  # the first is cheap

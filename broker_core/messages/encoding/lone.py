@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -55,25 +55,16 @@ class Lone(NamedTuple):
         return headers.write(self.said.priority, self.said.durable, None, attempts, returned) + self.message
 
 
-#: Messages in the stored form.
-Payload: TypeAlias = "pa.RecordBatch | Lone"
-
-
-def as_batch(payload: Payload) -> pa.RecordBatch:
-    """Return messages as a record batch, whichever form they have."""
-    return payload.batch if isinstance(payload, Lone) else payload
-
-
 def batch_of(message: bytes, said: HeaderFields) -> pa.RecordBatch:
     """Build a record batch of one message, in the stored form."""
     values = {"priority": said.priority, "durable": said.durable, "message": message}
-    names = _names(said)
+    names = names_of(said)
     columns = [pa.array([values[name]], MESSAGE_COLUMNS[name]) for name in names]
     return pa.RecordBatch.from_arrays(columns, schema=payload_schema(mask_of(names)))
 
 
-def _names(said: HeaderFields) -> list[str]:
-    """List the columns, in mask order."""
+def names_of(said: HeaderFields) -> list[str]:
+    """List the columns of messages with such a header, in mask order."""
     return [name for name in ("priority", "durable") if getattr(said, name) is not None] + ["message"]
 
 
@@ -105,7 +96,7 @@ def _template(said: HeaderFields) -> _Template:
     head = written[:-padded]
     metadata = _INT.unpack_from(head, 4)[0] + 8  # a marker and this length go before it
     buffers = len(head) - metadata
-    return _Template(head, _only(head, buffers + padded), _only(head, SAMPLE_OCTETS), buffers, mask_of(_names(said)))
+    return _Template(head, _only(head, buffers + padded), _only(head, SAMPLE_OCTETS), buffers, mask_of(names_of(said)))
 
 
 def _only(head: bytes, number: int) -> int:

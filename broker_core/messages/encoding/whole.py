@@ -24,6 +24,7 @@ from .message_ids import message_id
 from .octets import Mask, Places, at, of_width, slices, validity, with_nulls, word
 from .walk import APPLICATION_PROPERTIES, DATA, LISTS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, Walk
 
+_SUMS_AT_ONCE = 1024  # no other thread runs meanwhile, not the one that receives the next messages
 MOST_SECTIONS = 16  # of one body that are followed in lock step
 _MAPS, _BINARIES = (0xC1, 0xD1), (0xA0, 0xB0)
 _DURABLE, _PRIORITY, _TTL, _FIRST, _COUNT = range(5)  # fields of a header
@@ -115,8 +116,11 @@ def keys(column: pa.Array) -> Keys:
             begin[row] = walk.last[row] - len(bare)
     octets = memoryview(buffer)
     chosen = np.flatnonzero(known)
-    bounds = map(slice, begin[chosen].tolist(), walk.last[chosen].tolist())
-    sums = np.fromiter(map(crc32, map(octets.__getitem__, bounds)), np.uint64, len(chosen))
+    sums = np.empty(len(chosen), np.uint64)
+    for first in range(0, len(chosen), _SUMS_AT_ONCE):
+        some = chosen[first : first + _SUMS_AT_ONCE]
+        bounds = map(slice, begin[some].tolist(), walk.last[some].tolist())
+        sums[first : first + len(some)] = np.fromiter(map(crc32, map(octets.__getitem__, bounds)), np.uint64, len(some))
     length = (walk.last - begin)[chosen].astype(np.uint64)
     other[chosen] = sums | (length << np.uint64(32))
     return Keys(known, (one ^ (other * _ODD)) * _ODD, one)

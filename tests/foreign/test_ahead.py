@@ -1,0 +1,388 @@
+"""S11: without limits, what comes is in files and accepted while Spark still works on the batch before."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Broker
+from penstock.broker_core import errors
+from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.client.flight import Client
+from penstock.connector.brokers.credit import Credit
+from penstock.connector.foreign import consumer, intake, store
+from penstock.connector.foreign.partition import cut
+
+from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, until
+from .hidden import Hidden
+
+
+@pytest.fixture(autouse=True)
+def files_of_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (consumer, intake):
+        monkeypatch.setattr(module, "FILE_ROWS", 10)
+
+
+def answers_of_the_thread(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Collect whether the thread that writes ahead may go on, after each of its files."""
+    found, write = list[bool](), consumer.ForeignConsumer._write_ahead
+
+    def noted(self: consumer.ForeignConsumer) -> bool:
+        found.append(write(self))
+        return found[-1]
+
+    monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", noted)
+    return found
+
+
+def batches_of(queue: Queue) -> list[int]:
+    """Numbers of the batches whose files are there."""
+    return [int(name[6:-6]) for name in queue.files() if name.startswith("batch-") and name.endswith(".arrow")]
+
+
+def test_what_comes_while_spark_works_is_accepted_and_one_trigger_takes_all_of_it(queue: Queue) -> None:
+    queue.send(0, 5)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    assert bodies(reader, INITIAL, end) == list(range(5))
+    queue.send(5, 100)
+    until(lambda: queue.available() < 10, "nothing is accepted while Spark works")
+    assert len(batches_of(queue)) > 2
+    again = reader.latestOffset(end, LIMIT)
+    assert again["batch"] > end["batch"] + 1
+    assert len(reader.partitions(end, again)) == 1, "a task for each small file"
+    found = bodies(reader, end, again)
+    assert found + drained(reader, again)[0] == list(range(5, 100))
+
+
+def test_a_trigger_of_a_run_that_ends_takes_what_comes_only_when_more_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Artemis sends 20 MiB of a paged queue, and then waits: a trigger of Spark's for each would take longer than all else."""
+    monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", lambda _: False)  # so that the trigger itself has to
+    monkeypatch.setattr(consumer, "ENDING_S", 60.0)
+    monkeypatch.setattr(consumer, "QUIET_S", 2.0)  # a busy machine
+    with (
+        Broker(tmp_path / "data", fsync="never", amqp_max_unsettled=10) as narrow,
+        closing(Hidden(parse(narrow.amqp_url).port)) as relay,
+        Client(narrow.url) as client,
+    ):
+        queue = Queue(narrow, relay, client, "paged", tmp_path / "spool")
+        queue.send(0, 5)
+        reader = queue.reader()
+        reader.prepareForTriggerAvailableNow()
+        end = reader.latestOffset(INITIAL, LIMIT)  # the first trigger waits for no more: Spark starts meanwhile
+        queue.send(5, 35)
+        again = reader.latestOffset(end, LIMIT)
+        assert again["batch"] > end["batch"] + 1, "a trigger for each part"
+        assert bodies(reader, end, again) == list(range(5, 35))
+        reader.stop()
+
+
+def test_what_is_written_ahead_is_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (consumer, intake):
+        monkeypatch.setattr(module, "WAITING_ROWS", 50)
+    monkeypatch.setattr(intake, "MOST_CREDIT", 20)
+    answers = answers_of_the_thread(monkeypatch)
+    queue.send(0, 5)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    queue.send(5, 1000)
+    until(lambda: False in answers, "it goes on without a bound")
+    assert 6 <= len(batches_of(queue)) <= 7  # the batch that Spark has, and the first file that reaches the limit
+    assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(1000))
+
+
+def test_what_is_not_accepted_before_spark_has_committed_stays_recognised(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = answers_of_the_thread(monkeypatch)
+    queue.send(0, 5)
+    reader = queue.reader(settle="committed", dedupeWindow="40")
+    end = next_batch(reader, INITIAL)
+    queue.send(5, 300)
+    until(lambda: False in answers, "it goes on without a bound")
+    assert 2 <= len(batches_of(queue)) <= 4
+    queue.hidden.cut()
+    assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(300))
+
+
+def test_files_are_written_while_spark_works_on_as_many_as_one_trigger_takes(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (consumer, intake):
+        monkeypatch.setattr(module, "WAITING_ROWS", 50)
+    answers = answers_of_the_thread(monkeypatch)
+    queue.send(0, 5)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    queue.send(5, 500)
+    until(lambda: False in answers, "it goes on without a bound")
+    found = bodies(reader, INITIAL, end)
+    again = next_batch(reader, end)
+    found += bodies(reader, end, again)
+    assert len(found) >= 55
+    until(lambda: len(batches_of(queue)) >= again["batch"] - end["batch"] + 5, "nothing is written behind a large batch")
+    assert found + drained(reader, again)[0] == list(range(500))
+
+
+def full_spool(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Callable[[], None]]:
+    """Let no batch be written. Return the names of those that were tried, and what makes room again."""
+    put, tried = store.Store._put_local, list[str]()
+
+    def full(self: store.Store, name: str, write: Any, new: bool = False) -> None:
+        if name.startswith("batch"):
+            tried.append(name)
+            raise OSError(errno.ENOSPC, "no space left on device")
+        put(self, name, write, new)
+
+    monkeypatch.setattr(store.Store, "_put_local", full)
+    return tried, lambda: monkeypatch.setattr(store.Store, "_put_local", put)
+
+
+def test_a_spool_that_gets_full_in_a_trigger_gives_what_is_in_hand(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commit makes room."""
+    monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", lambda _: False)
+    monkeypatch.setattr(consumer, "SPOOL_S", 0.3)
+    queue.send(0, 5)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    found = bodies(reader, INITIAL, end)
+    take, rooms = consumer.ForeignConsumer._write_more, list[Callable[[], None]]()
+
+    def more(self: consumer.ForeignConsumer, *given: Any) -> bool:
+        if not rooms:
+            rooms.append(full_spool(monkeypatch)[1])
+        return take(self, *given)
+
+    monkeypatch.setattr(consumer.ForeignConsumer, "_write_more", more)
+    queue.send(5, 50)
+    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] >= 45, "nothing is received ahead")
+    again = next_batch(reader, end)
+    assert rooms
+    found += bodies(reader, end, again)
+    assert found == list(range(15))
+    with pytest.raises(errors.DiskFull, match="is full: make room"):
+        next_batch(reader, again)
+    rooms[0]()
+    assert found + drained(reader, again)[0] == list(range(50))
+
+
+def test_what_could_not_be_written_ahead_is_logged_once_and_tried_again_at_the_next_turn(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = answers_of_the_thread(monkeypatch)
+    queue.send(0, 5)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    tried, make_room = full_spool(monkeypatch)
+    queue.send(5, 15)
+
+    def refused(times: int) -> bool:
+        return answers.count(False) == times
+
+    for times in (1, 2):
+        until(partial(refused, times), "it is not tried again")
+        if times == 2:
+            make_room()
+        reader.partitions(INITIAL, end)  # a turn
+    until(lambda: queue.available() == 0, "what was taken is not written when there is room")
+    assert len(tried) == 2
+    (said,) = (text for text in caplog.messages if "nothing is written beside the batch that Spark has" in text)
+    assert "is full: make room" in said
+    assert drained(reader, end)[0] == list(range(5, 15))
+
+
+def test_a_trigger_whose_credit_is_spent_receives_nothing_and_no_gathering_outlasts_it(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", lambda _: False)
+    monkeypatch.setattr(consumer, "GATHER_S", 30.0)
+    reader = queue.reader()
+    made = reader._consumer(INITIAL)
+    queue.send(0, 5)
+    end = next_batch(reader, INITIAL)
+    queue.send(5, 15)
+    asked, take = [], intake.Intake.take
+
+    def noted(self: intake.Intake, rows: int, octets: int, wait_s: float, gather: Any = None) -> Any:
+        asked.append(gather)
+        return take(self, rows, octets, wait_s, gather)
+
+    monkeypatch.setattr(intake.Intake, "take", noted)
+    again = next_batch(reader, end)  # a full file, behind which it looks for more
+    first, *others = asked
+    assert first is None
+    assert others
+    assert all(gather.most_s < 30.0 for gather in others)
+    asked.clear()
+    queue.send(15, 25)
+    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] >= 10, "nothing is received ahead")
+    assert made.advance(end, wait_ms=0, credit=Credit(0, None)) == again
+    assert not asked
+
+
+def test_a_spool_that_is_full_while_spark_works_fails_the_next_trigger_and_loses_nothing(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "SPOOL_S", 0.3)
+    queue.send(0, 5)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    found = bodies(reader, INITIAL, end)
+    tried, make_room = full_spool(monkeypatch)
+    queue.send(5, 50)
+    until(lambda: tried, "nothing is written while Spark works")
+    with pytest.raises(errors.DiskFull, match="is full: make room"):
+        next_batch(reader, end)
+    reader.stop()
+    make_room()
+    assert found + drained(queue.reader(), end)[0] == list(range(50))
+
+
+def test_what_goes_wrong_in_the_thread_fails_the_next_trigger(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue.send(0, 5)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    put, tried = store.Store.put, list[str]()
+
+    def wrong(self: store.Store, name: str, write: Any, **how: bool) -> None:
+        if threading.current_thread().name == "penstock-ahead":
+            tried.append(name)
+            raise RuntimeError("a bug")
+        put(self, name, write, **how)
+
+    monkeypatch.setattr(store.Store, "put", wrong)
+    queue.send(5, 50)
+    until(lambda: tried, "nothing is written while Spark works")
+    with pytest.raises(RuntimeError, match="a bug"):
+        next_batch(reader, end)
+
+
+def test_a_file_that_cannot_be_read_in_the_thread_is_tried_again_with_the_next_trigger(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by NFS: the content of a file that opens is not there for a moment."""
+    queue.send(0, 5)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    opened, tried = store.Store.open, list[str]()
+
+    class Unreadable:
+        def __init__(self, file: Any) -> None:
+            self.close = file.close
+
+        def __enter__(self) -> Unreadable:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.close()
+
+        def read(self) -> bytes:
+            raise OSError(errno.EIO, "input/output error")
+
+    def broken(self: store.Store, name: str) -> Any:
+        file = opened(self, name)
+        if threading.current_thread().name == "penstock-ahead" and not tried:
+            tried.append(name)
+            return Unreadable(file)
+        return file
+
+    monkeypatch.setattr(store.Store, "open", broken)
+    queue.send(5, 50)
+    until(lambda: tried, "nothing is written while Spark works")
+    assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(50))
+
+
+def test_an_error_of_the_thread_is_raised_once_and_another_thread_goes_on(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, tried = consumer.ForeignConsumer._write_ahead, list[bool]()
+
+    def wrong(self: consumer.ForeignConsumer) -> bool:
+        tried.append(True)
+        if len(tried) == 1:
+            raise RuntimeError("a bug")
+        return write(self)
+
+    monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", wrong)
+    queue.send(0, 5)
+    reader = queue.reader()
+    end = next_batch(reader, INITIAL)
+    queue.send(5, 50)
+    until(lambda: tried, "nothing is written while Spark works")
+    with pytest.raises(RuntimeError, match="a bug"):
+        next_batch(reader, end)
+    again = next_batch(reader, end)
+    queue.send(50, 100)
+    until(lambda: len(tried) > 1 and queue.available() < 10, "nobody writes ahead any more")
+    assert bodies(reader, end, again) + drained(reader, again)[0] == list(range(5, 100))
+
+
+@pytest.mark.parametrize("limit", [{"maxMessagesPerTrigger": "20"}, {"maxBytesPerTrigger": "1k"}])
+def test_nothing_is_written_ahead_where_a_trigger_has_a_limit(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, limit: dict[str, str]
+) -> None:
+    answers = answers_of_the_thread(monkeypatch)
+    queue.send(0, 200)
+    reader = queue.reader(**limit)
+    end = next_batch(reader, INITIAL)
+    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] >= 20, "nothing is received ahead")
+    assert batches_of(queue) == [end["batch"]]
+    assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(200))
+    assert not answers
+
+
+def written_ahead_of(queue: Queue) -> tuple[dict[str, Any], list[int]]:
+    """Have 45 messages in files, of which Spark has heard of one batch. Return its offset, and what it has."""
+    queue.send(0, 5)
+    first = queue.reader()
+    end = next_batch(first, INITIAL)
+    queue.send(5, 45)
+    until(lambda: queue.available() == 0, "nothing is accepted while Spark works")
+    first.stop()
+    assert len(batches_of(queue)) > 2
+    return end, bodies(first, INITIAL, end)
+
+
+def test_the_next_planner_takes_all_that_was_written_ahead_in_one_trigger(queue: Queue) -> None:
+    """Spark had not heard of it, and the broker has let it go."""
+    end, found = written_ahead_of(queue)
+    queue.hidden.away = True
+    reader = queue.reader()
+    again = next_batch(reader, end, tries=1)
+    assert found + bodies(reader, end, again) == list(range(45))
+    queue.hidden.away = False
+    queue.send(45, 50)
+    assert drained(reader, again)[0] == list(range(45, 50))
+
+
+@pytest.mark.parametrize("limit", [{}, {"maxMessagesPerTrigger": "1000"}])
+def test_a_trigger_of_the_next_planner_stays_within_its_limits(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, limit: dict[str, str]
+) -> None:
+    end, found = written_ahead_of(queue)
+    monkeypatch.setattr(consumer, "WAITING_ROWS", 20)
+    queue.hidden.away = True
+    reader = queue.reader(**limit)
+    while len(found) < 45:
+        start, end = end, next_batch(reader, end, tries=1)
+        files = end["batch"] - start["batch"]
+        assert files == 1 if limit else 1 <= files <= 3
+        found += bodies(reader, start, end)
+    assert found == list(range(45))
+
+
+@pytest.mark.parametrize("most", [1, 3, 4, 7, 100])
+def test_partitions_hold_each_row_once_in_order(most: int) -> None:
+    counts = {3: [2, 2, 3], 4: [1], 5: [], 6: [4, 1, 1, 1]}
+    made = cut("/spool", counts, most)
+    each = [(part.batch, number, part) for one in made for part in one.parts for number in range(part.first, part.last + 1)]
+    assert [(batch, number) for batch, number, _ in each] == [(b, n) for b, all_ in counts.items() for n in range(len(all_))]
+    for one in made:
+        sizes = [counts[part.batch][number] for part in one.parts for number in range(part.first, part.last + 1)]
+        assert sum(sizes) <= most or len(sizes) == 1
+        assert all(part.row == sum(counts[part.batch][: part.first]) for part in one.parts)

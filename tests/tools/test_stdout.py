@@ -1,0 +1,72 @@
+"""Lines of `penstock receive` on their way into a real pipe: while its reader is slow, when it is gone, and on a stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.broker_core.amqp.deliveries import Delivery
+from penstock.broker_core.cli import stdout
+from penstock.broker_core.cli.amqp_calls import Stop
+
+LINE = bytes(range(256)) * 100 + b"\n"  # several pages, so that no pipe of one page takes it at once
+
+pytestmark = pytest.mark.timeout(30)  # a write that blocks never ends: the reader is this very thread
+
+
+class Pipe:
+    """A pipe as stdout; `read` takes a page out of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reader, writer = os.pipe()
+        self.stdout = os.fdopen(writer, "w")
+        self.seen: list[bytes] = []
+        self._monkeypatch = monkeypatch
+        monkeypatch.setattr(stdout, "TURN_S", 0.001)
+
+    def read(self) -> None:
+        self.seen.append(os.read(self.reader, 4096))
+
+    def write(self, stop: Stop, idle: Callable[[], object]) -> int:
+        delivery = Delivery(None, 0, b"", 0, LINE, False, 0)  # type: ignore[arg-type]  # no link is asked for a line
+        with self._monkeypatch.context() as here:  # pytest sets stdout for each part of a test
+            here.setattr(sys, "stdout", self.stdout)
+            return stdout.Lines(lambda each: each.payload, stop, idle).write([delivery])
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
+    made = Pipe(monkeypatch)
+    yield made
+    for close in (made.stdout.close, lambda: os.close(made.reader)):
+        with contextlib.suppress(OSError):  # the test has closed it
+            close()
+
+
+def test_a_long_line_waits_for_its_reader_page_by_page_and_is_idle_meanwhile(pipe: Pipe) -> None:
+    """Heartbeats go on in the middle of a line, too."""
+    assert pipe.write(Stop(), pipe.read) == 1
+    assert b"".join(pipe.seen) == LINE
+    assert len(pipe.seen) == -(-len(LINE) // 4096)
+
+
+@pytest.mark.parametrize(("pages", "written"), [(0, 0), (3, 0), (len(LINE) // 4096, 1)])
+def test_on_a_stop_a_line_is_written_only_if_it_is_whole(pipe: Pipe, pages: int, written: int) -> None:
+    """Its last page may still be in the pipe: the reader will have it."""
+    stop = Stop()
+
+    def idle() -> None:
+        if len(pipe.seen) < pages:
+            pipe.read()
+        else:
+            stop.asked = True
+
+    assert pipe.write(stop, idle) == written
+
+
+def test_a_reader_that_leaves_in_the_middle_of_a_line_has_not_read_it(pipe: Pipe) -> None:
+    assert pipe.write(Stop(), lambda: os.close(pipe.reader)) == 0
