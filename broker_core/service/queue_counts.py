@@ -59,11 +59,13 @@ class QueueCounts:
         self._state, self._lock = state, lock
         self._reading = threading.Lock()
         self._oldest: dict[str, _Oldest] = {}
-        # What was read of each queue, in their order; a row without what other queues and leases tell of it.
-        self._ids: list[int] = []
+        # What was read of each queue, in their order; without what other queues and leases tell of it.
+        self._queues: list[Queue] = []
+        self._names: list[str] = []
         self._changes: list[int] = []
         self._targets: list[str | None] = []
-        self._rows = np.zeros((0, len(COLUMNS)), np.int64)
+        self._fed: list[int] = []  # places of queues to which dead letters of others go
+        self._table = np.zeros((len(COLUMNS), 0), np.int64)
 
     def read(self) -> Counts:
         """Return the counts of all queues as they are now."""
@@ -71,16 +73,14 @@ class QueueCounts:
             with self._lock:
                 queues = list(self._state.queues.values())
                 leases = Counter(lease.queue for lease in self._state.leases.values())
-            if [queue.id for queue in queues] != self._ids:
+            if queues != self._queues:
                 self._arrange(queues)
-            self._read_changed(queues)
-            names, table = [queue.name for queue in queues], self._rows.T.copy()
-            targets = set(self._targets)
-            fed = [at for at, name in enumerate(names) if name in targets]
-            table[_DEAD_LETTERS, fed] += table[_LIVE, fed].sum(0)
+            self._read_changed()
+            table = self._table.copy()
+            table[_DEAD_LETTERS, self._fed] += table[_LIVE, self._fed].sum(0)
             if leases:
-                table[_LEASES] = [leases[name] for name in names]
-            return Counts(names, table)
+                table[_LEASES] = [leases[name] for name in self._names]
+            return Counts(list(self._names), table)
 
     def of_queue(self, name: str) -> dict[str, int]:
         """Return the counts of one queue, by COLUMNS but for `deadLetters` and `leases`; all 0 where there is none."""
@@ -109,30 +109,41 @@ class QueueCounts:
 
     def _arrange(self, queues: list[Queue]) -> None:
         """Make a place for each of these queues. What was read of one that had a place is kept."""
-        places = {number: at for at, number in enumerate(self._ids)}
-        before = [places.get(queue.id) for queue in queues]
-        rows = np.zeros((len(queues), len(COLUMNS)), np.int64)
+        places = {queue: at for at, queue in enumerate(self._queues)}
+        before = [places.get(queue) for queue in queues]
+        table = np.zeros((len(COLUMNS), len(queues)), np.int64)
         kept = [at for at, place in enumerate(before) if place is not None]
-        rows[kept] = self._rows[[place for place in before if place is not None]]
-        self._rows, self._ids = rows, [queue.id for queue in queues]
+        table[:, kept] = self._table[:, [place for place in before if place is not None]]
+        self._queues, self._names, self._table = queues, [queue.name for queue in queues], table
         self._changes = [_UNREAD if place is None else self._changes[place] for place in before]
         self._targets = [None if place is None else self._targets[place] for place in before]
-        names = {queue.name for queue in queues}
+        self._find_fed()
+        names = set(self._names)
         with self._lock:
             self._oldest = {name: found for name, found in self._oldest.items() if name in names}
 
-    def _read_changed(self, queues: list[Queue]) -> None:
-        """Read the rows of queues that have changed since theirs were read."""
-        changed = [at for at, (queue, seen) in enumerate(zip(queues, self._changes, strict=True)) if queue.changes != seen]
+    def _read_changed(self) -> None:
+        """Read again what has changed since it was read."""
+        changed = [at for at, (queue, seen) in enumerate(zip(self._queues, self._changes, strict=True)) if queue.changes != seen]
         for first in range(0, len(changed), QUEUES_AT_ONCE):
             if first:
                 time.sleep(0)  # lets the interpreter serve others
             with self._lock:
                 there = self._state.queues
-                some = [at for at in changed[first : first + QUEUES_AT_ONCE] if there.get(queues[at].name) is queues[at]]
-                for at in some:
-                    self._rows[at] = self._row(queues[at])
-                    self._changes[at], self._targets[at] = queues[at].changes, queues[at].rules.dead_letter_queue
+                some = [
+                    (at, queue)
+                    for at in changed[first : first + QUEUES_AT_ONCE]
+                    if there.get((queue := self._queues[at]).name) is queue
+                ]
+                for at, queue in some:
+                    self._table[:, at] = self._row(queue)
+                    self._changes[at], self._targets[at] = queue.changes, queue.rules.dead_letter_queue
+        if changed:
+            self._find_fed()
+
+    def _find_fed(self) -> None:
+        targets = set(self._targets)
+        self._fed = [at for at, name in enumerate(self._names) if name in targets]
 
     def _row(self, queue: Queue) -> list[int]:
         counts = queue.counts

@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 import urllib.request
+from array import array
 from pathlib import Path
 from random import Random
 
@@ -19,6 +20,7 @@ from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.http_plane.web import metrics
+from penstock.broker_core.http_plane.web.counts import Columns, CountsText
 from penstock.broker_core.security import Right
 
 from ..flight.helpers import Reader, numbered, send
@@ -93,32 +95,40 @@ def test_a_scrape_that_accepts_nonsense_gets_text(http: Http) -> None:
 
 def test_queues_beyond_the_limit_are_one_sum(site: Site) -> None:
     header = {"queues": ["a", "b", "c"], "time": 10_000_000, "columns": ["available", "acquired", "delayed", "staged", "oldest"]}
-    import array
-
-    table = array.array("q", [1, 5, 2, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4_000_000, 0, 6_000_000]).tobytes()
-    names, columns, rest = metrics.Columns(header, table).limited(1)
+    table = array("q", [1, 5, 2, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4_000_000, 0, 6_000_000]).tobytes()
+    names, columns, rest = Columns(header, table).limited(1)
     assert (names, rest) == (["b", ""], 2)
-    assert columns["available"] == [5, 3]
-    assert columns["staged"] == [0, 0]
-    assert columns["delayed"] == [0, 3]
-    assert columns["oldest"] == [0, 4_000_000]
-    assert metrics.Columns(header, table).limited(3)[0] == ["a", "b", "c"]
-    assert metrics.Columns(header, table).limited(0)[1]["available"] == [8]
+    found = {name: column.tolist() for name, column in columns.items()}
+    assert found == {"available": [5, 3], "acquired": [0, 0], "delayed": [0, 3], "staged": [0, 0], "oldest": [0, 4_000_000]}
+    assert Columns(header, table).limited(3)[0] == ["a", "b", "c"]
+    assert Columns(header, table).limited(0)[1]["available"].tolist() == [8]
 
 
 def test_a_scrape_that_forms_what_has_changed_says_what_one_that_forms_all_says() -> None:
     random = Random(1)
     columns = [*metrics.STATES, "oldest", *(each.column for each in (*metrics.GAUGES, *metrics.COUNTERS))]
-    names, numbers = ["a", EVIL, "b"], {column: [0, 0, 0] for column in columns}
+    names, numbers = ["a", EVIL, "b"], {column: array("q", [0, 0, 0]) for column in columns}
     kept = metrics.QueueText()
     for time_us in range(100):
         if random.random() < 0.1:
             names = random.sample(["a", EVIL, "b", "c", ""], 3)
         for column in random.sample(columns, 4):
-            numbers[column] = [value + random.randrange(2) for value in numbers[column]]
+            numbers[column] = array("q", [value + random.randrange(2) for value in numbers[column]])
         for total_in_help in (False, True):
             again = metrics.QueueText().form(time_us, names, numbers, total_in_help=total_in_help)
             assert kept.form(time_us, names, numbers, total_in_help=total_in_help) == again
+
+
+def test_counts_that_are_formed_where_they_have_changed_are_those_there_are() -> None:
+    random = Random(1)
+    names, table, kept = ["a", EVIL, "b"], [0] * 6, CountsText()
+    for time_us in range(100):
+        if random.random() < 0.1:
+            names = random.sample(["a", EVIL, "b", "c", "é😀"], 3)
+        table[random.randrange(6)] += random.randrange(2)
+        header = {"queues": names, "time": time_us, "columns": ["available", "bytes"]}
+        found = json.loads(kept.form(Columns(header, array("q", table).tobytes())))
+        assert found == {"time": time_us, "queues": names, "available": table[:3], "bytes": table[3:]}
 
 
 def test_a_scrape_needs_a_login_and_shows_what_its_user_may_know_of(site: Site, plane: HttpPlane, guarded: Http) -> None:

@@ -33,6 +33,7 @@ from starlette.types import ASGIApp
 from . import metrics, replies
 from .channel import Answer, Busy, Channel, Silent
 from .connections import peer_of
+from .counts import Columns, CountsText
 from .files import Files
 from .guards import SAFE, Guards
 from .sessions import Session, Sessions
@@ -102,6 +103,7 @@ class _Application:
         self._openapi: bytes | None = None
         self._most_queues: int = hello["http_metrics_queues"]
         self._process, self._queue_text = metrics.process_of(hello["broker"]), metrics.QueueText()
+        self._counts_text = CountsText()
         self._rendering = asyncio.Semaphore(1)
         self._probes: dict[str, asyncio.Future[Answer]] = {}  # under way
 
@@ -200,8 +202,7 @@ class _Application:
         answer = await self._numbers(request, "counts", broker=False)
         if answer.status != 200:
             return self._reply(answer)
-        found = metrics.Columns(json.loads(answer.body), answer.more[0])
-        return replies.json(json.dumps({"time": found.time, "queues": found.names, **found.columns}).encode())
+        return replies.json(self._counts_text.form(Columns(json.loads(answer.body), answer.more[0])))
 
     async def history(self, request: Request) -> Response:
         answer = await self._numbers(request, "history", queues=request.query_params.getlist("queue")[:MAX_PLOTS])
@@ -222,8 +223,8 @@ class _Application:
             if answer.status != 200:
                 return self._reply(answer)
             given = (json.loads(answer.body), answer.more[0], self._most_queues, self._process, self._queue_text)
-            text, kind = await asyncio.to_thread(metrics.text_of, *given, request.headers.get("accept", ""))
-        return Response(text, headers={"content-type": kind})
+            parts, kind = await asyncio.to_thread(metrics.text_of, *given, request.headers.get("accept", ""))
+        return replies.Parts(parts, kind)
 
     async def _numbers(self, request: Request, op: str, **header: Any) -> Answer:
         return await self._ask(op, authorization=await self._authorization(request), peer=_peer(request), **header)

@@ -13,6 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from .counts import STATES, Columns
+
 
 class _Of(NamedTuple):
     """Metric of each queue, made of a column."""
@@ -23,7 +25,6 @@ class _Of(NamedTuple):
 
 
 OPENMETRICS = "application/openmetrics-text"
-STATES = ("available", "acquired", "delayed", "staged")
 OLDEST = "penstock_queue_oldest_message_age_seconds"
 GAUGES = (
     _Of("penstock_queue_dead_letters", "deadLetters", "Messages in the queue that are dead letters."),
@@ -45,31 +46,6 @@ COUNTERS = (
 )
 
 
-class Columns:
-    """Counts of queues, as the broker sent them: columns of int64, one after another."""
-
-    def __init__(self, header: dict[str, Any], table: bytes) -> None:
-        self.names: list[str] = header["queues"]
-        self.time: int = header["time"]  # microseconds since 1970
-        numbers = array("q", table).tolist()
-        count = len(self.names)
-        self.columns: dict[str, list[int]] = {
-            name: numbers[at * count : (at + 1) * count] for at, name in enumerate(header["columns"])
-        }
-
-    def limited(self, most: int) -> tuple[list[str], dict[str, list[int]], int]:
-        """Return names and columns of at most so many queues, those with the most messages first; the others are summed under
-        the name "". And how many those are."""
-        if len(self.names) <= most:
-            return self.names, self.columns, 0
-        depth = [sum(each) for each in zip(*(self.columns[state] for state in STATES), strict=True)]
-        order = sorted(range(len(self.names)), key=lambda at: (-depth[at], self.names[at]))
-        kept, rest = sorted(order[:most]), order[most:]
-        columns = {name: [*(column[at] for at in kept), sum(column[at] for at in rest)] for name, column in self.columns.items()}
-        columns["oldest"][-1] = min((self.columns["oldest"][at] for at in rest if self.columns["oldest"][at]), default=0)
-        return [*(self.names[at] for at in kept), ""], columns, len(rest)
-
-
 class QueueText:
     """Text of the metrics of queues, for one scrape after another: only lines whose values have changed are formed again.
 
@@ -82,9 +58,11 @@ class QueueText:
         self._labels: list[str] = []
         self._formed: dict[tuple[str, str], _Formed] = {}  # by metric and its other labels
 
-    def form(self, time: int, names: list[str], columns: dict[str, list[int]], *, total_in_help: bool) -> str:
-        """Return the text. `total_in_help`: a counter is described under the name that its samples have, as the older text wants
-        it."""
+    def form(self, time: int, names: list[str], columns: dict[str, array[int]], *, total_in_help: bool) -> list[bytes]:
+        """Return the text, in parts.
+
+        `total_in_help`: a counter is described under the name that its samples have, as the older text wants it.
+        """
         with self._lock:
             if names != self._names:
                 self._names, self._labels = names, [f'{{queue="{_escaped(name)}"' for name in names]
@@ -101,9 +79,9 @@ class QueueText:
                 total = f"{each.name}_total"
                 described = _described(total if total_in_help else each.name, "counter", each.text)
                 parts += (described, self._samples(total, columns[each.column]))
-            return "".join(parts)
+            return parts
 
-    def _samples(self, metric: str, values: Sequence[float], more: str = "") -> str:
+    def _samples(self, metric: str, values: Sequence[float], more: str = "") -> bytes:
         """Return the lines of a metric. `more`: other labels than the queue."""
         formed = self._formed.get((metric, more))
         if formed is None:
@@ -115,7 +93,7 @@ class QueueText:
             for at, (value, before) in enumerate(zip(values, formed.values, strict=True)):
                 if value != before:
                     lines[at] = f"{metric}{self._labels[at]}{more}}} {value}\n"
-        self._formed[metric, more] = formed = _Formed(values, lines, "".join(lines))
+        self._formed[metric, more] = formed = _Formed(values, lines, "".join(lines).encode())
         return formed.text
 
 
@@ -124,13 +102,13 @@ class _Formed(NamedTuple):
 
     values: Sequence[float]
     lines: list[str]
-    text: str
+    text: bytes
 
 
 def text_of(
     header: dict[str, Any], table: bytes, most: int, process: ProcessCollector, queue_text: QueueText, accepted: str
-) -> tuple[bytes, str]:
-    """Render a scrape, in OpenMetrics or the older text, as the client accepts; and its content type.
+) -> tuple[list[bytes], str]:
+    """Render a scrape in parts, in OpenMetrics or the older text, as the client accepts; and its content type.
 
     `most`: queues with metrics of their own; `process`: the broker's own metrics; `queue_text`: what former scrapes have formed.
     """
@@ -139,11 +117,11 @@ def text_of(
     columns = Columns(header, table)
     names, by_column, rest = columns.limited(most)
     queues = queue_text.form(columns.time, names, by_column, total_in_help=not openmetrics)
-    return queues.encode() + encoder(_Broker(header["broker"], len(columns.names), rest, process)), kind
+    return [*queues, encoder(_Broker(header["broker"], len(columns.names), rest, process))], kind
 
 
-def _described(name: str, kind: str, text: str) -> str:
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+def _described(name: str, kind: str, text: str) -> bytes:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n".encode()
 
 
 def _escaped(name: str) -> str:

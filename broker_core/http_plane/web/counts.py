@@ -1,0 +1,55 @@
+"""Counts of all queues, as the broker sends them, and in JSON for the page."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from typing import Any
+
+STATES = ("available", "acquired", "delayed", "staged")
+
+
+class Columns:
+    """Counts of queues, as the broker sent them: columns of int64, one after another."""
+
+    def __init__(self, header: dict[str, Any], table: bytes) -> None:
+        self.names: list[str] = header["queues"]
+        self.time: int = header["time"]  # microseconds since 1970
+        numbers, count = array("q", table), len(self.names)
+        self.columns = {name: numbers[at * count : (at + 1) * count] for at, name in enumerate(header["columns"])}
+
+    def limited(self, most: int) -> tuple[list[str], dict[str, array[int]], int]:
+        """Return names and columns of at most so many queues, those with the most messages first; the others are summed under
+        the name "". And how many those are."""
+        if len(self.names) <= most:
+            return self.names, self.columns, 0
+        depth = [sum(each) for each in zip(*(self.columns[state] for state in STATES), strict=True)]
+        order = sorted(range(len(self.names)), key=lambda at: (-depth[at], self.names[at]))
+        kept, rest = sorted(order[:most]), order[most:]
+        columns = {
+            name: array("q", [*(column[at] for at in kept), sum(column[at] for at in rest)])
+            for name, column in self.columns.items()
+        }
+        columns["oldest"][-1] = min((self.columns["oldest"][at] for at in rest if self.columns["oldest"][at]), default=0)
+        return [*(self.names[at] for at in kept), ""], columns, len(rest)
+
+
+class CountsText:
+    """Counts in JSON, for one question after another: only columns whose values have changed are formed again."""
+
+    def __init__(self) -> None:
+        self._formed: dict[str, tuple[list[str] | array[int], str]] = {}
+
+    def form(self, columns: Columns) -> bytes:
+        """Return an object with the time, the names of the queues, and a list for each column."""
+        members = [f'"time": {columns.time}', self._member("queues", columns.names)]
+        members += [self._member(name, column) for name, column in columns.columns.items()]
+        return f"{{{', '.join(members)}}}".encode()
+
+    def _member(self, name: str, values: list[str] | array[int]) -> str:
+        former = self._formed.get(name)
+        if former is not None and former[0] == values:
+            return former[1]
+        text = f"{json.dumps(name)}: {json.dumps(list(values))}"
+        self._formed[name] = values, text
+        return text
