@@ -24,8 +24,8 @@ PLOTS = 50  # queues whose last hour the page shows
 
 def watched(bench: Bench) -> Iterator[Line]:
     """AMQP rates and latency while somebody looks, and the broker's share of a scrape."""
-    count, single = bench.count(100_000, 5_000), bench.count(3_000, 100)  # for a second or two, so that each has its scrape
-    repeats = bench.count(15, 5)  # single figures vary by a third, with the disk
+    count, single = bench.count(200_000, 5_000), bench.count(3_000, 100)  # for two seconds, so that each has its scrapes
+    rates, latencies = bench.count(40, 5), bench.count(15, 5)  # single figures vary by a third, with the disk
     with running(bench) as broker, Load() as load:
         with Client(broker.url) as client:
             for number in range(QUEUES):
@@ -51,9 +51,9 @@ def watched(bench: Bench) -> Iterator[Line]:
 
         what = f"while the page is open and /metrics is scraped each second, {QUEUES:,} queues"
         both_ways(0), while_watched(both_ways)(0)
-        figures = bench.pairs("messages/s", while_watched(both_ways), both_ways, repeats=repeats, turned=True)
+        figures = bench.pairs("messages/s", while_watched(both_ways), both_ways, repeats=rates, turned=True)
         yield Line("watched", f"AMQP in and out, {what}", "nobody looks", 0.97, None, True, "messages/s", *figures)
-        figures = bench.pairs("ms", while_watched(p99), p99, repeats=repeats, turned=True)
+        figures = bench.pairs("ms", while_watched(p99), p99, repeats=latencies, turned=True)
         yield Line("watched", f"99th percentile from send to receipt, {what}", "nobody looks", 1.1, None, False, "ms", *figures)
 
         def scrape(_: int) -> float:
@@ -75,12 +75,12 @@ def looking(broker: Broker) -> Iterator[None]:
 
     def look(*paths: tuple[str, int]) -> None:
         try:
-            seconds, due = 0, time.monotonic()
+            due = time.monotonic() + 0.5  # so many looks as there are seconds
             while not enough.wait(max(0.0, due - time.monotonic())):
                 for path, every in paths:
-                    if seconds % every == 0:
+                    if int(due) % every == 0:
                         get(broker, path)
-                seconds, due = seconds + 1, due + 1
+                due += 1
         except Exception as error:
             failed.append(error)
 
