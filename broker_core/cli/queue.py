@@ -31,6 +31,7 @@ _LIST = {
 _SELDOM = ("delayed", "staged", "deadLettered")  # shown where some queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime", "error", "holder"]
+_NAMED = 5  # queues of many that an error names
 _MAPS = ["properties", "annotations"]  # the latter say where a dead letter comes from, and why
 
 
@@ -143,15 +144,15 @@ def purge(given: argparse.Namespace) -> int:
 
 
 def delete(given: argparse.Namespace) -> int:
-    """Run `penstock queue delete`: what would be lost is counted, and asked about."""
+    """Run `penstock queue delete`: what would be lost is counted, who sends messages there is named, and both are asked about."""
     with calls.broker(given) as broker:
-        if_empty = given.if_empty or not (given.yes or _may_lose(broker, given))
+        may_lose = given.yes or _may_lose(broker, given)
         with show.waiting(f"deleting {given.name}", quiet=given.json):
             answer = broker.call(
                 "queue.delete",
                 queue=given.name,
                 force=given.force,
-                ifEmpty=if_empty,
+                ifEmpty=given.if_empty or not may_lose,
                 ifUnused=given.if_unused,
                 timeout_s=calls.LONG_S,
             )
@@ -160,17 +161,44 @@ def delete(given: argparse.Namespace) -> int:
 
 
 def _may_lose(broker: Client, given: argparse.Namespace) -> bool:
-    """Ask whether its messages may be lost; False where there are none, so that none that come now are lost either."""
+    """Ask whether the queue may go. False where it has no messages, so that none that come now are lost either."""
     stat = broker.call("queue.stat", queue=given.name)
-    live = sum(stat[state] for state in ("available", "acquired", "delayed"))
-    if given.if_empty or not live:
+    live = 0 if given.if_empty else sum(stat[state] for state in ("available", "acquired", "delayed"))
+    said, ways = [], []
+    if live:
+        said += [f"queue {given.name} has {show.counted(live, 'message')} that would be lost"]
+        ways += [f"`penstock queue move {given.name} TARGET` keeps them"]
+    for text, way in _named_by(broker, given.name):
+        said += [text]
+        ways += [way]
+    if not said:
         return False
-    lost = f"queue {given.name} has {show.counted(live, 'message')} that would be lost"
     if given.json or not sys.stdin.isatty():
-        raise UsageError(f"{lost}: --yes deletes them, `penstock queue move {given.name} TARGET` keeps them")
-    print(
-        f"{lost} ({show.counted(stat['consumers'], 'consumer')}, {show.counted(len(stat['leases']), 'lease')}).", file=sys.stderr
-    )
+        deletes = "--yes deletes them" if live else "--yes deletes it"
+        raise UsageError(f"{'; '.join(said)}: {', '.join([deletes, *ways])}")
+    if live:
+        said[0] += f" ({show.counted(stat['consumers'], 'consumer')}, {show.counted(len(stat['leases']), 'lease')})"
+    print("\n".join(f"{line}." for line in said), file=sys.stderr)
     if input("Delete it? [y/N] ").strip().lower() not in ("y", "yes"):
         raise InvalidRequest("not deleted")
-    return True
+    return live > 0
+
+
+def _named_by(broker: Client, name: str) -> Iterator[tuple[str, str]]:
+    """Say which queues and exchanges send messages to a queue by their options, what becomes of those without it, and what to do
+    before. Of those that the user may know of."""
+    queues = [queue["queue"] for queue in broker.call("queue.list")["queues"] if queue["options"].get("deadLetterQueue") == name]
+    queues = [queue for queue in queues if queue != name]
+    if queues:
+        text = f"{name} is the dead-letter queue of {_some(queues)}, whose dead letters would stay there, archived"
+        yield text, f"`penstock queue alter {queues[0]} --option deadLetterQueue=OTHER` names another"
+    every = broker.call("exchange.list")["exchanges"]
+    exchanges = [exchange["exchange"] for exchange in every if exchange["options"].get("alternate") == name]
+    if exchanges:
+        text = f"{name} is the alternate of {_some(exchanges)}, which would refuse what no other queue is bound for"
+        yield text, "an exchange declared anew has another"
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.broker_core.cli.show import counted, duration
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.errors import Unroutable
 from penstock.broker_core.server.process import Broker
 
 from .conftest import Run, enqueue, hold
@@ -105,6 +106,44 @@ def test_a_person_is_asked_with_the_number(broker: Broker, client: Client, typed
     assert "has 1 message that would be lost (0 consumers, 0 leases)" in seen
     assert [queue["queue"] for queue in client.call("queue.list")["queues"]] == left
     assert code == (1 if left else 0)
+
+
+@pytest.mark.parametrize("condition", [(), ("--if-empty",)])
+def test_a_dead_letter_queue_of_others_is_not_deleted_unasked(
+    penstock: Run, broker: Broker, client: Client, condition: tuple[str, ...]
+) -> None:
+    """The command names them, and the exchanges of which it is the alternate, also where it is empty; it tells the truth."""
+    client.call("queue.declare", queue="dead", options={"deadLetterQueue": "dead"})
+    for number in range(7):
+        client.call("queue.declare", queue=f"q{number}", options={"deadLetterQueue": "dead", "maxAttempts": 1})
+    client.call("queue.declare", queue="other", options={"deadLetterQueue": "q1"})
+    client.call("exchange.declare", exchange="events", type="direct", options={"alternate": "dead"})
+    refused = penstock("queue", "delete", "dead", *condition, url=broker.url)
+    assert refused.returncode == 2
+    assert "dead is the dead-letter queue of q0, q1, q2, q3, q4 and 2 more, whose dead letters would stay there" in refused.stderr
+    assert "dead is the alternate of events, which would refuse what no other queue is bound for" in refused.stderr
+    assert "--yes deletes it, `penstock queue alter q0 --option deadLetterQueue=OTHER`" in refused.stderr
+    assert penstock("queue", "delete", "dead", "--yes", *condition, url=broker.url).stdout == "queue dead is deleted\n"
+    batch = pa.record_batch({"body": pa.array([b"one"])})
+    client.put({"op": "enqueue", "queue": "q0"}, batch.schema, [batch])
+    hold(client, "q0", "lease", 1)
+    client.call("lease.settleRow", lease="lease", sequence=0, outcome="rejected")
+    stat = client.call("queue.stat", queue="q0")
+    assert (stat["archived"], stat["stayed"], stat["deadLettered"]) == (1, 1, 1)
+    with pytest.raises(Unroutable):
+        client.put({"op": "enqueue", "exchange": "events"}, batch.schema, [batch])
+
+
+@pytest.mark.parametrize(("typed", "left"), [("y\n", ["orders"]), ("\n", ["orders", "dead"])])
+def test_a_person_is_asked_about_a_dead_letter_queue_of_others(
+    broker: Broker, client: Client, typed: str, left: list[str]
+) -> None:
+    client.call("queue.declare", queue="orders", options={"deadLetterQueue": "dead"})
+    enqueue(client, "dead", b"one")
+    code, seen = at_a_terminal("queue", "delete", "dead", url=broker.url, width=200, typed=typed)
+    assert "has 1 message that would be lost (0 consumers, 0 leases).\r\ndead is the dead-letter queue of orders, whose" in seen
+    assert [queue["queue"] for queue in client.call("queue.list")["queues"]] == left
+    assert code == (1 if len(left) > 1 else 0)
 
 
 def test_conditions_are_checked_by_the_broker(penstock: Run, broker: Broker, client: Client) -> None:
