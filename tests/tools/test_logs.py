@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import pty
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import tty
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +25,22 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
 from .conftest import serve
+
+#: A process that logs lines of a number and 200 letters; it says when it has.
+LOGGING = """
+import logging, sys
+from penstock.broker_core import logs
+logs.begin()
+logging.getLogger().handlers[0].setFormatter(logging.Formatter("%(message)s"))
+for number in range(int(sys.argv[2])):
+    logging.getLogger().info("%s %d %s", sys.argv[1], number, "x" * 200)
+print("done", flush=True)
+logs.FLUSH_S = 60.0
+"""
+
+
+def line_of(text: str) -> logging.LogRecord:
+    return logging.LogRecord("penstock", logging.INFO, __file__, 1, text, (), None)
 
 
 def test_lines_of_json_have_fields(tmp_path: Path) -> None:
@@ -75,13 +97,114 @@ def test_who_logs_does_not_wait_for_who_reads() -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as stream, os.fdopen(reading) as read:
         writer = logs.StreamWriter(stream)
-        record = logging.LogRecord("penstock", logging.INFO, __file__, 1, "x" * 100, (), None)
+        record = line_of("x" * 100)
         for _ in range(3 * logs.MAX_WAITING):  # far more than a pipe holds
             writer.emit(record)
         assert writer.left_out > 0
         seen = sum(read.readline() == "x" * 100 + "\n" for _ in range(3 * logs.MAX_WAITING - writer.left_out))
         writer.flush()
     assert seen >= logs.MAX_WAITING
+
+
+def test_who_logs_does_not_wait_for_a_terminal_that_is_stopped() -> None:
+    """A terminal takes a part of a line; the rest comes when somebody reads."""
+    master, terminal = pty.openpty()
+    tty.setraw(terminal)
+    with os.fdopen(terminal, "w") as stream:
+        writer = logs.StreamWriter(stream)
+        lines = [f"{number} {'x' * 900}\n" for number in range(200)]  # far more than a terminal holds
+        logging_ = threading.Thread(target=lambda: [writer.emit(line_of(line[:-1])) for line in lines], daemon=True)
+        logging_.start()
+        logging_.join(30)
+        assert not logging_.is_alive()
+        seen = b""
+        while len(seen) < sum(map(len, lines)):
+            seen += os.read(master, 65536)
+        assert seen.decode() == "".join(lines)
+        writer.flush()
+        writer.close()
+    os.close(master)
+
+
+def test_who_logs_does_not_wait_where_another_process_fills_the_pipe_just_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever says that it takes a line: at the write it is full."""
+    reading, writing = os.pipe()
+    beside = os.open(f"/proc/self/fd/{writing}", os.O_WRONLY | os.O_NONBLOCK)
+
+    class Filled:
+        """A poll after which another process writes as much as there is room for."""
+
+        def __init__(self) -> None:
+            self._poll = real()
+
+        def register(self, *what: int) -> None:
+            self._poll.register(*what)
+
+        def poll(self, *wait: float) -> object:
+            found = self._poll.poll(*wait)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(beside, b"\n" * 4096)
+            return found
+
+    real = select.poll
+    monkeypatch.setattr(select, "poll", Filled)
+    with os.fdopen(writing, "w") as stream, os.fdopen(beside), os.fdopen(reading) as read:
+        writer = logs.StreamWriter(stream)
+        logging_ = threading.Thread(
+            target=lambda: [writer.emit(line_of(f"line {number}")) for number in range(9_000)], daemon=True
+        )
+        logging_.start()
+        logging_.join(30)
+        stuck = logging_.is_alive()
+        while read.readline() != "line 8999\n":  # lets it go
+            pass
+        assert not stuck
+        writer.flush()
+        writer.close()
+
+
+@pytest.mark.parametrize("make", [os.pipe, lambda: tuple(end.detach() for end in socket.socketpair())], ids=["pipe", "socket"])
+def test_processes_that_share_a_stream_take_it_from_each_other(make: Callable[[], tuple[int, int]]) -> None:
+    """Each finds room that another fills meanwhile. None of them waits, each line is whole, and in its writer's order."""
+    writers, lines = 4, 1000
+    reading, writing = make()
+    with os.fdopen(writing, "w") as stream, os.fdopen(reading) as read:
+        logging_ = [
+            subprocess.Popen([sys.executable, "-c", LOGGING, str(number), str(lines)], stderr=stream, stdout=subprocess.PIPE)
+            for number in range(writers)
+        ]
+        for process in logging_:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"done\n"  # nobody has read
+        seen: dict[str, list[int]] = {}
+        for _ in range(writers * lines):
+            line = read.readline()
+            assert line.endswith(f" {'x' * 200}\n"), line
+            writer, number, _ = line.split()
+            seen.setdefault(writer, []).append(int(number))
+        assert seen == {str(writer): list(range(lines)) for writer in range(writers)}
+        for process in logging_:
+            assert process.wait(60) == 0
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def test_a_stop_does_not_wait_for_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop waits for `FLUSH_S`, though the thread that writes never comes back."""
+    monkeypatch.setattr(logs, "FLUSH_S", 0.1)
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        writer = logs.StreamWriter(stream)
+        for _ in range(2_000):
+            writer.emit(line_of("x" * 100))
+        stopping = threading.Thread(target=lambda: (writer.flush(), writer.close()), daemon=True)
+        stopping.start()
+        stopping.join(30)
+        assert not stopping.is_alive()
+        os.close(reading)  # the thread finds nobody, and comes to an end
+        monkeypatch.undo()
+        writer.flush()
 
 
 def test_a_full_disk_of_the_log_stops_nothing(tmp_path: Path) -> None:
