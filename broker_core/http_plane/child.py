@@ -18,11 +18,12 @@ STOP_S = 3.0  # for requests that it has begun to answer; then it is killed, whi
 
 
 class Child:
-    """A process that serves `listening`, from construction until it ends. `hello`: what it is told at its start.
+    """A process that serves `listening`, from construction until it ends. `hello`: what it is told at its start, with
+    `attachments`.
 
     Raises OSError where none can be started."""
 
-    def __init__(self, listening: socket.socket, hello: dict[str, Any], folder: str) -> None:
+    def __init__(self, listening: socket.socket, hello: dict[str, Any], folder: str, attachments: Sequence[bytes] = ()) -> None:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -41,7 +42,7 @@ class Child:
         self._socket = ours
         self._from, self._to = ours.makefile("rb"), ours.makefile("wb")
         self._writing = threading.Lock()
-        self.say({**hello, "listening": listening.fileno()})
+        self.say({**hello, "listening": listening.fileno()}, attachments)
 
     @property
     def pid(self) -> int:

@@ -15,6 +15,7 @@ from .. import errors
 from ..actions.actions import Actions
 from ..children.frames import Frame
 from ..security.access import Access
+from ..security.tls import ServerTls
 from ..service.broker import BrokerService
 from ..settings.keys import Settings
 from .answers import Answers, Planes
@@ -29,14 +30,16 @@ log = logging.getLogger("penstock.http")
 
 
 class HttpPlane:
-    """Listens from construction until `close`. Until `open` it says that the broker is recovering.
+    """Listens from construction until `close`. Until `open` it says that the broker is recovering. `tls`: where it has TLS.
 
     Raises InvalidRequest when the address cannot be listened on.
     """
 
-    def __init__(self, settings: Settings, access: Access) -> None:
+    def __init__(self, settings: Settings, access: Access, tls: ServerTls | None = None) -> None:
         listener = settings.http_listener
         assert listener is not None
+        assert tls is not None or not listener.tls
+        self._tls = tls if listener.tls else None
         self._settings = settings
         self._answers = Answers(settings, access)
         self._socket = _listening(listener.host, listener.port)
@@ -102,7 +105,8 @@ class HttpPlane:
     def _serve(self) -> str:
         """Run a process until it ends; return what became of it."""
         try:
-            child = Child(self._socket, self._hello(), str(self._settings.data))
+            certificate = () if self._tls is None else self._tls.held[:2]  # of which one may be in no file any more
+            child = Child(self._socket, self._hello(), str(self._settings.data), certificate)
         except (OSError, ValueError) as error:  # ValueError: the socket was closed just now
             return f"the process for HTTP cannot be started: {error}"
         with self._lock:
@@ -118,8 +122,17 @@ class HttpPlane:
 
     def _hear(self, child: Child, frame: Frame) -> None:
         threads = self._pulse if frame.header["op"] in ("live", "ready") else self._threads
-        if not self._closing.is_set():
+        if self._closing.is_set():
+            return
+        if frame.header["op"] == "renewed":
+            threads.submit(self._look)
+        else:
             threads.submit(self._answer, child, frame)
+
+    def _look(self) -> None:
+        """Have what the process has now, for the one after it."""
+        assert self._tls is not None
+        _ = self._tls.held
 
     def _answer(self, child: Child, frame: Frame) -> None:
         header, attachments = self._answers.of(frame)

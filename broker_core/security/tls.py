@@ -6,12 +6,16 @@ one; a client without goes on, and logs in by another mechanism.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import ssl
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from .. import errors
 from ..settings.keys import Settings
@@ -22,14 +26,28 @@ REFRESH_S = 1.0  # how often the files are looked at, at most
 log = logging.getLogger("penstock.security")
 
 
+class Held(NamedTuple):
+    """Contents of the files of a context, when it was made."""
+
+    cert: bytes
+    key: bytes
+    client_ca: bytes | None = None
+
+
 class ServerTls:
-    """Thread-safe. `protocols`: what is spoken inside (ALPN).
+    """Thread-safe. `protocols`: what is spoken inside (ALPN). `held`: what to begin with, where another process has read the
+    files; whatever has become of them, it is good.
 
     InvalidRequest, naming the file, when one cannot be used at the start; later the last good context goes on.
     """
 
     def __init__(
-        self, settings: Settings, *, protocols: Sequence[str] = (), monotonic: Callable[[], float] = time.monotonic
+        self,
+        settings: Settings,
+        *,
+        protocols: Sequence[str] = (),
+        held: Held | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if settings.tls_cert_file is None or settings.tls_key_file is None:
             raise errors.InvalidRequest("TLS needs a certificate of the broker: set tls_cert_file and tls_key_file")
@@ -38,8 +56,16 @@ class ServerTls:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._looked = monotonic()
-        self._marks = self._marks_now()
-        self._context = self._make()
+        self._marks = self._marks_now() if held is None else []
+        self._held = self._read() if held is None else held
+        self._context = self._make(self._held)
+
+    @property
+    def held(self) -> Held:
+        """The newest that are good, as `context`; the files are looked at now."""
+        with self._lock:
+            self._refresh()
+            return self._held
 
     def context(self) -> ssl.SSLContext:
         """The one for the next connection; those that are open keep theirs."""
@@ -55,22 +81,26 @@ class ServerTls:
             return
         before, self._marks = self._marks, marks
         try:
-            self._context = self._make()
+            held = self._read()
+            if held != self._held:
+                self._context, self._held = self._make(held), held
+                log.info("the TLS certificate %s was read again", self._cert)
         except errors.ResourceLimit as error:
             self._marks = before
             log.error("%s; it is tried again, and the previous certificate stays in use", error)
         except errors.InvalidRequest as error:
             # Also between the replacement of the certificate and that of its key, when the two do not fit each other.
             log.error("%s; the previous certificate stays in use", error)
-        else:
-            log.info("the TLS certificate %s was read again", self._cert)
 
     def _marks_now(self) -> list[store.Mark | None]:
         return [store.mark_of(path) for path in (self._cert, self._key, self._client_ca) if path is not None]
 
-    def _make(self) -> ssl.SSLContext:
-        _read("tls_cert_file", self._cert)  # so that what cannot be read is named: OpenSSL does not say which it is
-        _read("tls_key_file", self._key)
+    def _read(self) -> Held:
+        # Once, so that what is checked is what is used. OpenSSL would not say which one cannot be read.
+        cert, key = _read("tls_cert_file", self._cert), _read("tls_key_file", self._key)
+        return Held(cert, key, None if self._client_ca is None else _read("tls_client_ca_file", self._client_ca))
+
+    def _make(self, held: Held) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # Renegotiation is work for the broker at a client's word (OpenSSL refuses it from 3.0 on).
@@ -79,7 +109,8 @@ class ServerTls:
         # keeps itself, and `Access.user_of_certificate` looks at the date.
         context.num_tickets = 0
         try:
-            context.load_cert_chain(self._cert, self._key, password=_no_password)
+            with _as_file(held.cert) as cert, _as_file(held.key) as key:
+                context.load_cert_chain(cert, key, password=_no_password)
         except _Encrypted:
             raise errors.InvalidRequest(
                 f"tls_key_file {self._key} is encrypted: a broker starts without anybody to ask"
@@ -92,11 +123,12 @@ class ServerTls:
             ) from error
         if self._protocols:
             context.set_alpn_protocols(self._protocols)
-        if self._client_ca is not None:
-            _read("tls_client_ca_file", self._client_ca)
+        if held.client_ca is not None:
             try:
-                context.load_verify_locations(self._client_ca)
+                with _as_file(held.client_ca) as client_ca:
+                    context.load_verify_locations(client_ca)
             except (ssl.SSLError, OSError) as error:
+                _check_shortage("tls_client_ca_file", self._client_ca, error)
                 raise errors.InvalidRequest(
                     f"tls_client_ca_file {self._client_ca} cannot be used: {_reason(error)}; it is certificates in PEM"
                 ) from error
@@ -121,7 +153,22 @@ def _read(name: str, path: Path) -> bytes:
         raise errors.InvalidRequest(f"{name} {path} cannot be read: {error.strerror or error}") from error
 
 
-def _check_shortage(name: str, path: Path, error: OSError) -> None:
+@contextlib.contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """Give octets a path, which is all that OpenSSL takes for keys: in memory where the system can."""
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        with os.fdopen(os.memfd_create("pem"), "wb") as memory:
+            memory.write(data)
+            memory.flush()
+            yield f"/proc/self/fd/{memory.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile() as file:  # for its owner alone
+            file.write(data)
+            file.flush()
+            yield file.name
+
+
+def _check_shortage(name: str, path: Path | None, error: OSError) -> None:
     if error.errno in store.SHORTAGE:
         raise errors.ResourceLimit(f"{name} {path} cannot be read now: {error.strerror or error}") from error
 

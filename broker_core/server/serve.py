@@ -53,7 +53,7 @@ def serve(
     tls = ServerTls(settings) if settings.tls_cert_file is not None else None
     with contextlib.ExitStack() as opened:  # whatever is raised from here on closes all that is open
         # First: a probe hears that the broker recovers.
-        http = HttpPlane(settings, access) if settings.http_listener is not None else None
+        http = HttpPlane(settings, access, tls) if settings.http_listener is not None else None
         if http is not None:
             opened.callback(http.close)
         service = BrokerService(settings, on_failure=fail, archive=settings.archive != OFF)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import os
+import signal
 import socket
 import ssl
 import time
@@ -14,7 +16,7 @@ import trustme
 from penstock.broker_core import errors
 from penstock.broker_core.http_plane.answers import Planes
 from penstock.broker_core.http_plane.plane import HttpPlane
-from penstock.broker_core.security import Access, Right
+from penstock.broker_core.security import Access, Right, ServerTls
 from penstock.broker_core.settings.keys import Settings
 
 from ..flight.peers import Site
@@ -34,7 +36,7 @@ def test_https_takes_the_newest_certificate(site: Site, tmp_path: Path) -> None:
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
     settings = Settings(data=site.service.settings.data, http_port=0, http_tls=True, tls_cert_file=chain, tls_key_file=key)
-    plane = HttpPlane(settings, site.access)
+    plane = HttpPlane(settings, site.access, ServerTls(settings))
     plane.open(site.service, site.plane.actions, Planes(None, {}))
     try:
         assert plane.url.startswith("https://")
@@ -58,6 +60,32 @@ def test_https_takes_the_newest_certificate(site: Site, tmp_path: Path) -> None:
         with socket.create_connection(("127.0.0.1", plane.port), timeout=30) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert b"200" not in plain.recv(1000)
+    finally:
+        plane.close()
+
+
+def test_a_new_process_takes_the_certificate_that_the_one_before_had(site: Site, tmp_path: Path) -> None:
+    """The first process, and one after another that took a newer certificate, whatever has become of the files."""
+    authority = trustme.CA()
+    chain, key = certify(authority, tmp_path)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    settings = Settings(data=site.service.settings.data, http_port=0, http_tls=True, tls_cert_file=chain, tls_key_file=key)
+    tls = ServerTls(settings)
+    plane = HttpPlane(settings, site.access, tls)
+    plane.open(site.service, site.plane.actions, Planes(None, {}))
+    try:
+        key.write_text("not PEM")
+        first = serial(plane.port, trusting)
+        certify(authority, tmp_path)
+        until = time.monotonic() + 30
+        while (second := serial(plane.port, trusting)) == first or tls._held.cert != chain.read_bytes():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        chain.unlink()
+        assert plane.pid is not None
+        os.kill(plane.pid, signal.SIGKILL)
+        assert serial(plane.port, trusting) == second
     finally:
         plane.close()
 

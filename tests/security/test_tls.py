@@ -177,6 +177,42 @@ def test_a_certificate_without_its_key_keeps_the_one_before(
     handshake(tls.context(), client_of(ca), name="new.example")
 
 
+def test_what_is_checked_is_what_is_used(tmp_path: Path, ca: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file is read once: what another program writes there just then is for the next look."""
+    files = Files(tmp_path).put(ca.issue_cert("old.example"))
+    real = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        data = real(path)
+        if path == files.key:
+            files.key.write_bytes(b"half of a ke")
+        return data
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    handshake(ServerTls(files.settings).context(), client_of(ca), name="old.example")
+
+
+def test_a_process_begins_with_what_another_holds(tmp_path: Path, ca: trustme.CA, caplog: pytest.LogCaptureFixture) -> None:
+    """It says what is wrong with the files, and takes them once they are good; files that are the same are nothing new."""
+    clock = Clock()
+    files = Files(tmp_path).put(ca.issue_cert("old.example"))
+    held = ServerTls(files.settings).held
+    with caplog.at_level(logging.INFO):
+        tls = ServerTls(files.settings, held=held, monotonic=clock)
+        before = tls.context()
+        clock.pass_(1)
+        assert tls.context() is before
+        assert not caplog.records
+        files.cert.write_bytes(b"not PEM")
+        tls = ServerTls(files.settings, held=held, monotonic=clock)
+        clock.pass_(1)
+        handshake(tls.context(), client_of(ca), name="old.example")
+        assert ["stays in use" in record.getMessage() for record in caplog.records] == [True]
+    files.put(ca.issue_cert("new.example"))
+    clock.pass_(1)
+    handshake(tls.context(), client_of(ca), name="new.example")
+
+
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, ca: trustme.CA, clients_ca: trustme.CA) -> None:
     files = Files(tmp_path, clients_ca).put(ca.issue_cert("localhost"))
     assert files.client_ca is not None

@@ -49,12 +49,12 @@ class Channel:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._out: queue.SimpleQueue[tuple[dict[str, Any], Sequence[bytes]]] = queue.SimpleQueue()
 
-    def hello(self) -> dict[str, Any]:
-        """Wait for the first thing that the broker says."""
+    def hello(self) -> tuple[dict[str, Any], list[bytes]]:
+        """Wait for the first thing that the broker says: what is told, and attachments."""
         frame = frames.receive(self._from)
         if frame is None:
             os._exit(0)
-        return frame.header
+        return frame.header, frame.attachments
 
     def start(self, stop: Callable[[], None]) -> None:
         """Begin to hear answers, in the running loop. `stop`: called when the broker says that it stops."""
@@ -76,6 +76,10 @@ class Channel:
             raise Silent from None
         finally:
             self._waiting.pop(number, None)
+
+    def tell(self, op: str) -> None:
+        """Tell the broker something to which there is no answer."""
+        self._out.put(({"op": op}, ()))
 
     def _hear(self, frame: Frame) -> None:
         future = self._waiting.get(frame.header["id"])

@@ -13,7 +13,7 @@ from typing import Any
 
 from ... import logs
 from ...children import step_back
-from ...security.tls import ServerTls
+from ...security.tls import Held, ServerTls
 from ...settings.keys import Settings
 from .application import application
 from .channel import Channel
@@ -30,19 +30,19 @@ def run() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])  # a broker blocks them in itself
     channel = Channel(socket.socket(fileno=os.dup(0)), lost=lambda: os._exit(0))
-    hello = channel.hello()
+    hello, certificate = channel.hello()
     logs.begin(hello["log_level"])
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns at each client that breaks the protocol
-    asyncio.run(_serve(channel, hello))
+    asyncio.run(_serve(channel, hello, certificate))
     logging.shutdown()
     os._exit(0)
 
 
-async def _serve(channel: Channel, hello: dict[str, Any]) -> None:
+async def _serve(channel: Channel, hello: dict[str, Any], certificate: list[bytes]) -> None:
     server = Server(
         application(channel, hello),
         socket.socket(fileno=hello["listening"]),
-        tls=_tls(hello) if hello["http_tls"] else None,
+        tls=_tls(channel, hello, Held(*certificate)) if hello["http_tls"] else None,
         most=hello["http_max_connections"],
         request_timeout_s=hello["http_request_timeout_s"],
     )
@@ -50,14 +50,18 @@ async def _serve(channel: Channel, hello: dict[str, Any]) -> None:
     await server.serve()
 
 
-def _tls(hello: dict[str, Any]) -> ssl.SSLContext:
-    """The context of all connections: each handshake takes the newest certificate."""
+def _tls(channel: Channel, hello: dict[str, Any], held: Held) -> ssl.SSLContext:
+    """The context of all connections: each handshake takes the newest certificate, and the first what the broker has."""
     settings = Settings(data=Path(), tls_cert_file=Path(hello["tls_cert_file"]), tls_key_file=Path(hello["tls_key_file"]))
-    newest = ServerTls(settings, protocols=["http/1.1"])
-    context = newest.context()
+    newest = ServerTls(settings, protocols=["http/1.1"], held=held)
+    context = used = newest.context()
 
     def renew(handshake: ssl.SSLObject, name: str | None, before: ssl.SSLContext) -> None:
+        nonlocal used
         handshake.context = newest.context()
+        if handshake.context is not used:
+            used = handshake.context
+            channel.tell("renewed")
 
     context.sni_callback = renew
     return context
