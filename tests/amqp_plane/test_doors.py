@@ -30,6 +30,7 @@ from penstock.broker_core.security import store
 
 from ..security.helpers import write
 from .frames import begin, sends, symbol
+from .harness import Stage
 from .logins import user
 from .talk import AUTHORITY, CLIENTS, STRANGERS
 from .test_fuzz_plane import PATIENCE_S
@@ -262,3 +263,31 @@ def test_a_certificate_that_does_not_hold_is_refused_in_the_handshake(doors: Doo
     said = doors.broker.log()[before:]
     assert re.search(r"127\.0\.0\.1:\d+: TLS: the client's certificate is refused", said)
     assert ("expired" in said) == (kind == "expired")
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_free_port_is_the_same_at_each_address_of_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
+    """The url leads to the broker, whichever address a client takes; also where the second one's is somebody's."""
+    addresses, blocking = ("127.0.0.1", "127.0.0.2"), []
+    real = socket.getaddrinfo
+
+    def resolve(host: str, port: int, *rest: Any, **more: Any) -> list[Any]:
+        if host != "localhost":
+            return list(real(host, port, *rest, **more))
+        if port and taken and not blocking:
+            blocking.append(socket.create_server((addresses[1], port)))
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    stage = Stage(tmp_path, host="localhost", amqp_port=0)
+    try:
+        assert stage.address[0] == "localhost"
+        for address in addresses:
+            with socket.create_connection((address, stage.address[1]), timeout=30) as client:
+                client.sendall(AMQP)
+                assert client.recv(8) == AMQP
+        assert [each.getsockname()[1] != stage.address[1] for each in blocking] == [True] * taken
+    finally:
+        stage.close()
+        for each in blocking:
+            each.close()

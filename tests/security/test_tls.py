@@ -193,7 +193,7 @@ def test_what_is_checked_is_what_is_used(tmp_path: Path, ca: trustme.CA, monkeyp
 
 
 def test_a_process_begins_with_what_another_holds(tmp_path: Path, ca: trustme.CA, caplog: pytest.LogCaptureFixture) -> None:
-    """It says what is wrong with the files, and takes them once they are good; files that are the same are nothing new."""
+    """The process says what is wrong with the files, and takes good ones; files that are the same are nothing new."""
     clock = Clock()
     files = Files(tmp_path).put(ca.issue_cert("old.example"))
     held = ServerTls(files.settings).held

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import selectors
 import socket
@@ -50,6 +51,7 @@ TICK_S = 0.25  # how exact heartbeats and time-outs are
 SHORTEST_HEARTBEAT_MS = 1000  # an idle time-out that a peer may ask of us: half of it must be several ticks
 FIRST_FRAME_BYTES = 8192  # an open before we know the peer: some clients put more than 512 octets of properties there
 BACKLOG = 1024  # connections that wait to be accepted
+PORTS_TRIED = 20  # each second time a free one, then the same at the other addresses of a name
 STOP_GRACE_S = 2.0  # for peers to answer our close
 PASSWORD_THREADS = 2  # that check passwords, which cost time on purpose; each connection waits for at most one check
 UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links
@@ -148,17 +150,32 @@ class AmqpPlane:
 
     async def _listen(self) -> None:
         for listener in self._listeners:
-            server = await self._loop.create_server(
-                lambda listener=listener: Wire(self, listener),  # type: ignore[misc]
-                listener.host.strip("[]"),
-                listener.port,
-                backlog=BACKLOG,
-            )
+            server, port = await self._bound(listener)
+            await server.start_serving()
             self._servers.append(server)
-            port = server.sockets[0].getsockname()[1]
             host = listener.host if listener.host not in ("0.0.0.0", "::") else socket.gethostname()
             self.urls.append(f"{listener.scheme}://{host}:{port}")
         self._tick()
+
+    async def _bound(self, listener: Listener) -> tuple[asyncio.Server, int]:
+        """Bind the addresses of a listener, several where a name has them, and return their one port, also where any will do."""
+        port = listener.port
+        for left in reversed(range(PORTS_TRIED)):
+            try:
+                server = await self._loop.create_server(
+                    lambda: Wire(self, listener), listener.host.strip("[]"), port, backlog=BACKLOG, start_serving=False
+                )
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or port == listener.port or not left:
+                    raise
+                port = listener.port  # somebody has it at the second address: another
+                continue
+            ports = {bound.getsockname()[1] for bound in server.sockets}
+            if len(ports) == 1:
+                return server, ports.pop()
+            server.close()
+            port = min(ports)
+        raise OSError(errno.EADDRINUSE, f"{listener.host} has no port that is free at each of its addresses")
 
     # --- connections
 
