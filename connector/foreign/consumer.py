@@ -75,6 +75,7 @@ class ForeignConsumer:
         self._cut: _Batch | None = None  # received, and not in the spool yet
         self._unsettled: dict[int, list[Settled]] = {}
         self._ending = self._ended = self._looked = self._beginning = False
+        self._connecting = True  # until an attempt has failed
         self._repeated = [0] * len(self._queues)
         self._aside = 0
         self._sizes: dict[int, _Size] = {}  # of batches that Spark has not committed, once they are known
@@ -94,8 +95,9 @@ class ForeignConsumer:
 
     @property
     def is_busy(self) -> bool:
-        """Say whether an `availableNow` run receives from a broker that is there, for seconds perhaps."""
-        return self._ending and not self._beginning and self._intake.away is None
+        """Say whether an `availableNow` run receives from a broker that is there, for seconds perhaps, or connects for the first
+        time: within `links.ANSWER_S` it is known to be away."""
+        return self._ending and (not self._beginning or self._connecting) and self._intake.away is None
 
     def fix_tail(self) -> None:
         """End when the broker has nothing for a moment: an `availableNow` run begins."""
@@ -178,6 +180,7 @@ class ForeignConsumer:
                 self._intake.start()
                 self._beginning = False
             except PeerError as error:
+                self._connecting = False
                 patience.wait(error)
 
     def _receive(self, wait_ms: int, credit: Credit) -> bool:

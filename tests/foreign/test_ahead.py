@@ -14,13 +14,14 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core import errors
+from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp_client.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.connector.brokers.credit import Credit
 from penstock.connector.foreign import consumer, intake, store
 from penstock.connector.foreign.partition import cut
 
-from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, until
+from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows, until
 from .hidden import Hidden
 
 
@@ -84,6 +85,26 @@ def test_a_trigger_of_a_run_that_ends_takes_what_comes_only_when_more_is_accepte
         assert again["batch"] > end["batch"] + 1, "a trigger for each part"
         assert bodies(reader, end, again) == list(range(5, 35))
         reader.stop()
+
+
+def test_files_of_large_messages_are_full_before_the_message_that_goes_beyond(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One trigger writes and takes all, though no file has all its octets."""
+    monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", lambda _: False)
+    monkeypatch.setattr(consumer, "ENDING_S", 60.0)
+    for module in (consumer, intake):
+        monkeypatch.setattr(module, "FILE_BYTES", 100_000)
+    large = [Message(data=[b"x" * 30_000]).encode() for _ in range(12)]
+    queue.send_octets(large[:1])
+    reader = queue.reader()
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(INITIAL, LIMIT)  # the first trigger takes no more: Spark starts meanwhile
+    queue.send_octets(large)
+    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] == 12, "not all came")
+    again = reader.latestOffset(end, LIMIT)
+    assert again["batch"] == end["batch"] + 4, "three to a file"
+    assert len(rows(reader, end, again)) == 12
 
 
 def test_what_is_written_ahead_is_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,6 +379,14 @@ def test_the_next_planner_takes_all_that_was_written_ahead_in_one_trigger(queue:
     queue.hidden.away = False
     queue.send(45, 50)
     assert drained(reader, again)[0] == list(range(45, 50))
+
+
+def test_a_run_that_ends_begins_with_what_was_written_ahead_and_reads_the_rest(queue: Queue) -> None:
+    """Its first trigger does not ask the broker; that is no reason to end."""
+    end, found = written_ahead_of(queue)
+    queue.released()
+    queue.send(45, 50)
+    assert found + drained(queue.reader(), end)[0] == list(range(50))
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxMessagesPerTrigger": "1000"}])

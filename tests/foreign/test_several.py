@@ -17,6 +17,7 @@ from penstock.broker_core.amqp_client.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.connector.brokers import several
 from penstock.connector.foreign import consumer
+from penstock.connector.foreign.intake import Intake
 from penstock.connector.source import AmqpSource
 from penstock.connector.stream import StreamReader
 
@@ -126,6 +127,26 @@ def test_a_run_that_ends_waits_for_brokers_whose_batches_take_long(
     other.send(105, 110)
     assert sorted(rest(reader, end)) == [*range(5, 10), *range(105, 110)]
     assert queue.available() + other.available() == 0
+    assert not [text for text in caplog.messages if "goes on without the broker" in text]
+
+
+def test_a_run_that_ends_waits_for_a_broker_to_which_a_connection_takes_long(
+    queue: Queue, other: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only one that has not answered an attempt is away."""
+    queue.send(0, 5)
+    other.send(100, 105)
+    reader = queue.reader(("body",), **both(queue, other, failOnBrokerLoss="false"))
+    reader.prepareForTriggerAvailableNow()
+    monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
+    real = Intake.start
+
+    def start(intake: Intake) -> None:
+        time.sleep(0.3)  # far more than the brokers are held up by
+        real(intake)
+
+    monkeypatch.setattr(Intake, "start", start)
+    assert sorted(rest(reader, INITIAL)) == [*range(5), *range(100, 105)]
     assert not [text for text in caplog.messages if "goes on without the broker" in text]
 
 
