@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ...broker_core.errors import DataLoss, Fenced, StorageError, WrongOffset
+from ...broker_core.errors import DataLoss, DiskFull, Fenced, StorageError, WrongOffset
 from . import batches
 from .offset import SpoolOffset
 from .partition import SpoolPartition, cut, file_of
@@ -202,7 +202,11 @@ class Spool:
         self.check_owner()
         # First: what is deleted then is known to be committed, and its keys are those of messages that came.
         self._owner = {**self._owner, "committed": batch}
-        self._put_json(OWNER, self._owner)
+        try:
+            self._put_json(OWNER, self._owner)
+        except DiskFull:  # even for this: one of them makes room, and the checkpoint knows that it is committed, too
+            self.store.delete(file_of(done[0]))
+            self._put_json(OWNER, self._owner)
         for number in done:
             if self.window is not None and number not in self._kept:
                 self.store.delete(f"keys-{number}.arrow")  # empty, or those of a planner that was replaced

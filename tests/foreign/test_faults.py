@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import threading
 import time
 from pathlib import Path
@@ -106,6 +107,25 @@ def test_a_full_spool_loses_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatc
     assert queue.available() == 50
     monkeypatch.setattr(store.Store, "_put_local", put)
     assert drained(queue.reader())[0] == list(range(50))
+
+
+def test_a_commit_makes_room_on_a_disk_that_has_none_for_its_own_note(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be written while the committed batch is there."""
+    queue.send(0, 50)
+    reader, put = queue.reader(maxMessagesPerTrigger="30"), store.Store._put_local
+    end = next_batch(reader, INITIAL)
+    found = bodies(reader, INITIAL, end)
+
+    def full(self: store.Store, name: str, write: Any, new: bool = False) -> None:
+        if "batch-1.arrow" in queue.files():
+            raise OSError(errno.ENOSPC, "no space left on device")
+        put(self, name, write, new)
+
+    monkeypatch.setattr(store.Store, "_put_local", full)
+    again = next_batch(reader, end)
+    assert found + bodies(reader, end, again) == list(range(50))
+    reader.stop()
+    assert json.loads((queue.spool / "owner.json").read_text())["committed"] == 1
 
 
 def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
