@@ -8,6 +8,7 @@ import os
 import select
 import stat
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from .amqp_calls import TURN_S, Stop
 if TYPE_CHECKING:
     from ..amqp.deliveries import Delivery
 
+#: Seconds in which a reader takes more of a line that is begun, when it is time to stop.
+FINISH_S = 3.0
 _ONE_PAGE = 4096  # octets of a pipe of one buffer, which takes more only once it is empty
 
 
@@ -43,11 +46,13 @@ class Lines:
         return len(deliveries) if whole and (not self.pipe or self._read()) else 0
 
     def _put(self, data: bytes) -> bool:
-        """Write all of it, into a pipe as much at a time as it takes without blocking. False: it was time to stop before."""
+        """Write all of it, into a pipe as much at a time as it takes without blocking. False: it was time to stop before.
+
+        What is begun is finished then, if somebody reads: else a reader has a part of a line that comes again as a whole."""
         rest = memoryview(data)
         at_once = select.PIPE_BUF if self.pipe else len(data)  # what a pipe takes that is ready
         while rest:
-            if self.pipe and not self._wait():
+            if self.pipe and not self._wait(FINISH_S if len(rest) < len(data) else 0.0):
                 return False
             rest = rest[os.write(self._out, rest[:at_once]) :]
         return True
@@ -57,8 +62,14 @@ class Lines:
         found = self._wait()
         return not found or any(event & select.POLLOUT for _, event in found)
 
-    def _wait(self) -> list[tuple[int, int]]:
-        """Return what there is to say of the pipe once it takes something or has no reader; nothing when it is time to stop."""
-        while not (found := self._room.poll(TURN_S * 1000)) and not self._stop.asked:
+    def _wait(self, more_s: float = 0.0) -> list[tuple[int, int]]:
+        """Return what there is to say of the pipe once it takes something or has no reader; nothing when it has been time to stop
+        for `more_s` meanwhile."""
+        until = None
+        while not (found := self._room.poll(TURN_S * 1000)):
+            if self._stop.asked:
+                until = time.monotonic() + more_s if until is None else until
+                if time.monotonic() >= until:
+                    break
             self._idle()
         return found

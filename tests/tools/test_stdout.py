@@ -54,18 +54,25 @@ def test_a_long_line_waits_for_its_reader_page_by_page_and_is_idle_meanwhile(pip
     assert len(pipe.seen) == -(-len(LINE) // 4096)
 
 
-@pytest.mark.parametrize(("pages", "written"), [(0, 0), (3, 0), (len(LINE) // 4096, 1)])
-def test_on_a_stop_a_line_is_written_only_if_it_is_whole(pipe: Pipe, pages: int, written: int) -> None:
+@pytest.mark.parametrize(
+    ("pages", "reads_on", "written"), [(0, False, 0), (3, True, 1), (3, False, 0), (len(LINE) // 4096, False, 1)]
+)
+def test_on_a_stop_a_line_that_is_begun_is_finished_if_somebody_reads(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, pages: int, reads_on: bool, written: int
+) -> None:
     """Its last page may still be in the pipe: the reader will have it."""
     stop = Stop()
+    monkeypatch.setattr(stdout, "FINISH_S", 30.0 if reads_on else 0.05)
 
     def idle() -> None:
-        if len(pipe.seen) < pages:
+        stop.asked = stop.asked or len(pipe.seen) >= pages
+        if reads_on or not stop.asked:
             pipe.read()
-        else:
-            stop.asked = True
 
     assert pipe.write(stop, idle) == written
+    if reads_on:
+        pipe.read()
+        assert b"".join(pipe.seen) == LINE
 
 
 def test_a_reader_that_leaves_in_the_middle_of_a_line_has_not_read_it(pipe: Pipe) -> None:
