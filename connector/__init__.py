@@ -23,7 +23,7 @@ sink, settle           stage, then publish once; outcomes of single messages
 access, connections    a broker's address and credentials; a task's connection, lent to the next task
 context                query and attempt of a task
 reporting, explanation our errors as Spark shows them; any of Spark's in one sentence
-quiet                  no traceback where Spark has closed a worker's socket
+workers                Spark's Python workers: no traceback where Spark has closed the socket, short collections of garbage
 brokers/               several brokers behind one query and one write
 foreign/               any other AMQP 1.0 broker as the source of a stream
 pyfiles, _discovery    the zip for `--py-files`; makes Spark find the format by itself

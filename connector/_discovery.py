@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
-from penstock.connector.quiet import hush
+from penstock.connector.workers import hush
 
 hush()
 

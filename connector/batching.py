@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from ..broker_core.messages import assembly
+from .workers import freeze_modules
 
 # A record batch below this costs Spark more in fixed work than in rows; one far above only memory.
 BATCH_ROWS = 1 << 16
@@ -41,9 +42,10 @@ def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> Iterator[pa.RecordBatch]:
-    """Give batches the nullability that a user's schema declares, since Spark compares it exactly."""
+    """Give a task's batches the nullability that a user's schema declares, since Spark compares it exactly."""
     schema: pa.Schema | None = None
     for batch in batches:
         if schema is None:
             schema = pa.schema([field.with_nullable(may) for field, may in zip(batch.schema, nullable, strict=True)])
         yield batch if batch.schema.equals(schema) else pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    freeze_modules()  # all that a task needs is loaded

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from ..broker_core.errors import PenstockError
-from .quiet import hush
+from .workers import hush
 
 _Class = TypeVar("_Class", bound=type)
 

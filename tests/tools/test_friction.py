@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker_core.server.process import Broker
-from penstock.connector.quiet import _Traceback
+from penstock.connector.workers import _Traceback
 
 from .conftest import Run
 
