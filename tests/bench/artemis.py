@@ -25,6 +25,7 @@ VERSION = "2.44.0"
 COORDINATES = f"org.apache.activemq:apache-artemis:{VERSION}:tar.gz:bin"
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 FETCH_LIMIT_S = 300  # a download of 46 MB
+WARM_UPS = 2  # repeats of each side that do not count: until its JVM has compiled what is hot
 BUILD = Path(__file__).resolve().parents[2] / "build"
 
 

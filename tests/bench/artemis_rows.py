@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from artemis import VERSION, running
+from artemis import VERSION, WARM_UPS, running
 from feeding import QUEUE
 from harness import Bench, Line
 from interest_rows import cpu_seconds
@@ -19,7 +19,6 @@ from building import command_of
 from driving import Program
 
 MESSAGES = 200_000  # of 1 KiB a repeat: five to ten seconds; with a tenth of that, single pairs differ by half
-WARM_UPS = 2  # repeats at each broker that do not count: until the JVM has compiled what is hot
 WINDOW = 1000
 #: Connections that send, and as many that receive, in the rows of many; queues, where they do not share one.
 MANY = 8
