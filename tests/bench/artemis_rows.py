@@ -9,7 +9,7 @@ from typing import Any
 
 from artemis import VERSION, WARM_UPS, running
 from feeding import QUEUE
-from harness import Bench, Line
+from harness import Bench, Line, standing_still
 from interest_rows import cpu_seconds
 
 from penstock.broker_core.server.process import Broker
@@ -42,10 +42,11 @@ def eight_queues(bench: Bench) -> Iterator[Line]:
 
 
 class _Side:
-    """One of the two brokers, at which the client is let loose. `cpu`: µs a message, one figure a repeat, by whose it is."""
+    """One of the two brokers, at which the client is let loose, while the other, `beside`, stands still. `cpu`: µs a message, one
+    figure a repeat, by whose it is."""
 
-    def __init__(self, name: str, client: Program, url: str, pid: int, order: dict[str, Any]) -> None:
-        self._client, self._order = client, {**order, "url": url, "way": "both", "wait": LIMIT_S}
+    def __init__(self, name: str, client: Program, url: str, pid: int, beside: int, order: dict[str, Any]) -> None:
+        self._beside, self._client, self._order = beside, client, {**order, "url": url, "way": "both", "wait": LIMIT_S}
         self._pids = {f"CPU of {name}, µs/message": pid, f"CPU of the client of {name}, µs/message": client.process.pid}
         self.cpu: dict[str, list[float]] = {whose: [] for whose in self._pids}
 
@@ -53,7 +54,8 @@ class _Side:
         """Messages a second. The CPU of a `repeat` below 0 is not kept: that is a warm-up."""
         count = self._order["count"]
         before = {whose: cpu_seconds(pid) for whose, pid in self._pids.items()}
-        answer = self._client.do("throughput", **self._order)
+        with standing_still(self._beside):
+            answer = self._client.do("throughput", **self._order)
         for whose, pid in self._pids.items() if repeat >= 0 else ():
             self.cpu[whose].append((cpu_seconds(pid) - before[whose]) / count * 1e6)
         return count / float(answer["seconds"])
@@ -69,8 +71,8 @@ def _beside(bench: Bench, name: str, target: float, queues: list[str], connectio
             broker.declare(queue)
         assert other.pid is not None
         sides = (
-            _Side("Penstock", client, broker.amqp_url, broker.pid, order),
-            _Side("Artemis", client, other.url, other.pid, order),
+            _Side("Penstock", client, broker.amqp_url, broker.pid, other.pid, order),
+            _Side("Artemis", client, other.url, other.pid, broker.pid, order),
         )
         for _ in range(WARM_UPS):
             for side in sides:
