@@ -196,7 +196,7 @@ def _named_by(broker: Client, name: str) -> Iterator[tuple[str, str]]:
     exchanges = [exchange["exchange"] for exchange in every if exchange["options"].get("alternate") == name]
     if exchanges:
         text = f"{name} is the alternate of {_some(exchanges)}, which would refuse what no other queue is bound for"
-        yield text, "an exchange declared anew has another"
+        yield text, f"declare {exchanges[0]} anew to give it another"
 
 
 def _some(names: list[str]) -> str:

@@ -31,6 +31,7 @@ class Lines:
         self.pipe = stat.S_ISFIFO(os.fstat(self._out).st_mode)
         self._room = select.poll()
         self._room.register(self._out, select.POLLOUT)
+        self._until: float | None = None  # when what is waited for is given up, once it is time to stop
         self.at_once = 1 if self.pipe else sys.maxsize  # messages to write before they are accepted
         if self.pipe and hasattr(fcntl, "F_SETPIPE_SZ"):  # elsewhere a pipe takes more than is read
             with contextlib.suppress(OSError):
@@ -51,6 +52,7 @@ class Lines:
         What is begun is finished then, if somebody reads: else a reader has a part of a line that comes again as a whole."""
         rest = memoryview(data)
         at_once = select.PIPE_BUF if self.pipe else len(data)  # what a pipe takes that is ready
+        self._until = None
         while rest:
             if self.pipe and not self._wait(FINISH_S if len(rest) < len(data) else 0.0):
                 return False
@@ -59,17 +61,17 @@ class Lines:
 
     def _read(self) -> bool:
         """Wait until what was written is read, or until it is time to stop: then it is still to be read. False: nobody will."""
+        self._until = None
         found = self._wait()
         return not found or any(event & select.POLLOUT for _, event in found)
 
     def _wait(self, more_s: float = 0.0) -> list[tuple[int, int]]:
         """Return what there is to say of the pipe once it takes something or has no reader; nothing when it has been time to stop
         for `more_s` meanwhile."""
-        until = None
         while not (found := self._room.poll(TURN_S * 1000)):
             if self._stop.asked:
-                until = time.monotonic() + more_s if until is None else until
-                if time.monotonic() >= until:
+                self._until = time.monotonic() + more_s if self._until is None else self._until
+                if time.monotonic() >= self._until:
                     break
             self._idle()
         return found

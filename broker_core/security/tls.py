@@ -155,17 +155,30 @@ def _read(name: str, path: Path) -> bytes:
 
 @contextlib.contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """Give octets a path, which is all that OpenSSL takes for keys: in memory where the system can."""
-    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
-        with os.fdopen(os.memfd_create("pem"), "wb") as memory:
-            memory.write(data)
-            memory.flush()
-            yield f"/proc/self/fd/{memory.fileno()}"
-    else:
-        with tempfile.NamedTemporaryFile() as file:  # for its owner alone
+    """Give octets a path, which is all that OpenSSL takes for keys: in memory where the system can and lets us."""
+    memory = _memory()
+    if memory is not None:
+        with os.fdopen(memory, "wb") as file:
             file.write(data)
             file.flush()
-            yield file.name
+            yield f"/proc/self/fd/{memory}"
+    else:
+        with tempfile.NamedTemporaryFile() as named:  # for its owner alone
+            named.write(data)
+            named.flush()
+            yield named.name
+
+
+def _memory() -> int | None:
+    """Open a file in memory; None where there is none, or a container may not have one."""
+    if not hasattr(os, "memfd_create") or not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        return os.memfd_create("pem")
+    except OSError as error:
+        if error.errno in store.SHORTAGE:
+            raise
+        return None
 
 
 def _check_shortage(name: str, path: Path | None, error: OSError) -> None:

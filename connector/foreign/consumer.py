@@ -96,7 +96,7 @@ class ForeignConsumer:
     @property
     def is_busy(self) -> bool:
         """Say whether an `availableNow` run receives from a broker that is there, for seconds perhaps, or connects for the first
-        time: within `links.ANSWER_S` it is known to be away."""
+        time: each answer is waited for `links.ANSWER_S` at most."""
         return self._ending and (not self._beginning or self._connecting) and self._intake.away is None
 
     def fix_tail(self) -> None:

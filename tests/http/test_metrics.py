@@ -104,6 +104,15 @@ def test_queues_beyond_the_limit_are_one_sum(site: Site) -> None:
     assert Columns(header, table).limited(0)[1]["available"].tolist() == [8]
 
 
+def test_thousands_of_queues_with_messages_are_one_sum() -> None:
+    """Their arrivals, added up, are more than 64 bits hold."""
+    names, now = [f"q{number}" for number in range(10_000)], int(time.time() * 1e6)
+    header = {"queues": names, "time": now, "columns": ["available", "acquired", "delayed", "staged", "oldest"]}
+    table = array("q", [1] * 10_000 + [0] * 30_000 + [now - number for number in range(10_000)]).tobytes()
+    _, columns, rest = Columns(header, table).limited(1000)
+    assert (rest, columns["available"][-1], columns["oldest"][-1]) == (9_000, 9_000, now - 9_999)
+
+
 def test_a_scrape_that_forms_what_has_changed_says_what_one_that_forms_all_says() -> None:
     random = Random(1)
     columns = [*metrics.STATES, "oldest", *(each.column for each in (*metrics.GAUGES, *metrics.COUNTERS))]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import ssl
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -211,6 +213,19 @@ def test_a_process_begins_with_what_another_holds(tmp_path: Path, ca: trustme.CA
     files.put(ca.issue_cert("new.example"))
     clock.pass_(1)
     handshake(tls.context(), client_of(ca), name="new.example")
+
+
+def test_where_a_system_lets_nobody_make_files_in_memory_the_certificate_is_used_all_the_same(
+    tmp_path: Path, ca: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container's filter, or vm.memfd_noexec."""
+
+    def refused(name: str) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "memfd_create", refused, raising=False)
+    files = Files(tmp_path).put(ca.issue_cert("localhost"))
+    handshake(ServerTls(files.settings).context(), client_of(ca))
 
 
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, ca: trustme.CA, clients_ca: trustme.CA) -> None:

@@ -6,6 +6,8 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,9 +56,7 @@ def test_a_long_line_waits_for_its_reader_page_by_page_and_is_idle_meanwhile(pip
     assert len(pipe.seen) == -(-len(LINE) // 4096)
 
 
-@pytest.mark.parametrize(
-    ("pages", "reads_on", "written"), [(0, False, 0), (3, True, 1), (3, False, 0), (len(LINE) // 4096, False, 1)]
-)
+@pytest.mark.parametrize(("pages", "reads_on", "written"), [(3, True, 1), (3, False, 0), (len(LINE) // 4096, False, 1)])
 def test_on_a_stop_a_line_that_is_begun_is_finished_if_somebody_reads(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, pages: int, reads_on: bool, written: int
 ) -> None:
@@ -73,6 +73,28 @@ def test_on_a_stop_a_line_that_is_begun_is_finished_if_somebody_reads(
     if reads_on:
         pipe.read()
         assert b"".join(pipe.seen) == LINE
+
+
+def test_on_a_stop_a_line_that_is_not_begun_is_left(pipe: Pipe) -> None:
+    os.write(pipe.stdout.fileno(), b"another line\n")
+    stop = Stop()
+    stop.asked = True
+    assert pipe.write(stop, lambda: None) == 0
+    pipe.read()
+    assert pipe.seen == [b"another line\n"]
+
+
+def test_on_a_stop_a_slow_reader_has_so_long_for_the_rest_of_the_line(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each page. Each look at the clock takes it a second."""
+    stop, seconds = Stop(), count()
+    monkeypatch.setattr(stdout, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+
+    def idle() -> None:
+        stop.asked = True
+        pipe.read()
+
+    assert pipe.write(stop, idle) == 0
+    assert len(pipe.seen) < len(LINE) // 4096
 
 
 def test_a_reader_that_leaves_in_the_middle_of_a_line_has_not_read_it(pipe: Pipe) -> None:

@@ -151,8 +151,8 @@ class AmqpPlane:
     async def _listen(self) -> None:
         for listener in self._listeners:
             server, port = await self._bound(listener)
-            await server.start_serving()
             self._servers.append(server)
+            await server.start_serving()
             host = listener.host if listener.host not in ("0.0.0.0", "::") else socket.gethostname()
             self.urls.append(f"{listener.scheme}://{host}:{port}")
         self._tick()

@@ -27,11 +27,15 @@ class Columns:
         order = sorted(range(len(self.names)), key=lambda at: (-depth[at], self.names[at]))
         kept, rest = sorted(order[:most]), order[most:]
         columns = {
-            name: array("q", [*(column[at] for at in kept), sum(column[at] for at in rest)])
+            name: array("q", [*(column[at] for at in kept), _summed(name, [column[at] for at in rest])])
             for name, column in self.columns.items()
         }
-        columns["oldest"][-1] = min((self.columns["oldest"][at] for at in rest if self.columns["oldest"][at]), default=0)
         return [*(self.names[at] for at in kept), ""], columns, len(rest)
+
+
+def _summed(column: str, values: list[int]) -> int:
+    """Return what a column says of several queues together: of their oldest messages, the oldest."""
+    return min(filter(None, values), default=0) if column == "oldest" else sum(values)
 
 
 class CountsText:
