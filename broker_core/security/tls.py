@@ -33,6 +33,9 @@ class Held(NamedTuple):
     key: bytes
     client_ca: bytes | None = None
 
+    def __repr__(self) -> str:
+        return "Held(…)"  # the key is for no log
+
 
 class ServerTls:
     """Thread-safe. `protocols`: what is spoken inside (ALPN). `held`: what to begin with, where another process has read the

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from penstock.broker_core import errors
 from penstock.broker_core.security import ServerTls
+from penstock.broker_core.security.tls import Held
 from penstock.broker_core.settings.keys import Settings
 
 from .helpers import Clock, access_of, user, write
@@ -213,6 +214,10 @@ def test_a_process_begins_with_what_another_holds(tmp_path: Path, ca: trustme.CA
     files.put(ca.issue_cert("new.example"))
     clock.pass_(1)
     handshake(tls.context(), client_of(ca), name="new.example")
+
+
+def test_a_key_that_is_held_is_not_printed() -> None:
+    assert "secret" not in f"{Held(b'certificate', b'secret')!r} {Held(b'certificate', b'secret')}"
 
 
 def test_where_a_system_lets_nobody_make_files_in_memory_the_certificate_is_used_all_the_same(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import pty
-import select
 import signal
 import socket
 import subprocess
@@ -124,44 +122,6 @@ def test_who_logs_does_not_wait_for_a_terminal_that_is_stopped() -> None:
         writer.flush()
         writer.close()
     os.close(master)
-
-
-def test_who_logs_does_not_wait_where_another_process_fills_the_pipe_just_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever says that it takes a line: at the write it is full."""
-    reading, writing = os.pipe()
-    beside = os.open(f"/proc/self/fd/{writing}", os.O_WRONLY | os.O_NONBLOCK)
-
-    class Filled:
-        """A poll after which another process writes as much as there is room for."""
-
-        def __init__(self) -> None:
-            self._poll = real()
-
-        def register(self, *what: int) -> None:
-            self._poll.register(*what)
-
-        def poll(self, *wait: float) -> object:
-            found = self._poll.poll(*wait)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    os.write(beside, b"\n" * 4096)
-            return found
-
-    real = select.poll
-    monkeypatch.setattr(select, "poll", Filled)
-    with os.fdopen(writing, "w") as stream, os.fdopen(beside), os.fdopen(reading) as read:
-        writer = logs.StreamWriter(stream)
-        logging_ = threading.Thread(
-            target=lambda: [writer.emit(line_of(f"line {number}")) for number in range(9_000)], daemon=True
-        )
-        logging_.start()
-        logging_.join(30)
-        stuck = logging_.is_alive()
-        while read.readline() != "line 8999\n":  # lets it go
-            pass
-        assert not stuck
-        writer.flush()
-        writer.close()
 
 
 @pytest.mark.parametrize("make", [os.pipe, lambda: tuple(end.detach() for end in socket.socketpair())], ids=["pipe", "socket"])
