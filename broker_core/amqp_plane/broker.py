@@ -1,6 +1,6 @@
 """The broker, as the plane has it: all that the plane may ask of it, and nothing behind.
 
-`service.broker.BrokerService` is one. The plane asks no other module of `service`: a broker in another process can stand here.
+`service.broker.BrokerService` is one.
 """
 
 from __future__ import annotations
@@ -100,9 +100,8 @@ class Turn(Protocol):
     """`with broker.turn() as turn`: nobody else does anything with the broker in between. What it has executed is one group of
     the log; nobody is told of it before the log is durable up to the position that comes with each reply.
 
-    What is *handed in* is carried out in its order, and before anything is executed or asked; its `then` is called in that order
-    too, at `catch_up` or at the end of the turn at the latest. A refusal concerns one command alone. StorageError from anything:
-    the journal has failed.
+    Where `then` is given, it hears the reply or the refusal of that command alone. StorageError from anything: the journal has
+    failed.
     """
 
     def __enter__(self) -> Turn:
@@ -120,20 +119,17 @@ class Turn(Protocol):
     def execute(self, command: c.Command[R]) -> tuple[R, int]:
         """Return a command's reply, and the log position that it waits for, 0 for none. Raises PenstockError."""
 
-    def hand_in(self, command: c.Command[Any], then: Then) -> None:
-        """Have a command carried out."""
+    def carry_out(self, command: c.Command[Any], then: Then) -> None:
+        """Execute a command."""
 
     def enqueue(self, queue: str, found: Arrived, then: Then) -> None:
-        """Have messages that have come carried out, of which there is at least one: the reply is `Appended`."""
+        """Enqueue messages that have come, of which there is at least one: the reply is `Appended`."""
 
     def post(self, transaction: int, queue: str, found: Arrived, then: Then) -> None:
-        """Have such messages staged, to be in the queue if the transaction commits."""
+        """Stage such messages, to be in the queue if the transaction commits."""
 
     def send(self, message: Prepared, then: Then) -> None:
-        """Have such messages sent through an exchange: the reply is `Sent`."""
-
-    def catch_up(self, queues: Collection[str] = ()) -> None:
-        """Carry out what was handed in. `queues`: those that will be asked about next."""
+        """Send such messages through an exchange: the reply is `Sent`."""
 
     # --- questions
 

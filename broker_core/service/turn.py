@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -215,8 +215,8 @@ class Turn:
             self._journal.fail(errors.StorageError(f"{at} could not be applied: {type(error).__name__}: {error}"))
             self._check()
 
-    # Commands that are handed in: see `amqp_plane.broker.Turn`. Here they are carried out at once.
-    def hand_in(self, command: c.Command[Any], then: Then) -> None:
+    # Commands of the AMQP plane, which hears of a refusal as of a reply.
+    def carry_out(self, command: c.Command[Any], then: Then) -> None:
         """Execute a command, and tell `then` what became of it. Raises StorageError."""
         self._tell(then, lambda: self.execute(command))
 
@@ -225,21 +225,18 @@ class Turn:
         stored = store(found.payload, found.mask)
         attributes = self._attributes(queue, stored.payload, then)
         if attributes is not None:
-            self.hand_in(c.Enqueue(queue, found.rows, found.sizes, stored, found.durable, attributes), then)
+            self.carry_out(c.Enqueue(queue, found.rows, found.sizes, stored, found.durable, attributes), then)
 
     def post(self, transaction: int, queue: str, found: Arrived, then: Then) -> None:
         """Stage such messages, to be in the queue if the transaction commits. Raises StorageError."""
         stored = store(found.payload, found.mask)
         attributes = self._attributes(queue, stored.payload, then)
         if attributes is not None:
-            self.hand_in(c.Post(transaction, queue, found.rows, found.sizes, stored, attributes), then)
+            self.carry_out(c.Post(transaction, queue, found.rows, found.sizes, stored, attributes), then)
 
     def send(self, message: Sendable, then: Then) -> None:
         """Route such messages. Raises StorageError."""
         self._tell(then, lambda: self._sent(message))
-
-    def catch_up(self, queues: Collection[str] = ()) -> None:
-        """Do nothing: what was handed in is carried out."""
 
     def _tell(self, then: Then, carry_out: Callable[[], tuple[Any, int]]) -> None:
         try:

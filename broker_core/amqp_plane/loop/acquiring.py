@@ -14,8 +14,6 @@ from ... import errors
 from .interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from ..broker import Turn
     from ..links.outgoing import Outgoing
     from .passes import Passes
@@ -36,11 +34,6 @@ class Acquiring:
         self._looking: dict[str, bool] = {}  # queues with somebody to look; False: the last pass was too short for all
         self._browsers = 0
         self.handled = 0  # deliveries since the pass began
-
-    @property
-    def queues(self) -> Collection[str]:
-        """The queues with somebody to look."""
-        return self._looking.keys()
 
     def __bool__(self) -> bool:
         return bool(self._looking)

@@ -59,7 +59,7 @@ def read(broker: Broker, route: ExchangeRoute, found: Arrived) -> Exchanged:
     return Exchanged(route.exchange, found, message)
 
 
-def hand_in(turn: Turn, exchanged: Exchanged, told: Callable[[Refused, PenstockError | None, int], None]) -> None:
+def carry_out(turn: Turn, exchanged: Exchanged, told: Callable[[Refused, PenstockError | None, int], None]) -> None:
     """Have messages routed. `told` hears which deliveries are refused, or why all are, and the log position to wait for."""
     found, message = exchanged.found, exchanged.message
     if message is None:

@@ -252,13 +252,11 @@ class Passes:
                     if isinstance(destination, Posting):
                         destination.execute(turn, self, parts, found)
                     elif isinstance(destination, ExchangeRoute):
-                        exchanges.hand_in(turn, found, partial(self._confirm, parts))
+                        exchanges.carry_out(turn, found, partial(self._confirm, parts))
                     else:
                         self._enqueue(turn, destination, parts, found)
                 for (link, disposition), deliveries in outcomes.items():
                     self._settle(turn, link, disposition, deliveries)
-                if actions:
-                    turn.catch_up()
                 for action in actions:
                     self._act(turn, action)
                 self._acquire(turn)
@@ -274,7 +272,6 @@ class Passes:
             self._settle(turn, link, disposition, outcomes.pop((link, disposition)))
 
     def _acquire(self, turn: Turn) -> None:
-        turn.catch_up(self.acquiring.queues)
         news, self._news = self._news, {}
         for queue in news:
             self.acquiring.news(turn, queue)
@@ -331,7 +328,7 @@ class Passes:
             disposition.execute(turn, link, deliveries)
             return  # nobody is told before the discharge
         command = c.command_of(disposition, link.queue, link.holder, rows_of(deliveries))
-        turn.hand_in(command, partial(self._settled, turn, link, disposition, deliveries))
+        turn.carry_out(command, partial(self._settled, turn, link, disposition, deliveries))
 
     def _settled(
         self,

@@ -37,7 +37,7 @@ class Posting(NamedTuple):
         Arrived."""
         told = partial(self._told, loop, parts)
         if isinstance(self.route, ExchangeRoute):
-            exchanges.hand_in(turn, found, told)
+            exchanges.carry_out(turn, found, told)
         elif found.rows:
             number, refused = self.transaction.number, found.refused
             turn.post(number, self.route, found, lambda reply, error, end: told(refused, error, end))

@@ -47,7 +47,7 @@ class Retirement(NamedTuple):
 
     def execute(self, turn: Turn, link: Consuming, deliveries: list[Delivery]) -> None:
         """Add the outcome to the transaction; its discharge tells where that cannot be. Raises StorageError."""
-        turn.hand_in(self.command(link, rows_of(deliveries)), partial(self._told, len(deliveries)))
+        turn.carry_out(self.command(link, rows_of(deliveries)), partial(self._told, len(deliveries)))
 
     def _told(self, count: int, reply: None, error: PenstockError | None, end: int) -> None:
         if error is not None:
