@@ -30,12 +30,18 @@ def certify(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
     return chain, key
 
 
-def test_https_takes_the_newest_certificate(site: Site, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    chain, key = certify(authority, tmp_path)
+def secured_by(authority: trustme.CA, site: Site, folder: Path) -> tuple[Settings, ssl.SSLContext]:
+    """Settings with a certificate, and a client's context that trusts it."""
+    chain, key = certify(authority, folder)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    settings = Settings(data=site.service.settings.data, http_port=0, http_tls=True, tls_cert_file=chain, tls_key_file=key)
+    data = site.service.settings.data
+    return Settings(data=data, http_port=0, http_tls=True, tls_cert_file=chain, tls_key_file=key), trusting
+
+
+def test_https_takes_the_newest_certificate(site: Site, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    settings, trusting = secured_by(authority, site, tmp_path)
     plane = HttpPlane(settings, site.access, ServerTls(settings))
     plane.open(site.service, site.plane.actions, Planes(None, {}))
     try:
@@ -67,10 +73,10 @@ def test_https_takes_the_newest_certificate(site: Site, tmp_path: Path) -> None:
 def test_a_new_process_takes_the_certificate_that_the_one_before_had(site: Site, tmp_path: Path) -> None:
     """The first process, and one after another that took a newer certificate, whatever has become of the files."""
     authority = trustme.CA()
-    chain, key = certify(authority, tmp_path)
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
-    settings = Settings(data=site.service.settings.data, http_port=0, http_tls=True, tls_cert_file=chain, tls_key_file=key)
+    settings, trusting = secured_by(authority, site, tmp_path)
+    chain, key = settings.tls_cert_file, settings.tls_key_file
+    assert chain is not None
+    assert key is not None
     tls = ServerTls(settings)
     plane = HttpPlane(settings, site.access, tls)
     plane.open(site.service, site.plane.actions, Planes(None, {}))
