@@ -13,7 +13,6 @@ links/          an attach, its link, what goes over it, and what lives on when i
 nodes/          what an attach names or makes: addresses, filters, dynamic nodes, subscriptions
 transactions/   control links, and what is done in a transaction
 ports           what a link may ask of the loop, of its connection and of the plane
-broker          what the plane may ask of the broker
 """
 
 from .loop.server import AmqpPlane

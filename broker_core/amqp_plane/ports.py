@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ..security.rights import Right
     from ..selectors import Selector
     from ..service.bitmaps import View
-    from .broker import Nodes, Turn
+    from ..service.nodes import Nodes
+    from ..service.turn import Turn
     from .connections.containers import Containers
     from .links.consuming import Consuming
     from .links.detached import Detached

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .. import errors
 from ..engine import BrokerState, Decision, apply, decide
@@ -38,32 +38,19 @@ if TYPE_CHECKING:
     from ..engine.columns.attributes import Attributes
     from ..messages.encoding.alike import Payload
     from ..messages.encoding.arriving import Arrived
+    from .routing import Prepared
 
 log = logging.getLogger("penstock")
 
 R = TypeVar("R")
 
-#: Called with a command's reply, or with the error that refuses it, and the log position that either waits for.
-Then = Callable[[Any, "errors.PenstockError | None", int], None]
 
+class Answer(NamedTuple):
+    """What became of a command: its reply, or the error that refuses it, and the log position that either waits for."""
 
-class Sendable(Protocol):
-    """Messages for an exchange, read as far as its bindings need it."""
-
-    @property
-    def route(self) -> c.Route | None:
-        """The command that carries them."""
-
-    @property
-    def error(self) -> errors.PenstockError | None:
-        """Return why there is none."""
-
-    @property
-    def about(self) -> tuple[str, str | Coded]:
-        """The exchange, and the routing keys."""
-
-    def again(self, plan: Plan, now: int) -> c.Route:
-        """Read what another plan needs."""
+    reply: Any
+    error: errors.PenstockError | None
+    end: int
 
 
 class Arrivals:
@@ -215,40 +202,44 @@ class Turn:
             self._journal.fail(errors.StorageError(f"{at} could not be applied: {type(error).__name__}: {error}"))
             self._check()
 
-    # Commands of the AMQP plane, which hears of a refusal as of a reply.
-    def carry_out(self, command: c.Command[Any], then: Then) -> None:
-        """Execute a command, and tell `then` what became of it. Raises StorageError."""
-        self._tell(then, lambda: self.execute(command))
+    # --- commands of a caller to whom a refusal is an answer like another
 
-    def enqueue(self, queue: str, found: Arrived, then: Then) -> None:
-        """Enqueue messages that have come from AMQP, at least one. Raises StorageError."""
+    def carry_out(self, command: c.Command[Any]) -> Answer:
+        """Execute a command. Raises StorageError, and no other PenstockError."""
+        return self._answer(lambda: self.execute(command))
+
+    def enqueue(self, queue: str, found: Arrived) -> Answer:
+        """Enqueue messages that have come from AMQP, at least one: the reply is `Appended`. Raises StorageError."""
         stored = store(found.payload, found.mask)
-        attributes = self._attributes(queue, stored.payload, then)
-        if attributes is not None:
-            self.carry_out(c.Enqueue(queue, found.rows, found.sizes, stored, found.durable, attributes), then)
+        return self._answer(
+            lambda: self.execute(
+                c.Enqueue(queue, found.rows, found.sizes, stored, found.durable, self._attributes(queue, stored.payload))
+            )
+        )
 
-    def post(self, transaction: int, queue: str, found: Arrived, then: Then) -> None:
+    def post(self, transaction: int, queue: str, found: Arrived) -> Answer:
         """Stage such messages, to be in the queue if the transaction commits. Raises StorageError."""
         stored = store(found.payload, found.mask)
-        attributes = self._attributes(queue, stored.payload, then)
-        if attributes is not None:
-            self.carry_out(c.Post(transaction, queue, found.rows, found.sizes, stored, attributes), then)
+        return self._answer(
+            lambda: self.execute(
+                c.Post(transaction, queue, found.rows, found.sizes, stored, self._attributes(queue, stored.payload))
+            )
+        )
 
-    def send(self, message: Sendable, then: Then) -> None:
-        """Route such messages. Raises StorageError."""
-        self._tell(then, lambda: self._sent(message))
+    def send(self, message: Prepared) -> Answer:
+        """Send such messages through an exchange: the reply is `Sent`. Raises StorageError."""
+        return self._answer(lambda: self._sent(message))
 
-    def _tell(self, then: Then, carry_out: Callable[[], tuple[Any, int]]) -> None:
+    def _answer(self, execute: Callable[[], tuple[Any, int]]) -> Answer:
         try:
-            reply, end = carry_out()
+            reply, end = execute()
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
-            then(None, error, self.end)
-        else:
-            then(reply, None, end)
+            return Answer(None, error, self.end)
+        return Answer(reply, None, end)
 
-    def _sent(self, message: Sendable) -> tuple[c.Sent, int]:
+    def _sent(self, message: Prepared) -> tuple[c.Sent, int]:
         if message.route is None:
             assert message.error is not None
             raise message.error
@@ -257,14 +248,9 @@ class Turn:
             sent, end = self.execute(message.again(self.plan(*message.about), self._wall_ms))
         return sent, end
 
-    def _attributes(self, queue_name: str, payload: Payload, then: Then) -> Attributes | None:
-        """Read what a queue has to know of messages that arrive now. Where it is gone `then` is told so."""
-        try:
-            rules = need_queue(self._state, queue_name).rules
-        except errors.NotFound as error:
-            then(None, error, self.end)
-            return None
-        return attributes_of(payload, rules, self._wall_ms)
+    def _attributes(self, queue_name: str, payload: Payload) -> Attributes:
+        """Read what a queue has to know of messages that arrive now."""
+        return attributes_of(payload, need_queue(self._state, queue_name).rules, self._wall_ms)
 
     @property
     def _wall_ms(self) -> int:

@@ -15,8 +15,6 @@ BEHIND = ("connections.peer", "connections.transport", "loop.passes", "loop.serv
 MODULES = [
     path.relative_to(PLANE).as_posix() for room in ("links", "nodes", "transactions") for path in (PLANE / room).glob("*.py")
 ]
-#: Of `service`, what the plane may import when it runs: a number that operators know.
-OF_SERVICE = {"service.connections"}
 
 
 def imported(module: ast.AST) -> Iterator[str]:
@@ -37,23 +35,11 @@ def test_links_know_their_surroundings_by_the_ports_alone(name: str) -> None:
     assert not chains, "the plane behind a connection"
 
 
-def test_the_plane_knows_the_broker_by_its_port_alone() -> None:
-    """A broker in another process can stand behind it: `amqp_plane.broker` has all that it is asked."""
-    found, states = set(), set()
-    for path in PLANE.rglob("*.py"):
-        module = ast.parse(path.read_text())
-        typed = {each for block in ast.walk(module) if is_typing(block) for each in imported(block)}
-        found |= {each for each in imported(module) if "service" in each.split(".") and each not in typed}
-        if path.name != "broker.py":
-            assert not {each for each in imported(module) if each.endswith(("service.broker", "service.turn"))}, path.name
-        states |= {
-            f"{path.name}: {ast.unparse(node)}"
-            for node in ast.walk(module)
-            if isinstance(node, ast.Attribute) and node.attr == "state" and ast.unparse(node.value).endswith(("broker", "turn"))
-        }
-    assert found == OF_SERVICE
-    assert not states, "the engine's state: a turn is asked what is needed of it"
-
-
-def is_typing(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+def test_the_plane_asks_turns_and_never_looks_at_the_engine_s_state() -> None:
+    states = {
+        f"{path.name}: {ast.unparse(node)}"
+        for path in PLANE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "state" and ast.unparse(node.value).endswith(("broker", "turn"))
+    }
+    assert not states, "a turn is asked what is needed of it"

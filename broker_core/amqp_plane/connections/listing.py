@@ -9,7 +9,7 @@ from ...service.connections import SLOW_S
 from ..links.incoming import Incoming
 
 if TYPE_CHECKING:
-    from ..broker import Nodes
+    from ...service.nodes import Nodes
     from ..ports import Endpoint
     from .transport import Wire
 

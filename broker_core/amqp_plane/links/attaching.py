@@ -25,7 +25,7 @@ from .termini import SourceTerminus, TargetTerminus
 if TYPE_CHECKING:
     from ...amqp import events
     from ...amqp.performatives import Attach
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..ports import Endpoint, Kept, LinkPeer
 
 MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; clients make up a few hundred

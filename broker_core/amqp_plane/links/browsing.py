@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...amqp.types import Value
     from ...engine.columns.rowset import RowSet
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..ports import LinkPeer
     from .termini import SourceTerminus
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...amqp.performatives import Attach
     from ...amqp.types import Value
     from ...reading.slices import BlockSlice
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..ports import LinkPeer
     from .termini import SourceTerminus
 

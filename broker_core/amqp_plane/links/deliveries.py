@@ -15,11 +15,11 @@ from ...reading.records import OnDamage, RecordSlice, record_slices
 from ...reading.slices import BlockSlice
 
 if TYPE_CHECKING:
-    from ..broker import Broker
+    from ...service.broker import BrokerService
 
 
 def messages_of(
-    broker: Broker, block_slice: BlockSlice, damaged: OnDamage
+    broker: BrokerService, block_slice: BlockSlice, damaged: OnDamage
 ) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
     """Yield the messages of a slice in order, some at a time: their tags, and they encoded, or why AMQP cannot hold them.
 

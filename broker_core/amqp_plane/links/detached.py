@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ...amqp import Session
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..connections.containers import Key
     from ..loop.limits import Limits
     from ..ports import Endpoint, Kept, LinkPeer

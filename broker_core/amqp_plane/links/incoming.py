@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...amqp.performatives import Attach, DeliveryState
     from ...messages.encoding.arriving import Arrived
-    from ..broker import Nodes, Turn
+    from ...service.nodes import Nodes
+    from ...service.turn import Turn
     from ..loop.exchanges import ExchangeRoute
     from ..ports import LinkPeer, Sender
     from ..transactions.registry import Open

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...amqp.types import Value
     from ...reading.slices import BlockSlice
     from ...service.bitmaps import View
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..ports import LinkPeer
     from .termini import SourceTerminus
 

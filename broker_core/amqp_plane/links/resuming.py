@@ -17,7 +17,7 @@ from ...amqp.encoder import encode
 
 if TYPE_CHECKING:
     from ...amqp.performatives import Attach, DeliveryState
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..ports import Endpoint, Kept
 
     Unsettled = Mapping[bytes, DeliveryState | None]

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ..broker import Broker
+    from ...service.broker import BrokerService
     from .waiting_list import WaitingList
 
 
@@ -40,7 +40,7 @@ class SenderCredit:
     """All senders of the plane to queues that block; used in its thread, which `call` brings functions to. The capacity of a
     queue may be a moment old."""
 
-    def __init__(self, broker: Broker, call: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, broker: BrokerService, call: Callable[[Callable[[], None]], None]) -> None:
         self._broker = broker
         self._call = call
         self._granted: dict[str, dict[Sending, int]] = {}  # by queue and link: credit, and what is not confirmed

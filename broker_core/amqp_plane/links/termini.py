@@ -22,7 +22,7 @@ from .options import EXCLUSIVE, IMMEDIATE, Immediate, LinkOptions
 
 if TYPE_CHECKING:
     from ...amqp.performatives import Error
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..loop.exchanges import ExchangeRoute
     from ..nodes.subscriptions import Subscription
     from ..ports import LinkPeer

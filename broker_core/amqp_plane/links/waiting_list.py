@@ -16,7 +16,7 @@ from ...errors import QueueFull
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...amqp.sessions import Session
-    from ..broker import Nodes
+    from ...service.nodes import Nodes
     from ..ports import LinkPeer
     from .incoming import Relay
 

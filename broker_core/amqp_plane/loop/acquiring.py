@@ -14,7 +14,7 @@ from ... import errors
 from .interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
 
 if TYPE_CHECKING:
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..links.outgoing import Outgoing
     from .passes import Passes
 

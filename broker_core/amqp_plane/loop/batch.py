@@ -22,7 +22,8 @@ from .outcomes import Outcomes
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...engine.model.dispositions import Disposition
-    from ..broker import Broker, Turn
+    from ...service.broker import BrokerService
+    from ...service.turn import Turn
     from ..links.consuming import Consuming
     from ..ports import LinkPeer, Sender
     from ..transactions.retiring import Retirement
@@ -41,7 +42,7 @@ class Batch:
     """One plane's batch. Used in the loop's thread, without the broker's lock. `size`: deliveries that came since the last
     pass."""
 
-    def __init__(self, broker: Broker, hold_up: Callable[[], None]) -> None:
+    def __init__(self, broker: BrokerService, hold_up: Callable[[], None]) -> None:
         """`hold_up` is told that messages have to wait until more of the log is durable."""
         self._broker = broker
         self._hold_up = hold_up

@@ -13,17 +13,24 @@ from ...engine.columns.rowset import as_array
 from ..links.conditions import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...engine.commands import Sent
     from ...errors import PenstockError
     from ...messages.encoding.arriving import Arrived
+    from ...service.broker import BrokerService
     from ...service.routing import Prepared
-    from ..broker import Broker, Turn
+    from ...service.turn import Turn
     from ..ports import LinkPeer
 
 
 Refused = list[tuple[int, Exception]]  # by the number of a delivery, why
+
+
+class Told(NamedTuple):
+    """What senders are told: which deliveries are refused, or why all are, once the log is durable up to `end`."""
+
+    refused: Refused
+    error: PenstockError | None
+    end: int
 
 
 class Unroutable(Refusal):
@@ -53,19 +60,19 @@ class Exchanged(NamedTuple):
     message: Prepared | None
 
 
-def read(broker: Broker, route: ExchangeRoute, found: Arrived) -> Exchanged:
+def read(broker: BrokerService, route: ExchangeRoute, found: Arrived) -> Exchanged:
     """Read what the exchange's bindings have to know of messages that have come. Holds the lock for a moment only."""
     message = broker.sending(route.exchange, found, route.key, route.container, route.transaction) if found.rows else None
     return Exchanged(route.exchange, found, message)
 
 
-def carry_out(turn: Turn, exchanged: Exchanged, told: Callable[[Refused, PenstockError | None, int], None]) -> None:
-    """Have messages routed. `told` hears which deliveries are refused, or why all are, and the log position to wait for."""
+def carry_out(turn: Turn, exchanged: Exchanged) -> Told:
+    """Have messages routed."""
     found, message = exchanged.found, exchanged.message
     if message is None:
-        told(found.refused, None, turn.end)
-    else:
-        turn.send(message, lambda sent, error, end: told([] if error is not None else _refusals(exchanged, sent), error, end))
+        return Told(found.refused, None, turn.end)
+    sent, error, end = turn.send(message)
+    return Told([] if error is not None else _refusals(exchanged, sent), error, end)
 
 
 def _refusals(exchanged: Exchanged, sent: Sent) -> Refused:

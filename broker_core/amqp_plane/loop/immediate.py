@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ... import errors
 from ...amqp import Condition
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
@@ -18,7 +17,7 @@ from .exchanges import Unroutable
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...messages.encoding.arriving import Arrived
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..ports import Sender
     from .passes import Passes
 
@@ -36,13 +35,9 @@ class Waiting(NamedTuple):
         """Withdraw what is left when everybody has acquired; the senders hear what became of all."""
         sent, kept = self._sent(), self.placed.kept
         first = self.placed.next - len(sent if kept is None else kept)
-        try:
-            rows, end = turn.execute(c.Withdraw(self.queue, RowSet.range(first, self.placed.next)))
-        except errors.StorageError:
-            raise
-        except errors.PenstockError as error:  # the queue was deleted in this pass
-            refusal = error
-            passes.when_durable(turn.end, lambda: confirm(self.parts, self.refused, refusal))
+        rows, refusal, end = turn.carry_out(c.Withdraw(self.queue, RowSet.range(first, self.placed.next)))
+        if refusal is not None:  # the queue was deleted in this pass
+            passes.when_durable(end, lambda: confirm(self.parts, self.refused, refusal))
             return
         places = [row - first for row in rows.sequences().tolist()]
         gone = [sent[place if kept is None else kept[place]] for place in places]

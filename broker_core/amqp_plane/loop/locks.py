@@ -15,7 +15,7 @@ from ..links.tags import rows_of_tags
 
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..links.consuming import Consuming
 
 

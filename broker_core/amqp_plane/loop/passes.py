@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...engine.model.dispositions import Disposition
     from ...messages.encoding.arriving import Arrived
-    from ..broker import Broker, Turn
+    from ...service.broker import BrokerService
+    from ...service.turn import Turn
     from ..connections.peer import Peer
     from ..links.consuming import Consuming
     from ..links.outgoing import Outgoing
@@ -62,7 +63,7 @@ LINGER_S = 0.001  # outcomes that nobody waits for are carried out when everybod
 class Passes:
     """Everything between the links and the broker. Used in the loop's thread, but for what `_on_…` says."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, has_run: Callable[[], None]) -> None:
+    def __init__(self, broker: BrokerService, loop: asyncio.AbstractEventLoop, has_run: Callable[[], None]) -> None:
         """`has_run` is called behind each turn of the broker's lock, when its messages and outcomes have changed capacities."""
         self._broker = broker
         self._loop = loop
@@ -252,7 +253,7 @@ class Passes:
                     if isinstance(destination, Posting):
                         destination.execute(turn, self, parts, found)
                     elif isinstance(destination, ExchangeRoute):
-                        exchanges.carry_out(turn, found, partial(self._confirm, parts))
+                        self._confirm(parts, *exchanges.carry_out(turn, found))
                     else:
                         self._enqueue(turn, destination, parts, found)
                 for (link, disposition), deliveries in outcomes.items():
@@ -297,22 +298,11 @@ class Passes:
             log.exception("something of a pass failed; the connection it belongs to may hang until it times out")
 
     def _enqueue(self, turn: Turn, to: str | Immediate, parts: Parts, found: Arrived) -> None:
-        if found.rows:
-            turn.enqueue(to if isinstance(to, str) else to.queue, found, partial(self._enqueued, to, parts, found))
-        else:
-            self._confirm(parts, found.refused, None, turn.end)
-
-    def _enqueued(
-        self,
-        to: str | Immediate,
-        parts: Parts,
-        found: Arrived,
-        placed: c.Appended | None,
-        error: errors.PenstockError | None,
-        end: int,
-    ) -> None:
-        refused = found.refused
-        queue = to if isinstance(to, str) else to.queue
+        queue, refused = to if isinstance(to, str) else to.queue, found.refused
+        if not found.rows:
+            self._confirm(parts, refused, None, turn.end)
+            return
+        placed, error, end = turn.enqueue(queue, found)
         if placed is not None and placed.refused:
             refused = kept_out(self._broker.nodes, queue, found, placed.refused)
         if placed is not None and isinstance(to, Immediate):
@@ -328,18 +318,7 @@ class Passes:
             disposition.execute(turn, link, deliveries)
             return  # nobody is told before the discharge
         command = c.command_of(disposition, link.queue, link.holder, rows_of(deliveries))
-        turn.carry_out(command, partial(self._settled, turn, link, disposition, deliveries))
-
-    def _settled(
-        self,
-        turn: Turn,
-        link: Consuming,
-        disposition: Disposition,
-        deliveries: list[Delivery],
-        reply: None,
-        error: errors.PenstockError | None,
-        end: int,
-    ) -> None:
+        _, error, end = turn.carry_out(command)
         if isinstance(error, errors.ResourceLimit):
             self.when_durable(end, partial(link.fail, error))
             return

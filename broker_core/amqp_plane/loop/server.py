@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from ...security.access import Access
     from ...selectors import Selector
     from ...service.bitmaps import View
+    from ...service.broker import BrokerService
     from ...settings.listeners import Listener
-    from ..broker import Broker
     from ..connections.peer import Peer
 
 log = logging.getLogger("penstock.amqp")
@@ -80,7 +80,7 @@ class AmqpPlane:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerService,
         listeners: Sequence[Listener],
         *,
         access: Access,

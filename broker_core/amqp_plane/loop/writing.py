@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from ..broker import Journal
+    from ...journal import Journal
 
 FEW = 4  # deliveries of a pass, in and out: with more there is something to do while the thread writes
 REST_S = 0.002  # what nobody waits for is written with what somebody does, or after so long

@@ -19,7 +19,7 @@ from ..links.conditions import Refusal, forbidden
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..ports import LinkPeer
 
 PREFIX = "temp:"

@@ -28,7 +28,7 @@ from .filters import filter_set
 
 if TYPE_CHECKING:
     from ...service.nodes import QueueFacts
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..ports import LinkPeer
     from .filters import Filters
 

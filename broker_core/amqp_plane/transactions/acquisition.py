@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...amqp.deliveries import Delivery
     from ...amqp.types import Value
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..links.consuming import Consuming
     from .registry import Open
 

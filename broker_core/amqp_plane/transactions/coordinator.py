@@ -30,7 +30,7 @@ from .retiring import discharged
 if TYPE_CHECKING:
     from ...amqp import Receiver, Source
     from ...amqp.deliveries import Delivery
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..links.termini import TargetTerminus
     from ..ports import LinkPeer
 

@@ -5,7 +5,6 @@ Their sender's credit is renewed as these leave, not at the commit: a transactio
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..links.incoming import confirm
@@ -13,10 +12,8 @@ from ..loop import exchanges
 from ..loop.exchanges import ExchangeRoute
 
 if TYPE_CHECKING:
-    from ...errors import PenstockError
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..loop.batch import Parts
-    from ..loop.exchanges import Refused
     from ..ports import Loop
     from .registry import Open
 
@@ -35,16 +32,13 @@ class Posting(NamedTuple):
     def execute(self, turn: Turn, loop: Loop, parts: Parts, found: Any) -> None:
         """Stage what has come; an effect tells the links. `found`: what was read of it, Exchanged by an exchange, else
         Arrived."""
-        told = partial(self._told, loop, parts)
         if isinstance(self.route, ExchangeRoute):
-            exchanges.carry_out(turn, found, told)
+            refused, error, end = exchanges.carry_out(turn, found)
         elif found.rows:
-            number, refused = self.transaction.number, found.refused
-            turn.post(number, self.route, found, lambda reply, error, end: told(refused, error, end))
+            _, error, end = turn.post(self.transaction.number, self.route, found)
+            refused = found.refused
         else:
-            told(found.refused, None, turn.end)
-
-    def _told(self, loop: Loop, parts: Parts, refused: Refused, error: PenstockError | None, end: int) -> None:
+            refused, error, end = found.refused, None, turn.end
         if error is not None or refused:
             self.transaction.fail(refused[0][1] if error is None else error)  # at once: its discharge may stand behind this
         else:

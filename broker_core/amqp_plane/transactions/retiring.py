@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import Condition, TransactionalState
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from ...amqp.performatives import DeliveryState
     from ...engine.columns.rowset import RowSet
     from ...engine.columns.states import Outcome
-    from ...errors import PenstockError
-    from ..broker import Turn
+    from ...service.turn import Turn
     from ..links.consuming import Consuming
     from ..links.outgoing import Outgoing
     from .registry import Open
@@ -47,13 +45,11 @@ class Retirement(NamedTuple):
 
     def execute(self, turn: Turn, link: Consuming, deliveries: list[Delivery]) -> None:
         """Add the outcome to the transaction; its discharge tells where that cannot be. Raises StorageError."""
-        turn.carry_out(self.command(link, rows_of(deliveries)), partial(self._told, len(deliveries)))
-
-    def _told(self, count: int, reply: None, error: PenstockError | None, end: int) -> None:
+        error = turn.carry_out(self.command(link, rows_of(deliveries))).error
         if error is not None:
             self.transaction.fail(error)
         else:
-            self.transaction.done += count
+            self.transaction.done += len(deliveries)
 
 
 def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
