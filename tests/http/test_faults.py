@@ -16,6 +16,7 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.columns.limits import MAX_NAME
 from penstock.broker_core.http_plane import plane as plane_module
 from penstock.broker_core.http_plane.answers import Planes
 from penstock.broker_core.http_plane.plane import THREADS, HttpPlane
@@ -28,12 +29,14 @@ from ..flight.peers import Site
 from .helpers import Http
 
 TIMEOUT_S = 1.0
+MOST_CONNECTIONS = 250
+RECEIVE_BUFFER = 4096
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     folder = tmp_path_factory.mktemp("broker") / "data"
-    with Broker(folder, fsync="never", http_request_timeout_s=TIMEOUT_S, http_max_connections=250) as running:
+    with Broker(folder, fsync="never", http_request_timeout_s=TIMEOUT_S, http_max_connections=MOST_CONNECTIONS) as running:
         yield running
 
 
@@ -155,12 +158,12 @@ def poll(connection: http.client.HTTPConnection) -> int:
 
 
 def test_one_connection_too_many_is_closed_and_the_others_go_on(broker: Broker, http: Http) -> None:
-    kept = [http.client_connection() for _ in range(250)]
+    kept = [http.client_connection() for _ in range(MOST_CONNECTIONS)]
     try:
         states = [poll(connection) for connection in kept]
         with connect(http) as one_more:
             assert ended(one_more) == b""
-        assert states == [200] * 250
+        assert states == [200] * MOST_CONNECTIONS
         assert poll(kept[0]) == 200
     finally:
         for connection in kept:
@@ -175,26 +178,46 @@ def alive(http: Http) -> bool:
         return False
 
 
-def test_a_scraper_that_does_not_read_holds_up_nobody(broker: Broker, http: Http) -> None:
+@pytest.fixture(scope="module")
+def large_scrapes(broker: Broker) -> None:
+    """Queues whose metrics are more than the kernel takes of an answer that nobody reads, so that the broker is left with it."""
+    most_in_flight = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2]) + 2 * RECEIVE_BUFFER
     with Client(broker.url) as client:
-        for number in range(300):
-            client.call("queue.declare", queue=f"scraped {number}")
-    scrapers = [connect(http) for _ in range(40)]  # one after the other, they would outlast the patience of `get`
+        for number in range(most_in_flight // 10_000):  # a queue is said in 20 lines, each with its name
+            client.call("queue.declare", queue=f"scraped {number}".ljust(MAX_NAME, "\N{SNAIL}"))
+    assert len(Http(broker.http_url).get("/metrics").body) > 1.5 * most_in_flight
+
+
+def in_an_answer(http: Http) -> socket.socket:
+    """Return a connection over which the broker has begun to send its metrics, and cannot end: nobody reads them."""
+    scraper = socket.socket()
+    scraper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)  # before it connects, or it has no effect
+    scraper.settimeout(30)
+    scraper.connect((http.host, http.port))
+    scraper.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert scraper.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 200"
+    return scraper
+
+
+@pytest.mark.usefixtures("large_scrapes")
+def test_scrapers_that_do_not_read_hold_up_nobody(http: Http) -> None:
+    scrapers: list[socket.socket] = []
     try:
-        for scraper in scrapers:
-            scraper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            scraper.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        while len(scrapers) < 40:  # more than threads anywhere
+            scrapers.append(in_an_answer(http))
         assert http.get("/metrics").status == 200
-        assert http.call("queue.stat", {"queue": "scraped 1"}).status == 200
+        assert http.call("queue.list").status == 200
     finally:
         for scraper in scrapers:
             scraper.close()
 
 
-def test_a_client_that_goes_away_leaves_nothing_behind(broker: Broker, http: Http) -> None:
-    for _ in range(50):
-        with connect(http) as gone:
-            gone.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+@pytest.mark.usefixtures("large_scrapes")
+def test_clients_that_go_away_in_an_answer_leave_nothing_behind(broker: Broker, http: Http) -> None:
+    for _ in range(MOST_CONNECTIONS // 20 + 1):
+        scrapers = [in_an_answer(http) for _ in range(20)]  # the broker is left with all but perhaps the last
+        for scraper in scrapers:
+            scraper.close()
     assert http.get("/metrics").status == 200
     assert "Traceback" not in broker.log()
 
