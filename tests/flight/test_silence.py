@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
-from pyarrow import flight
 
 from penstock import Broker
 from penstock.broker_core import errors
@@ -19,7 +18,9 @@ from penstock.broker_core.client import timeouts
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 
+from ..waiting import until
 from .helpers import BODY, Reader, batch_of, browse, numbered, send
+from .octets import Raw, action, grpc_message
 from .peers import Site
 from .silent_wire import SilentWire
 
@@ -167,18 +168,15 @@ def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
     all_of_it = budget._total
 
     def fill() -> None:
-        until = time.monotonic() + LIMIT_S
-        while budget._left < all_of_it and time.monotonic() < until:  # an answered call gives its memory back a little later
-            time.sleep(0.01)
+        until(lambda: budget._left == all_of_it, "the calls that are answered have given their memory back")
         assert budget.take(all_of_it, lambda: None)
         threading.Timer(4 * TIMEOUT_S, lambda: budget.give(all_of_it)).start()
 
     def batches() -> Iterator[Any]:
         yield batch_of([b"first"])
         if full_from == 1:
-            until = time.monotonic() + LIMIT_S
-            while site.peer().call("queue.stat", queue="q")["enqueued"] == 0 and time.monotonic() < until:
-                time.sleep(0.01)
+            peer = site.peer()
+            until(lambda: peer.call("queue.stat", queue="q")["enqueued"], "the first message is in the queue")
             fill()
         yield batch_of([b"second"])
 
@@ -192,18 +190,24 @@ def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
 def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """S1: the one that comes after it would find its lease in use."""
     monkeypatch.setattr(actions, "MAX_WAIT_MS", int(LIMIT_S * 1000))
-    peer, service = site.peer(), site.service
+    service, connections = site.service, site.plane._listener.connected
     service.submit(c.DeclareQueue("q"))
+    waits, wait = threading.Event(), service.wait_for_arrival
+
+    def noted(*given: Any) -> bool:
+        waits.set()
+        return wait(*given)
+
+    monkeypatch.setattr(service, "wait_for_arrival", noted)
     fields = {"queue": "q", "lease": "etl", "run": "r", "epoch": None, "finished": 0, "fresh": True}
-    asked = flight.Action("lease.advance", json.dumps({**fields, "waitMs": int(LIMIT_S * 1000)}).encode())
-    with pytest.raises(flight.FlightTimedOutError):
-        list(peer.connection.do_action(asked, flight.FlightCallOptions(timeout=0.1)))
-    listener, until = site.plane._listener, time.monotonic() + LIMIT_S
-    while not all(call.gone for each in listener.connected() for call in list(each._calls.values())):
-        assert time.monotonic() < until
-        time.sleep(0.001)
-    send(Client(site.plane.url), "q", numbered(1))
-    while listener._calls:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    asked = action("lease.advance", json.dumps({**fields, "waitMs": int(LIMIT_S * 1000)}).encode())
+    with closing(Raw(("127.0.0.1", site.plane.port))) as planner:
+        planner.h2.send_data(planner.begin("DoAction"), grpc_message(asked), end_stream=True)
+        planner.flush()
+        assert waits.wait(LIMIT_S)
+        (call,) = (call for each in connections() for call in each._calls.values())
+    until(lambda: call.gone, "the broker knows that the planner is gone")
+    with Client(site.plane.url) as client:
+        send(client, "q", numbered(1))
+    until(lambda: call.finished, "the planner's call is over")
     assert service.state.leases == {}

@@ -1,0 +1,21 @@
+"""How tests wait for what another thread or process does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+#: Seconds: the patience of a test, also on a busy machine; and between two looks.
+LIMIT_S, LOOK_S = 30.0, 0.01
+
+T = TypeVar("T")
+
+
+def until(found: Callable[[], T], what: str, *, limit_s: float = LIMIT_S) -> T:
+    """Return what is found, as soon as it is something. `what` says in a failure what was waited for."""
+    deadline = time.monotonic() + limit_s
+    while not (value := found()):
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
+        time.sleep(LOOK_S)
+    return value
