@@ -6,6 +6,7 @@ import errno
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from penstock.connector.foreign.recognition import keys_of
 from penstock.connector.foreign.spool import Spool
 from penstock.connector.foreign.window import Window
 
+from ..waiting import until
 from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows
 
 
@@ -134,9 +136,10 @@ def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: p
     queue.send(0, 600)
     reader, put, waiting = queue.reader(maxMessagesPerTrigger="200"), store.Store.put, []
     rests, sleep = threading.Event(), intake.Intake._sleep
+    writes, go_on = threading.Event(), threading.Event()
 
     def resting(self: intake.Intake, *limit_s: float) -> None:
-        rests.set()
+        rests.set()  # it has no more, or takes no more
         sleep(self, *limit_s)
         rests.clear()
 
@@ -144,10 +147,9 @@ def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: p
         return int(reader.reportLatestOffset()["queues"][queue.name]["waiting"])
 
     def slow(self: store.Store, name: str, write: Any, **how: bool) -> None:
-        until = time.monotonic() + 30
-        while not rests.is_set() or not (waiting or ahead()):  # until the intake has no more, or takes no more
-            assert time.monotonic() < until, "nothing comes while the spool writes"
-            time.sleep(0.005)
+        writes.set()
+        go_on.wait(30)
+        rests.wait(30)
         waiting.append(ahead())
         put(self, name, write, **how)
 
@@ -155,8 +157,15 @@ def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: p
     end = next_batch(reader, INITIAL)
     monkeypatch.setattr(store.Store, "put", slow)
     found = bodies(reader, INITIAL, end)
-    assert found + drained(reader, end)[0] == list(range(600))
-    assert 0 < max(waiting) <= 50 + 100 + 20  # and the first credit
+    with ThreadPoolExecutor(1) as spark:
+        more = spark.submit(drained, reader, end)
+        try:
+            assert writes.wait(30)
+            until(lambda: rests.is_set() and ahead() >= 50, "as much waits as may, while the spool writes")
+        finally:
+            go_on.set()
+        assert found + more.result(60)[0] == list(range(600))
+    assert max(waiting) <= 50 + 100 + 20  # and the first credit
 
 
 def test_a_spool_that_was_emptied_is_data_loss(queue: Queue) -> None:
