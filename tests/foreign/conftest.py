@@ -32,9 +32,14 @@ def hidden(broker: Broker) -> Iterator[Hidden]:
 @pytest.fixture(autouse=True)
 def _empty_at_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Our broker has put back what a consumer had when a test goes on (`Queue.released`)."""
-    if "queue" in request.fixturenames:
+    if "queue" in request.fixturenames and "patient" not in request.fixturenames:
         monkeypatch.setattr(consumer, "EMPTY_S", 0.02)
         monkeypatch.setattr(consumer, "ENDING_QUIET_S", 0.02)
+
+
+@pytest.fixture
+def patient() -> None:
+    """Lets a run that ends wait as long as it does for users."""
 
 
 @pytest.fixture

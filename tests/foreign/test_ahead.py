@@ -21,7 +21,7 @@ from penstock.connector.brokers.credit import Credit
 from penstock.connector.foreign import consumer, intake, store
 from penstock.connector.foreign.partition import cut
 
-from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows, until
+from .helpers import INITIAL, LIMIT, Queue, bodies, drained, lost, next_batch, rows, until
 from .hidden import Hidden
 
 
@@ -69,7 +69,8 @@ def test_a_trigger_of_a_run_that_ends_takes_what_comes_only_when_more_is_accepte
     """Artemis sends 20 MiB of a paged queue, and then waits: a trigger of Spark's for each would take longer than all else."""
     monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", lambda _: False)  # so that the trigger itself has to
     monkeypatch.setattr(consumer, "ENDING_S", 60.0)
-    monkeypatch.setattr(consumer, "QUIET_S", 2.0)  # a busy machine
+    for name in ("QUIET_S", "ENDING_QUIET_S"):
+        monkeypatch.setattr(consumer, name, 2.0)  # a busy machine
     with (
         Broker(tmp_path / "data", fsync="never", amqp_max_unsettled=10) as narrow,
         closing(Hidden(parse(narrow.amqp_url).port)) as relay,
@@ -121,6 +122,7 @@ def test_what_is_written_ahead_is_bounded(queue: Queue, monkeypatch: pytest.Monk
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(1000))
 
 
+@pytest.mark.usefixtures("patient")  # the broker has yet to put back what was not accepted
 def test_what_is_not_accepted_before_spark_has_committed_stays_recognised(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = answers_of_the_thread(monkeypatch)
     queue.send(0, 5)
@@ -130,6 +132,7 @@ def test_what_is_not_accepted_before_spark_has_committed_stays_recognised(queue:
     until(lambda: False in answers, "it goes on without a bound")
     assert 2 <= len(batches_of(queue)) <= 4
     queue.hidden.cut()
+    lost(reader, queue)
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(300))
 
 

@@ -90,7 +90,7 @@ def test_a_drain_that_is_not_answered_while_spark_works_is_no_answer(peers: Call
     reader = reader_of(peer, tmp_path)
     assert drained(reader)[0] == list(range(50))
     reader.stop()
-    assert len(asked) == 2
+    assert len(asked) >= 2
 
 
 def test_a_drain_that_one_link_does_not_answer_holds_up_no_other(
