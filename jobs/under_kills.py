@@ -110,7 +110,7 @@ class Ingest:
         """Say why there was no batch in whose middle something could be killed."""
         if self._reader.is_alive():
             return f"the job is slow, and not there yet after {self.batches} batches"
-        return f"the job ended before, after {self.batches} batches, with exit code {self.process.wait()} ({self.last_words()})"
+        return f"the job ended before, after {self.batches} batches, with exit code {self.process.wait(10)} ({self.last_words()})"
 
     def last_words(self) -> str:
         """Return the last error that the job logged, or the path of its log."""

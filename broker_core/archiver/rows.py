@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -16,7 +16,6 @@ from ..engine.columns.rowset import RowSet, as_array
 from ..engine.model.passes import NO_TABLE
 from ..engine.model.queue import Queue
 from ..errors import DataLoss
-from ..journal import Journal
 from ..journal.view import JournalView
 from ..reading.batches import record_tables
 from ..reading.slices import BlockSlice, slice_of
@@ -56,10 +55,8 @@ class Rows:
         content = self._content
         queue = Queue(content.queue, "fifo", {})
         queue.origins, queue.takers = list(content.origins), Names(MAX_TAKERS, content.takers)
-        # Of a journal, who reads asks for payloads only.
-        journal = cast(Journal, self._journal)
         slices = self._slices(queue)
-        for found in record_tables(journal, slices, table.STORED, content.queue, table.ROW_GROUP_ROWS, READ_BYTES):
+        for found in record_tables(self._journal, slices, table.STORED, content.queue, table.ROW_GROUP_ROWS, READ_BYTES):
             yield table.rows(found, queue_id=content.queue_id, number=content.number, lineage=content.lineage)
 
     def _slices(self, queue: Queue) -> Iterator[BlockSlice]:

@@ -161,7 +161,8 @@ def delete(given: argparse.Namespace) -> int:
 
 
 def _may_lose(broker: Client, given: argparse.Namespace) -> bool:
-    """Ask whether the queue may go. False where it has no messages, so that none that come now are lost either."""
+    """Ask, if anything speaks against it. Return whether messages may be lost: not where there are none, so that none that come
+    now are lost either."""
     stat = broker.call("queue.stat", queue=given.name)
     live = 0 if given.if_empty else sum(stat[state] for state in ("available", "acquired", "delayed"))
     said, ways = [], []
@@ -190,13 +191,14 @@ def _named_by(broker: Client, name: str) -> Iterator[tuple[str, str]]:
     queues = [queue["queue"] for queue in broker.call("queue.list")["queues"] if queue["options"].get("deadLetterQueue") == name]
     queues = [queue for queue in queues if queue != name]
     if queues:
-        text = f"{name} is the dead-letter queue of {_some(queues)}, whose dead letters would stay there, archived"
+        text = f"{name} is the dead-letter queue of {_some(queues)}, whose dead letters would stay in their queues, archived"
         yield text, f"`penstock queue alter {queues[0]} --option deadLetterQueue=OTHER` names another"
     every = broker.call("exchange.list")["exchanges"]
     exchanges = [exchange["exchange"] for exchange in every if exchange["options"].get("alternate") == name]
     if exchanges:
         text = f"{name} is the alternate of {_some(exchanges)}, which would refuse what no other queue is bound for"
-        yield text, f"declare {exchanges[0]} anew to give it another"
+        way = f"another needs `penstock exchange delete {exchanges[0]}`, and a new declaration and bindings"
+        yield text, way
 
 
 def _some(names: list[str]) -> str:

@@ -14,13 +14,13 @@ import pyarrow as pa
 from .. import errors
 from ..engine.columns.dictionary import distinct
 from ..engine.columns.states import ARCHIVED, Outcome, State
-from ..journal import Journal
 from ..messages import assembly
 from ..messages.delivery_key import column as delivery_column
 from ..messages.encoding.overlaid import overlaid
 from .gathering import gathered
 from .records import SMALL_ROWS, RecordRows, read_extents, record_reader
 from .slices import BlockSlice
+from .stored import Records
 from .unreadable import refuse
 
 JOINED_ROWS = 16_384  # rows of a record batch, roughly: the reader works on one while the next is put together
@@ -33,7 +33,7 @@ _ALWAYS = ("message", *_ADDED_TO)
 
 
 def record_batches(
-    journal: Journal,
+    journal: Records,
     slices: Iterable[BlockSlice],
     columns: Sequence[str],
     queue: str,
@@ -54,7 +54,7 @@ def record_batches(
 
 
 def record_tables(
-    journal: Journal, slices: Iterable[BlockSlice], columns: Sequence[str], queue: str, rows: int, size: int
+    journal: Records, slices: Iterable[BlockSlice], columns: Sequence[str], queue: str, rows: int, size: int
 ) -> Iterator[pa.Table]:
     """Yield the rows as `record_batches` does with `stored`, in tables of about `rows` rows or `size` bytes of payload.
 
@@ -76,7 +76,7 @@ def _columns_of_record(columns: Container[str], read: Callable[[int], pa.RecordB
 
 
 def _measured(
-    journal: Journal, slices: Iterable[BlockSlice], columns: Container[str], queue: str, large: int, *, ended: bool
+    journal: Records, slices: Iterable[BlockSlice], columns: Container[str], queue: str, large: int, *, ended: bool
 ) -> Iterator[tuple[_Item, int, int, bool, bool]]:
     """Yield the rows of each record with their measures for `assembly.grouped`; with `ended`, nulls for damaged archived rows.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +44,22 @@ class RecordRows(NamedTuple):
 
     def taken(self) -> pa.RecordBatch:
         """Take the rows out of the record: a view if they are consecutive, else a copy."""
-        if self.scattered is None:
-            return self.record.slice(self.extent.first, self.rows)
-        return self.record.take(pa.array(self.scattered))
+        return _taken(self.record, self.extent, self.scattered)
+
+
+def _taken(record: Any, extent: Extent, scattered: Ints | None) -> Any:
+    if scattered is None:
+        return record.slice(extent.first, extent.indexes.stop - extent.indexes.start)
+    return record.take(pa.array(scattered))
+
+
+def _extents(locations: Locations) -> Iterator[tuple[Extent, Ints | None]]:
+    """Yield each extent, with the numbers of its rows in the record where these are not consecutive."""
+    rows = None
+    for extent in locations.extents():
+        if extent.first is None and rows is None:
+            rows = locations.payload_rows()
+        yield extent, None if extent.first is not None or rows is None else rows[extent.indexes]
 
 
 def record_rows(
@@ -69,13 +82,7 @@ def read_extents(
     locations: Locations, read: Callable[[int], pa.RecordBatch]
 ) -> Iterator[tuple[Extent, RecordRows | errors.DamagedJournal]]:
     """Yield each extent with the rows of its record, or with the error if the record is damaged."""
-    payload_rows = None
-    for extent in locations.extents():
-        scattered = None
-        if extent.first is None:
-            if payload_rows is None:
-                payload_rows = locations.payload_rows()
-            scattered = payload_rows[extent.indexes]
+    for extent, scattered in _extents(locations):
         found: RecordRows | errors.DamagedJournal
         try:
             found = RecordRows(read(extent.position), extent, scattered)
@@ -162,29 +169,25 @@ def record_slices(journal: Records, block_slice: BlockSlice, damaged: OnDamage |
             return
         yield found
         return
-    rows = None
-    for extent in locations.extents():
+    for extent, scattered in _extents(locations):
         try:
             record = _read(journal, block_slice, extent.position)
         except errors.DamagedJournal as error:
             if damaged is None:
                 raise
             damaged(extent.indexes, error)
-            continue
-        if extent.first is None and rows is None:
-            rows = locations.payload_rows()
-        yield RecordSlice(_taken(record, extent, rows), extent.time, extent.indexes, block_slice)
+        else:
+            yield RecordSlice(_payload(record, extent, scattered), extent.time, extent.indexes, block_slice)
 
 
-def _taken(record: Payload, extent: Extent, rows: Ints | None) -> Payload:
-    """Take the rows of an extent out of its record. `rows`: by index, the row in its record, for an extent that is scattered."""
+def _payload(record: Payload, extent: Extent, scattered: Ints | None) -> Payload:
+    """Take the rows of an extent out of its record, in the form that this has."""
+    rows = extent.indexes.stop - extent.indexes.start
     if isinstance(record, Lone):
-        return record
-    if extent.first is not None:
-        return record.slice(extent.first, extent.indexes.stop - extent.indexes.start)
-    assert rows is not None
-    scattered = rows[extent.indexes]
-    return record.take(scattered.tolist() if isinstance(record, Alike) else pa.array(scattered))
+        return record if rows == 1 else _taken(record.batch, extent, scattered)  # copies of it stand behind each other
+    if isinstance(record, Alike) and scattered is not None:
+        return record.take(scattered.tolist())
+    return _taken(record, extent, scattered)
 
 
 def _only_slice(journal: Records, block_slice: BlockSlice) -> RecordSlice:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class QueueFacts(NamedTuple):
-    """A queue at one moment, for who may not hold its object."""
+    """A queue at one moment: its own object is for who has the broker's lock."""
 
     consumers: str  # its option of that name
     in_use: bool  # links consume from it

@@ -7,7 +7,7 @@ When bindings change in between, the batch is read again: `send` does both.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,27 +23,9 @@ from ..messages.encoding.alike import as_batch
 from .attributes import attributes_of, column_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from ..engine.columns.series import Ints
-    from ..engine.commands import Command
     from ..reading.stored import Stored
-    from .turn import Turn
-
-R = TypeVar("R")
-
-
-class Service(Protocol):
-    """A broker, as far as messages are routed by it."""
-
-    def turn(self, *, hurry: bool = True) -> Turn:
-        """Begin a turn."""
-
-    def submit_nowait(self, *commands: Unpack[tuple[Unpack[tuple[Command[Any], ...]], Command[R]]]) -> tuple[R, int]:
-        """Carry out commands; return the last one's reply, and the log position to wait for before anybody hears of it."""
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
+    from .broker import BrokerService
 
 
 class Prepared(NamedTuple):
@@ -122,7 +104,7 @@ def prepared(sending: Sending, plan: Plan, now: int) -> Route:
     )
 
 
-def prepare(service: Service, sending: Sending) -> Prepared:
+def prepare(service: BrokerService, sending: Sending) -> Prepared:
     """Read what it needs, once. Holds the lock for a moment only; called without it."""
     sending = sending.with_keys()
     try:
@@ -133,7 +115,7 @@ def prepare(service: Service, sending: Sending) -> Prepared:
         return Prepared(sending, error=error)
 
 
-def send(service: Service, sending: Sending) -> tuple[Sent, int]:
+def send(service: BrokerService, sending: Sending) -> tuple[Sent, int]:
     """Route it; what became of it, and the log position to wait for before anybody hears that."""
     sending = sending.with_keys()
     for _ in range(TRIES):

@@ -236,7 +236,7 @@ class Turn:
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
-            return Answer(None, error, self.end)
+            return Answer(None, error, self._journal.end)  # what refuses it may be in no log yet that is durable
         return Answer(reply, None, end)
 
     def _sent(self, message: Prepared) -> tuple[c.Sent, int]:

@@ -17,7 +17,8 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.errors import DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
-from penstock.broker_core.messages.encoding.alike import Alike
+from penstock.broker_core.messages.encoding.alike import Alike, as_batch
+from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.messages.encoding.headers import NOTHING
 from penstock.broker_core.reading import recent
 from penstock.broker_core.reading.recent import Recent
@@ -28,6 +29,7 @@ from ..journal.lying_disk import LyingDisk
 from .helpers import MIB, Clock, abandon, advance, described, enqueue, numbered, open_service, running, stage, stat
 from .test_replies import Held
 
+MESSAGE = b"\x00\x53\x77\xa1\x05hello"  # the section amqp-value with a string
 NOTE = b"\x00\xa3\x01x\xa1\x01y"
 
 
@@ -63,6 +65,22 @@ def test_only_what_its_queue_and_header_call_not_durable_waits_for_nothing() -> 
             assert turn.execute(replace(enqueue("own", b"x"), durable=True)) == (c.Appended(2), turn.end)
             (rows, *_), end = turn.execute(c.Browse("own", 0, 9))
             assert (rows.count, end) == (2, turn.end)
+
+
+def test_a_refusal_before_the_first_command_waits_for_what_it_was_decided_on() -> None:
+    held = Held()
+    service = open_service(held.disk)
+    service.submit(c.DeclareQueue("q"))
+    held.hold()
+    _, deleted = service.submit_nowait(c.DeleteQueue("q"))
+    with service.turn() as turn:
+        reply, error, end = turn.enqueue("q", arrived([MESSAGE]))
+    assert reply is None
+    assert isinstance(error, NotFound)
+    assert end >= deleted > service.journal.durable
+    held.let_go()
+    service.journal.wait(end, 30)
+    abandon(service)
 
 
 def test_a_turn_is_one() -> None:
@@ -127,6 +145,26 @@ def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
         ]
         assert all(f.payload.equals(e.payload) for f, e in zip(found, expected, strict=True))
         assert [f.payload.num_rows for f in found] == [1, 1, 3]
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_copies_of_one_message_that_stand_behind_each_other_are_all_read(together: int) -> None:
+    """They have one record and one time. `together`: as many messages came with it."""
+    with running(LyingDisk()) as service:
+        service.submit(*(c.DeclareQueue(queue) for queue in "abc"), c.Subscribe("c"))
+        with service.turn() as turn:
+            turn.enqueue("a", arrived([MESSAGE] * together))
+        copy = c.Copy("a", "b", messages=1)
+        service.submit(copy, copy, c.Move("b", "c"))
+        with service.turn() as turn:
+            (rows, _), end = turn.execute(c.Acquire("c", 1, 9))
+            (at_hand,) = turn.slices("c", rows)
+        service.journal.wait(end)
+        (stored,) = service.slices("c", rows)
+        for block_slice in (at_hand, stored):
+            (found,) = record_slices(service.journal, block_slice)
+            assert as_batch(found.payload)["message"].to_pylist() == [MESSAGE, MESSAGE]
+            assert found.sequences().tolist() == [0, 1]
 
 
 def test_what_is_at_hand_is_bounded() -> None:

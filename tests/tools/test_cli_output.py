@@ -120,7 +120,7 @@ def test_a_dead_letter_queue_of_others_is_not_deleted_unasked(
     client.call("exchange.declare", exchange="events", type="direct", options={"alternate": "dead"})
     refused = penstock("queue", "delete", "dead", *condition, url=broker.url)
     assert refused.returncode == 2
-    assert "dead is the dead-letter queue of q0, q1, q2, q3, q4 and 2 more, whose dead letters would stay there" in refused.stderr
+    assert "dead is the dead-letter queue of q0, q1, q2, q3, q4 and 2 more, whose dead letters would stay" in refused.stderr
     assert "dead is the alternate of events, which would refuse what no other queue is bound for" in refused.stderr
     assert "--yes deletes it, `penstock queue alter q0 --option deadLetterQueue=OTHER`" in refused.stderr
     assert penstock("queue", "delete", "dead", "--yes", *condition, url=broker.url).stdout == "queue dead is deleted\n"

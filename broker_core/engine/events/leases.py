@@ -35,7 +35,10 @@ class LeaseTaken(Event):
 
 @dataclass(frozen=True)
 class BatchPlanned(Event):
-    """Tasks of a batch are planned, the first of a run: Spark has written the batch's offset before."""
+    """Spark plans the tasks of a run's first batch. It has written the batch's offset before.
+
+    `batch` is for people who read the journal.
+    """
 
     kind = "batch.planned"
     lease: str
