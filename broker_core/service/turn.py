@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 
 class Answer(NamedTuple):
-    """What became of a command: its reply, or the error that refuses it, and the log position that either waits for."""
+    """Answer to a command: its reply, or the error that refuses it, and the log position that either waits for."""
 
     reply: Any
     error: errors.PenstockError | None

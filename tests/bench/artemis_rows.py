@@ -9,8 +9,7 @@ from typing import Any
 
 from artemis import VERSION, WARM_UPS, running
 from feeding import QUEUE
-from harness import Bench, Line, standing_still
-from interest_rows import cpu_seconds
+from harness import Bench, Line, cpu_of_family, standing_still
 
 from penstock.broker_core.server.process import Broker
 
@@ -43,7 +42,7 @@ def eight_queues(bench: Bench) -> Iterator[Line]:
 
 class _Side:
     """One of the two brokers, at which the client is let loose, while the other, `beside`, stands still. `cpu`: µs a message, one
-    figure a repeat, by whose it is."""
+    figure a repeat, by whose it is, with that of the processes below it."""
 
     def __init__(self, name: str, client: Program, url: str, pid: int, beside: int, order: dict[str, Any]) -> None:
         self._beside, self._client, self._order = beside, client, {**order, "url": url, "way": "both", "wait": LIMIT_S}
@@ -53,11 +52,11 @@ class _Side:
     def rate(self, repeat: int) -> float:
         """Messages a second. The CPU of a `repeat` below 0 is not kept: that is a warm-up."""
         count = self._order["count"]
-        before = {whose: cpu_seconds(pid) for whose, pid in self._pids.items()}
+        before = {whose: cpu_of_family(pid) for whose, pid in self._pids.items()}
         with standing_still(self._beside):
             answer = self._client.do("throughput", **self._order)
         for whose, pid in self._pids.items() if repeat >= 0 else ():
-            self.cpu[whose].append((cpu_seconds(pid) - before[whose]) / count * 1e6)
+            self.cpu[whose].append((cpu_of_family(pid) - before[whose]) / count * 1e6)
         return count / float(answer["seconds"])
 
 
@@ -77,7 +76,7 @@ def _beside(bench: Bench, name: str, target: float, queues: list[str], connectio
         for _ in range(WARM_UPS):
             for side in sides:
                 side.rate(-1)
-        ours, theirs = bench.pairs("messages/s", *(side.rate for side in sides))
+        ours, theirs = bench.pairs("messages/s", *(side.rate for side in sides), turned=True)
     bench.remove(home)
     bench.remove(theirs_home)
     more = sides[0].cpu | sides[1].cpu

@@ -107,23 +107,29 @@ class Bench:
         return figures
 
 
-def cpu_of_all() -> float:
-    """CPU seconds of this process and of all below it, so far; those that have ended and were waited for count, too."""
+def cpu_of_family(pid: int) -> float:
+    """CPU seconds of a process and of all below it, so far; those that have ended and were waited for count, too."""
     ticks = _ticks()
-    return sum(ticks[number][1] for number in _family(os.getpid(), ticks)) / os.sysconf("SC_CLK_TCK")
+    return sum(ticks[number][1] for number in _family(pid, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def standing_still(pid: int) -> Iterator[None]:
     """Stop a process and all below it meanwhile: what it has left to do takes nothing from who is measured."""
-    stopped = _family(pid, _ticks())
-    for number in stopped:
-        os.kill(number, signal.SIGSTOP)
+    stopped: list[int] = []
     try:
+        while new := [number for number in _family(pid, _ticks()) if number not in stopped]:  # what was forked meanwhile, too
+            _signal(new, signal.SIGSTOP)
+            stopped += new
         yield
     finally:
-        for number in stopped:
-            os.kill(number, signal.SIGCONT)
+        _signal(stopped, signal.SIGCONT)
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(pid, number)
 
 
 def _ticks() -> dict[int, tuple[int, int]]:

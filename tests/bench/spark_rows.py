@@ -17,7 +17,7 @@ from typing import Any
 import both_forms
 import spark_sources
 from feeding import BATCH, QUEUE, batch_of, copied, filled
-from harness import Bench, Line, Stopwatch, cpu_of_all
+from harness import Bench, Line, Stopwatch, cpu_of_family
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
@@ -167,10 +167,10 @@ def _drained(
     with ExitStack() as stack:
         brokers = [stack.enter_context(Broker(folder, fsync="always")) for folder in folders]
         frame = _queue(",".join(broker.url for broker in brokers), columns, **options)
-        before = 0.0 if cpu is None else cpu_of_all()
+        before = 0.0 if cpu is None else cpu_of_family(os.getpid())
         seconds = _run(bench, frame, sink, messages)
         if cpu is not None:
-            cpu.append((cpu_of_all() - before) / messages * 1e6)
+            cpu.append((cpu_of_family(os.getpid()) - before) / messages * 1e6)
     for folder in folders:
         bench.remove(folder)
     return seconds

@@ -26,7 +26,7 @@ Refused = list[tuple[int, Exception]]  # by the number of a delivery, why
 
 
 class Told(NamedTuple):
-    """What senders are told: which deliveries are refused, or why all are, once the log is durable up to `end`."""
+    """News for senders: which deliveries are refused, or why all are, once the log is durable up to `end`."""
 
     refused: Refused
     error: PenstockError | None
