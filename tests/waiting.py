@@ -1,4 +1,4 @@
-"""How tests wait for what another thread or process does."""
+"""Waiting in tests for what another thread or process does."""
 
 from __future__ import annotations
 

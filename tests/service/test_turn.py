@@ -149,7 +149,7 @@ def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
 
 @pytest.mark.parametrize("together", [1, 2])
 def test_copies_of_one_message_that_stand_behind_each_other_are_all_read(together: int) -> None:
-    """They have one record and one time. `together`: as many messages came with it."""
+    """Messages with one record and one time. `together`: as many came with the one that is copied."""
     with running(LyingDisk()) as service:
         service.submit(*(c.DeclareQueue(queue) for queue in "abc"), c.Subscribe("c"))
         with service.turn() as turn:
