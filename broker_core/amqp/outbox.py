@@ -21,7 +21,7 @@ class Outbox:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._pending: deque[tuple[Sender, Transfer, bytes]] = deque()
+        self._pending: deque[tuple[Sender, Transfer, bytes | memoryview]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._pending)
@@ -46,12 +46,12 @@ class Outbox:
                 rest = Transfer(handle=transfer.handle, more=transfer.more)
                 transfer.more = True
                 space = session.max_frame_size - HEADER_SIZE - len(transfer.encode())
-                self._pending.appendleft((link, rest, payload[space:]))
+                self._pending.appendleft((link, rest, memoryview(payload)[space:]))  # not copied again with each frame
                 payload = payload[:space]
                 whole = False
             else:
                 whole = not transfer.more
-            session.send(transfer, payload)
+            session.send(transfer, bytes(payload))
             self._count(1)
             if whole:
                 link.completed()
