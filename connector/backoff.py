@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-from ..broker_core.errors import PenstockError
-
 RECONNECT_S = 30.0  # a restart takes a second or two, a recovery of tens of millions of messages some more
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
@@ -17,7 +15,7 @@ class Patience:
         self._give_up = time.monotonic() + seconds
         self._pause = _FIRST_PAUSE_S
 
-    def wait(self, error: PenstockError) -> None:
+    def wait(self, error: BaseException) -> None:
         """Return when it is time to ask again; raise `error` when the time is over."""
         if time.monotonic() + self._pause > self._give_up:
             raise error

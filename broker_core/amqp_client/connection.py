@@ -346,14 +346,15 @@ class Connection:
         if self._closing:
             return
         self._closing = True
-        if self._failure is None:
-            try:
+        try:
+            if self._failure is None:
                 self._machine.close()
                 self.wait_until(lambda: self._machine.finished, "it does not close", CLOSE_TIMEOUT_S)
-            except (errors.PenstockError, amqp.ProtocolError):
-                pass
-        self._transport.close()
-        self._failure = self._failure or errors.PeerError(f"this connection to {self.name} is closed")
+        except (errors.PenstockError, amqp.ProtocolError):
+            pass
+        finally:  # also where there is no memory for what still comes
+            self._transport.close()
+            self._failure = self._failure or errors.PeerError(f"this connection to {self.name} is closed")
 
     def __enter__(self) -> Connection:
         return self

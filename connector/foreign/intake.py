@@ -86,7 +86,8 @@ class Intake:
         self._connection: Any = None
         self._links: list[tuple[int, Any]] = []
         self._number = 0  # of the connection; deliveries of another one cannot be settled any more
-        self._failure: PenstockError | None = None
+        self._failure: BaseException | None = None
+        self._final = False  # the thread has ended with that failure
         self._refused_at: float | None = None  # since when the broker answers, and refuses
         self._mean = 0.0  # octets of a message
         self._asked = self._settled = 0  # calls of `accept`, and how many of them were sent
@@ -116,10 +117,11 @@ class Intake:
 
         Wait for more as `gather` says.
 
-        Raises the broker's refusal, where it has lasted for `RECONNECT_S`. A broker that is only away is waited for.
+        Raises the broker's refusal, where it has lasted for `RECONNECT_S`, and at once what has ended the thread. A broker that
+        is only away is waited for.
         """
         with self._came:
-            self._came.wait_for(lambda: bool(self._waiting), wait_s)
+            self._came.wait_for(lambda: bool(self._waiting) or self._final, wait_s)
             if not self._waiting:
                 self._check()
             self._gather(most_rows, most_bytes, gather or Gather(QUIET_S, GATHER_S))
@@ -231,7 +233,7 @@ class Intake:
         return time.monotonic() - drained.at
 
     @property
-    def away(self) -> PenstockError | None:
+    def away(self) -> BaseException | None:
         """Return why the broker cannot be reached; None while it can."""
         return self._failure
 
@@ -252,11 +254,10 @@ class Intake:
             self._thread, self._wake_write = None, -1
 
     def _check(self) -> None:
-        failure = self._failure
-        if isinstance(failure, TooLarge):
-            raise failure
+        failure, refused_at = self._failure, self._refused_at
         # A broker that starts may refuse for a moment what it accepts a little later.
-        if failure is not None and self._refused_at is not None and time.monotonic() - self._refused_at > RECONNECT_S:
+        refused = refused_at is not None and time.monotonic() - refused_at > RECONNECT_S
+        if failure is not None and (self._final or refused):
             raise failure
 
     def _ask(self, request: Callable[[], None]) -> None:
@@ -278,14 +279,16 @@ class Intake:
                             self._connect()
                         while not self._stopped.is_set():
                             self._step()
-                except TooLarge as error:
-                    self._drop(error)
-                    return  # the broker would send it again
+                except TooLarge:
+                    raise  # the broker would send it again
                 except PenstockError as error:
                     self._lose(error)
             with suppress(PenstockError), shipped.own_errors():
                 while self._requests and self._connection is not None:
                     self._requests.popleft()()
+        except BaseException as error:  # no memory, or a bug: without an error the query would wait for ever
+            self._final = True
+            self._drop(error)
         finally:
             self._disconnect()
 
@@ -414,17 +417,18 @@ class Intake:
 
     _pause = FIRST_PAUSE_S
 
-    def _drop(self, error: PenstockError) -> None:
+    def _drop(self, error: BaseException) -> None:
         """Drop what the broker will send again; the planner is told why."""
         self._failure, self._drained = error, None
         with self._came:
             self._waiting.clear()
             self._rows = self._octets = 0
             self._tell()
+            self._came.notify_all()
         self._disconnect()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(PenstockError):
+            with suppress(Exception):  # it is given up, and why is known
                 connection.close()

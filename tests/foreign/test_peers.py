@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,21 @@ def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(peers: Callab
     assert [path.name for path in (tmp_path / "spool" / "aside").iterdir()] == ["batch-1-0-2.arrow"]
     reader.stop()
     assert len([state for _, state in peer.outcomes if isinstance(state, Accepted)]) == 6
+
+
+def test_a_message_for_which_there_is_no_memory_fails_the_query(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    """The query that runs, and the run that ends: neither waits for ever for what ended the thread that receives."""
+    large = Message(data=[bytes(100 << 20)]).encode()
+
+    def fill(peer: Peer, _: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Attached):
+            peer.queues.update(warm=[Message(data=[b"0"]).encode()], large=[large])
+        return False
+
+    peer = peers(hook=fill, keep=False)
+    command = [sys.executable, str(Path(__file__).with_name("starved.py")), peer.url, str(tmp_path), "80"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["nothing", "MemoryError", "MemoryError"]
 
 
 def test_a_drain_that_is_never_answered_ends_a_run(peers: Callable[..., Peer], tmp_path: Path) -> None:
