@@ -8,9 +8,7 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from penstock.broker_core.flight_plane import arrow_ipc, frames, protobuf
 from penstock.broker_core.flight_plane.budget import Budget
 from penstock.broker_core.security import Right
 
+from ..waiting import until
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, send
 from .octets import Raw, action, call, put
 from .peers import Site, basic, translated
@@ -301,30 +300,51 @@ def narrow(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
-def test_silent_connections_are_gone_after_a_while_and_others_are_served(narrow: Broker) -> None:
-    for data in (b"", frames.PREFACE, frames.PREFACE[:5], frames.PREFACE + frames.settings({})):
-        # A machine that stands still for a second lets the first go before the fifth comes: then once more.
-        assert any(b"4 connections are open, the limit" in _fifth(narrow, data) for _ in range(5))
-        with Client(narrow.url) as client:
-            client.call("hello")
+SILENT = [b"", frames.PREFACE, frames.PREFACE[:5], frames.PREFACE + frames.settings({})]
 
 
-def _fifth(narrow: Broker, data: bytes) -> bytes:
-    """Return what a connection hears that comes after four silent ones, which have sent `data`. The broker closes all five."""
-    silent = [socket.create_connection(address(narrow)) for _ in range(4)]
-    for each in silent:
+def silent_ones(broker: Broker, data: bytes) -> list[socket.socket]:
+    """Return as many connections as `narrow` has, which have sent `data`, and nothing more."""
+    made = [socket.create_connection(address(broker), timeout=30) for _ in range(4)]
+    for each in made:
         each.sendall(data)
-    beyond = socket.create_connection(address(narrow))
-    beyond.settimeout(30)
-    said = b"".join(iter(partial(beyond.recv, 1000), b""))
-    for each in silent:
-        each.settimeout(30)
-        with contextlib.suppress(ConnectionResetError):
-            while each.recv(1000):
-                pass
-    for each in [*silent, beyond]:
-        each.close()
+    return made
+
+
+def heard(connection: socket.socket) -> bytes:
+    """Return what the broker says before it closes a connection."""
+    said = b""
+    with contextlib.closing(connection), contextlib.suppress(ConnectionResetError):
+        while piece := connection.recv(1000):
+            said += piece
     return said
+
+
+def answers(client: Client) -> bool:
+    try:
+        client.call("hello")
+    except (errors.ResourceLimit, errors.PeerError):  # a user's limit; that of connections
+        return False
+    return True
+
+
+def test_silent_connections_are_gone_after_a_while_and_others_are_served(narrow: Broker) -> None:
+    for data in SILENT:
+        for each in silent_ones(narrow, data):
+            heard(each)
+        with Client(narrow.url) as client:
+            until(lambda: answers(client), "others are served when these are gone")
+
+
+def test_a_connection_beyond_the_limit_hears_why_it_is_closed(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data", fsync="never", amqp_port="off", flight_max_connections=4) as broker:
+        for data in SILENT:
+            silent = silent_ones(broker, data)
+            assert b"4 connections are open, the limit" in heard(socket.create_connection(address(broker), timeout=30))
+            for each in silent:
+                each.close()
+            with Client(broker.url) as client:
+                until(lambda: answers(client), "others are served when these are gone")
 
 
 def test_a_user_has_a_limit_of_connections(narrow: Broker) -> None:
@@ -334,11 +354,7 @@ def test_a_user_has_a_limit_of_connections(narrow: Broker) -> None:
     with pytest.raises(errors.ResourceLimit, match="flight_max_connections_per_user"):
         clients[3].call("hello")
     clients[0].close()
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        with contextlib.suppress(errors.ResourceLimit):
-            clients[3].call("hello")
-            break
+    until(lambda: answers(clients[3]), "the fourth is let in for the first")
     for each in clients[1:]:
         each.call("hello")
         each.close()
@@ -358,11 +374,7 @@ def test_calls_at_once_have_a_limit(tmp_path: Path, limit: str) -> None:
         with pytest.raises(errors.ResourceLimit, match=rf"\({limit}\)"):
             client.call("hello")
         open_puts[0].close()
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
-            with contextlib.suppress(errors.ResourceLimit):
-                client.call("hello")
-                break
+        until(lambda: answers(client), "another call is let in for the one that ended")
         assert client.call("queue.stat", queue="q")["enqueued"] == 2
         open_puts[1].close()
 
@@ -380,10 +392,7 @@ def test_a_stopped_reader_ends_with_its_client(site: Site) -> None:
         assert reader.read() is not None
     del writer, reader
     peer.connection.close()
-    until = time.monotonic() + 30
-    while site.plane._listener._calls and time.monotonic() < until:
-        time.sleep(0.01)
-    assert site.plane._listener._calls == 0
+    until(lambda: site.plane._listener._calls == 0, "the call has ended")
     assert site.plane._listener._budget._left == site.plane._listener._budget._total
 
 
