@@ -31,7 +31,6 @@ from ..engine.model.state import packed_columns
 from ..journal import Disk, Journal, LocalDisk
 from ..messages.encoding.alike import Payload
 from ..reading.recent import Recent
-from ..reading.stored import store
 from ..settings.keys import Settings
 from . import allocator, copying
 from .alarms import Alarms
@@ -52,7 +51,6 @@ from .queue_counts import QueueCounts
 from .recordings import Recordings
 from .recovery import recovered
 from .relocation import Owner
-from .routing import Prepared, Sending, prepare
 from .ticker import Ticker
 from .turn import Arrivals, Turn
 from .watch import Watch, Watched
@@ -60,7 +58,6 @@ from .watch import Watch, Watched
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ..messages.encoding.arriving import Arrived
 
 __all__ = ["BrokerService", "Turn"]
 
@@ -242,13 +239,6 @@ class BrokerService(Looks):
     def attributes(self, queue_name: str, batch: Payload) -> Attributes:
         """Read what the queue has to know of the messages of a stored batch, which arrive now. Without the lock: see `rules`."""
         return attributes_of(batch, self.rules(queue_name), self.wall_ms())
-
-    def sending(self, exchange: str, found: Arrived, key: str | None, container: str | None, transaction: int | None) -> Prepared:
-        """Read what an exchange's bindings have to know of messages that have come from AMQP, for `Turn.send`. Without a `key`
-        their subjects are their routing keys."""
-        payload = store(found.payload, found.mask)
-        sending = Sending(exchange, payload, found.sizes, key, found.durable, container, transaction=transaction)
-        return prepare(self, sending)
 
     # Arrivals
     @property

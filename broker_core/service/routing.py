@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..engine.columns.series import Ints
     from ..reading.stored import Stored
     from .broker import BrokerService
+    from .turn import Answer, Turn
 
 
 class Prepared(NamedTuple):
@@ -35,14 +36,18 @@ class Prepared(NamedTuple):
     route: Route | None = None
     error: PenstockError | None = None
 
-    @property
-    def about(self) -> tuple[str, str | Coded]:
-        """The exchange, and the routing keys."""
-        return self.sending.exchange, self.sending.known_keys
+    def carry_out(self, turn: Turn) -> Answer:
+        """Route them: the reply is `Sent`. Raises StorageError."""
+        return turn.answer(lambda: self._sent(turn))
 
-    def again(self, plan: Plan, now: int) -> Route:
-        """Read what another plan needs; with the lock. `now`: milliseconds since 1970."""
-        return prepared(self.sending, plan, now)
+    def _sent(self, turn: Turn) -> tuple[Sent, int]:
+        if self.route is None:
+            assert self.error is not None
+            raise self.error
+        sent, end = turn.execute(self.route)
+        if sent.stale:  # seldom: bindings changed since, so this look is one with the lock
+            sent, end = turn.execute(_with_lock(turn, self.sending))
+        return sent, end
 
 
 TRIES = 3  # looks at a batch without the lock; bindings that change that often cost one more look, with it
@@ -125,7 +130,11 @@ def send(service: BrokerService, sending: Sending) -> tuple[Sent, int]:
         if not reply.stale:
             return reply, end
     with service.turn() as turn:
-        return turn.execute(prepared(sending, turn.plan(sending.exchange, sending.known_keys), service.wall_ms()))
+        return turn.execute(_with_lock(turn, sending))
+
+
+def _with_lock(turn: Turn, sending: Sending) -> Route:
+    return prepared(sending, turn.plan(sending.exchange, sending.known_keys), turn.wall_ms)
 
 
 def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:

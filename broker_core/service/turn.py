@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ..engine.columns.attributes import Attributes
     from ..messages.encoding.alike import Payload
     from ..messages.encoding.arriving import Arrived
-    from .routing import Prepared
 
 log = logging.getLogger("penstock")
 
@@ -206,12 +205,12 @@ class Turn:
 
     def carry_out(self, command: c.Command[Any]) -> Answer:
         """Execute a command. Raises StorageError, and no other PenstockError."""
-        return self._answer(lambda: self.execute(command))
+        return self.answer(lambda: self.execute(command))
 
     def enqueue(self, queue: str, found: Arrived) -> Answer:
         """Enqueue messages that have come from AMQP, at least one: the reply is `Appended`. Raises StorageError."""
         stored = store(found.payload, found.mask)
-        return self._answer(
+        return self.answer(
             lambda: self.execute(
                 c.Enqueue(queue, found.rows, found.sizes, stored, found.durable, self._attributes(queue, stored.payload))
             )
@@ -220,17 +219,14 @@ class Turn:
     def post(self, transaction: int, queue: str, found: Arrived) -> Answer:
         """Stage such messages, to be in the queue if the transaction commits. Raises StorageError."""
         stored = store(found.payload, found.mask)
-        return self._answer(
+        return self.answer(
             lambda: self.execute(
                 c.Post(transaction, queue, found.rows, found.sizes, stored, self._attributes(queue, stored.payload))
             )
         )
 
-    def send(self, message: Prepared) -> Answer:
-        """Send such messages through an exchange: the reply is `Sent`. Raises StorageError."""
-        return self._answer(lambda: self._sent(message))
-
-    def _answer(self, execute: Callable[[], tuple[Any, int]]) -> Answer:
+    def answer(self, execute: Callable[[], tuple[Any, int]]) -> Answer:
+        """Return what `execute` does, which executes commands of this turn, or why it is refused. Raises StorageError."""
         try:
             reply, end = execute()
         except errors.StorageError:
@@ -239,21 +235,12 @@ class Turn:
             return Answer(None, error, self._journal.end)  # what refuses it may be in no log yet that is durable
         return Answer(reply, None, end)
 
-    def _sent(self, message: Prepared) -> tuple[c.Sent, int]:
-        if message.route is None:
-            assert message.error is not None
-            raise message.error
-        sent, end = self.execute(message.route)
-        if sent.stale:  # seldom: bindings changed since, so this look is one with the lock
-            sent, end = self.execute(message.again(self.plan(*message.about), self._wall_ms))
-        return sent, end
-
     def _attributes(self, queue_name: str, payload: Payload) -> Attributes:
         """Read what a queue has to know of messages that arrive now."""
-        return attributes_of(payload, need_queue(self._state, queue_name).rules, self._wall_ms)
+        return attributes_of(payload, need_queue(self._state, queue_name).rules, self.wall_ms)
 
     @property
-    def _wall_ms(self) -> int:
+    def wall_ms(self) -> int:
         """Milliseconds since 1970, never before what an event has said."""
         return max(self._now.wall, self._state.time) // 1000
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import Condition
 from ...engine.columns.rowset import as_array
+from ...reading.stored import store
+from ...service.routing import Sending, prepare
 from ..links.conditions import Refusal
 
 if TYPE_CHECKING:
@@ -62,8 +64,13 @@ class Exchanged(NamedTuple):
 
 def read(broker: BrokerService, route: ExchangeRoute, found: Arrived) -> Exchanged:
     """Read what the exchange's bindings have to know of messages that have come. Holds the lock for a moment only."""
-    message = broker.sending(route.exchange, found, route.key, route.container, route.transaction) if found.rows else None
-    return Exchanged(route.exchange, found, message)
+    if not found.rows:
+        return Exchanged(route.exchange, found, None)
+    payload = store(found.payload, found.mask)
+    sending = Sending(
+        route.exchange, payload, found.sizes, route.key, found.durable, route.container, transaction=route.transaction
+    )
+    return Exchanged(route.exchange, found, prepare(broker, sending))
 
 
 def carry_out(turn: Turn, exchanged: Exchanged) -> Told:
@@ -71,7 +78,7 @@ def carry_out(turn: Turn, exchanged: Exchanged) -> Told:
     found, message = exchanged.found, exchanged.message
     if message is None:
         return Told(found.refused, None, turn.end)
-    sent, error, end = turn.send(message)
+    sent, error, end = message.carry_out(turn)
     return Told([] if error is not None else _refusals(exchanged, sent), error, end)
 
 
