@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -141,14 +141,27 @@ def test_a_run_that_ends_waits_for_a_broker_to_which_a_connection_takes_long(
     reader = queue.reader(("body",), **both(queue, other, failOnBrokerLoss="false"))
     reader.prepareForTriggerAvailableNow()
     monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
-    real = Intake.start
+    real, real_wait = Intake.start, several.wait
+    connects, in_vain = threading.Event(), list[int]()
 
     def start(intake: Intake) -> None:
-        time.sleep(0.3)  # far more than the brokers are held up by
+        connects.wait(30)
         real(intake)
 
+    def wait(*given: Any) -> Any:
+        found = real_wait(*given)
+        if found.not_done:
+            in_vain.append(len(found.not_done))
+        if len(in_vain) == 3:  # they are held up no longer
+            connects.set()
+        return found
+
     monkeypatch.setattr(Intake, "start", start)
-    assert sorted(rest(reader, INITIAL)) == [*range(5), *range(100, 105)]
+    monkeypatch.setattr(several, "wait", wait)
+    try:
+        assert sorted(rest(reader, INITIAL)) == [*range(5), *range(100, 105)]
+    finally:
+        connects.set()
     assert not [text for text in caplog.messages if "goes on without the broker" in text]
 
 
