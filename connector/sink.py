@@ -345,11 +345,7 @@ def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterat
     waiting: list[pa.RecordBatch] = []
     count = size = 0
     for queues, rows in prepared:
-        assert queues is not None
-        if queues.null_count:
-            row = queues.is_null().index(True).as_py()
-            raise InvalidColumn(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")
-        names.append(queues)
+        names.append(named_in(queues))
         waiting.append(rows)
         count, size = count + rows.num_rows, size + rows.nbytes
         if count >= MOST_ROUTED_ROWS or size >= MOST_ROUTED_BYTES:
@@ -357,6 +353,15 @@ def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterat
             names, waiting, count, size = [], [], 0, 0
     if waiting:
         yield from _by_queue(names, waiting)
+
+
+def named_in(queues: pa.Array | None) -> pa.Array:
+    """Return the column of queues, which is there. Raises InvalidColumn where a row names none."""
+    assert queues is not None
+    if queues.null_count:
+        row = queues.is_null().index(True).as_py()
+        raise InvalidColumn(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")
+    return queues
 
 
 def _by_queue(names: list[pa.Array], waiting: list[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bytes]]:

@@ -18,5 +18,6 @@ offset      what the checkpoint holds
 partition   what the planner tells a task, and how batches are cut into tasks
 reading     a task's rows, out of the file
 sink        rows to a broker's queues, each confirmed
+attendant   a thread that serves the connection while a task waits for rows
 naming      message ids that a repeated task gives again
 """

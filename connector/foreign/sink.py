@@ -7,7 +7,6 @@ broker's words.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -21,9 +20,11 @@ from ...broker_core.errors import InvalidOption, InvalidRequest, ResourceLimit, 
 from .. import context
 from ..access import Access
 from ..backoff import RECONNECT_S, Patience
+from ..batching import halved
 from ..options import Options
 from ..reporting import reports_errors
-from ..sink import Writer, coalesced, routed
+from ..sink import Writer, by_queue, named_in
+from .attendant import Attendant
 from .naming import named, prefix_of
 
 #: Limit of links of one task whose rows name their queues.
@@ -67,11 +68,14 @@ class _ForeignWriter(Writer):
         if first is None:
             return Sent(0)
         leaving = shipped.module("messages.encoding.leaving").leaving
-        with shipped.own_errors(), self._connected() as connection:
+        with shipped.own_errors(), self._connected() as connection, Attendant(connection) as attendant:
             links = _Links(connection)
-            for queue, rows in chain((first,), parts):
-                links.send(queue, leaving(rows, 0, 0, {}))
-            return Sent(links.finish())
+            for queue, rows in chain((first,), parts):  # Spark's next rows may take minutes: the attendant has the connection
+                payloads = leaving(rows, 0, 0, {})
+                with attendant.held():
+                    links.send(queue, payloads)
+            with attendant.held():
+                return Sent(links.finish())
 
     def _named(self, batches: Iterator[pa.RecordBatch], prefix: str) -> Iterator[tuple[pa.Array | None, pa.RecordBatch]]:
         count = 0
@@ -82,12 +86,13 @@ class _ForeignWriter(Writer):
                 count += batch.num_rows
 
     def _parts(self, prepared: Iterator[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield rows with the name of their queue, in order within each."""
-        if self._options["queue"] is not None:
-            (queue,) = self._options["queue"]
-            yield from ((queue, rows) for rows in coalesced(rows for _, rows in prepared))
-        else:
-            yield from ((json.loads(header)["queue"], rows) for rows, header in routed(prepared))
+        """Yield rows with the name of their queue, in order within each. No row waits for later ones: larger batches would make
+        nothing faster here.
+        """
+        chosen = self._options["queue"]
+        for queues, rows in prepared:
+            for queue, part in ((chosen[0], rows),) if chosen is not None else by_queue(named_in(queues), rows):
+                yield from ((queue, half) for half in halved(part))
 
     def _connected(self) -> Any:
         """Return a connection. A broker that does not answer may be restarting, and nothing was sent yet: it is asked again."""

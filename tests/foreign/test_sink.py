@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, BooleanType, MapType, ShortType, StringType, StructField, StructType
 
+from penstock import Broker
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Message, Modified, Rejected, Released, decode_message
 from penstock.broker_core.amqp.performatives import Error
+from penstock.broker_core.amqp_client import claims, connect
+from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.client.shared_access import SharedAccess
 from penstock.broker_core.messages.columns import STRING_MAP
 from penstock.connector.foreign.sink import ForeignBatchWriter
 from penstock.connector.source import AmqpSource
@@ -19,6 +27,8 @@ from penstock.connector.source import AmqpSource
 from ..amqp_client.claims_peer import ClaimsPeer
 from ..amqp_client.peer import Peer
 from ..brokers import RealBroker
+from .helpers import until
+from .hidden import Hidden
 
 TYPES = {
     "body": BinaryType(),
@@ -187,6 +197,98 @@ def test_artemis_killed_in_the_midst_of_a_task_and_the_task_again(artemis_broker
     artemis_broker.start()
     made.write(map(large, (0, 1000, 2000)))
     assert sorted(bodies(received(artemis_broker, queue, 3000))) == list(range(3000))
+
+
+# --- rows that come slowly
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[tuple[Broker, Hidden]]:
+    """A broker that drops a client after one second of silence."""
+    with Broker(tmp_path / "impatient", fsync="never", amqp_idle_timeout_s=1) as broker:
+        relay = Hidden(parse(broker.amqp_url).port)
+        yield broker, relay
+        relay.close()
+
+
+@pytest.mark.parametrize("routed", [False, True])
+def test_a_broker_is_not_left_in_silence_while_rows_are_awaited(impatient: tuple[Broker, Hidden], routed: bool) -> None:
+    broker, relay = impatient
+    with Client(broker.url) as client:
+        client.call("queue.declare", queue="q")
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        for first in (0, 1000, 2000):
+            body = [b"%9000d" % number for number in range(first, first + 1000)]  # 9 MB
+            yield rows(body=body, queue=["q"] * 1000) if routed else rows(body=body)
+            time.sleep(1.5)  # the broker's limit is one second
+
+    made = writer(["body", "queue"], url=relay.url) if routed else writer(["body"], url=relay.url, queue="q")
+    assert getattr(made.write(slow()), "messages", None) == 3000
+    assert relay.accepted == 2  # the planner, to see what is there, and the task
+    with connect(broker.amqp_url) as connection:
+        receiver = connection.receiver("q")
+        found: list[int] = []
+        while len(found) < 3000 and (deliveries := receiver.receive(timeout_s=10)):
+            found += [int(decode_message(each.payload).data[0]) for each in deliveries]
+            receiver.accept(deliveries)
+        assert found == list(range(3000))
+
+
+def test_rows_do_not_wait_for_later_ones() -> None:
+    with Peer() as peer:
+
+        def watching() -> Iterator[pa.RecordBatch]:
+            yield numbers(0, 3)
+            yield numbers(3, 4)
+            until(lambda: len(peer.received) == 4, "the rows are kept back", limit_s=10)
+
+        assert getattr(writer(["body"], url=peer.url, queue="q").write(watching()), "messages", None) == 4
+
+
+def test_tokens_are_renewed_while_rows_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "RENEW_AFTER", 0.3)
+    monkeypatch.setattr(SharedAccess.__init__, "__defaults__", (3,))  # seconds that a token is good for
+    with ClaimsPeer() as peer:
+
+        def slow() -> Iterator[pa.RecordBatch]:
+            yield numbers(0, 3)
+            until(lambda: len(peer.tokens["orders"]) > 1, "no second token came", limit_s=10)
+            yield numbers(3, 5)
+
+        made = writer(["body"], connectionString=f"{peer.connection_string};EntityPath=orders")
+        assert getattr(made.write(slow()), "messages", None) == 5
+        assert peer.ended == []
+
+
+def test_an_error_of_the_rows_ends_the_task_and_its_thread_and_connection() -> None:
+    class Lost(Exception):
+        pass
+
+    def breaking() -> Iterator[pa.RecordBatch]:
+        yield numbers(0, 3)
+        assert [thread for thread in threading.enumerate() if thread.name == "penstock-attendant"]
+        raise Lost
+
+    with Peer() as peer:
+        with pytest.raises(Lost):
+            writer(["body"], url=peer.url, queue="q").write(breaking())
+        assert not [thread for thread in threading.enumerate() if thread.name == "penstock-attendant"]
+        until(lambda: sum(isinstance(event, amqp.events.Closed) for event in peer.seen) == 2, "the connection stays open")
+
+
+def test_a_connection_that_breaks_while_rows_are_awaited_fails_the_task_with_the_next() -> None:
+    with Peer() as peer:
+
+        def breaking() -> Iterator[pa.RecordBatch]:
+            yield numbers(0, 3)
+            peer.cut()
+            until(lambda: "penstock-attendant" not in {thread.name for thread in threading.enumerate()}, "it goes on")
+            yield numbers(3, 5)
+            raise AssertionError("the task asks for more")
+
+        with pytest.raises(errors.PeerError, match="broke"):
+            writer(["body"], url=peer.url, queue="q").write(breaking())
 
 
 # --- refusals
