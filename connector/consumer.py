@@ -86,7 +86,7 @@ class OneQueue:
         """Remember the queue's end: later messages are not taken."""
         self._until = self._lease.next_sequence()
 
-    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit) -> dict[str, Any]:
+    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
         """Settle up to `start` and acquire the next batch, in one request."""
         wait = wait_ms if self._until is None else 0
         least, ends = self._options["minPartitions"], self._until is not None

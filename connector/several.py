@@ -56,7 +56,7 @@ class SeveralQueues:
         """Remember each queue's end: later messages are not taken."""
         self._until = {queue: int(self._client.call("queue.stat", queue=queue)["nextSequence"]) for queue in self._queues}
 
-    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit) -> dict[str, Any]:
+    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
         """Settle up to `start` and acquire the next batch, of one or more queues."""
         credit.shared = True
         given = parse_several(start)

@@ -69,9 +69,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Settle up to `start`, acquire the next batch, and return the offset after it."""
         credit = Credit(self._options["maxMessagesPerTrigger"], self._options["maxBytesPerTrigger"])
-        return self._consumer(start).advance(
-            start, wait_ms=0 if isinstance(limit, ReadAllAvailable) else LONG_POLL_MS, credit=credit
-        )
+        once = isinstance(limit, ReadAllAvailable)
+        return self._consumer(start).advance(start, wait_ms=0 if once else LONG_POLL_MS, credit=credit, once=once)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return what the query's progress shows as `latestOffset`: the source, and the counts of its queues.

@@ -21,10 +21,11 @@ class Consumer(Protocol):
     def fix_tail(self) -> None:
         """Take nothing that comes from now on: an `availableNow` run begins."""
 
-    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit) -> dict[str, Any]:
+    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
         """Settle everything up to `start`; return the offset after the next batch, or `start` if there is nothing to take.
 
-        With nothing left of the credit, only a batch that is unfinished. Where there is nothing, wait for so many milliseconds.
+        With nothing left of the credit, only a batch that is unfinished. Where there is nothing, wait for so many milliseconds;
+        with `once`, which says that no other trigger follows, until that is certain.
         """
         ...
 
@@ -56,7 +57,7 @@ class OneBroker(Consumer, Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Say whether a call that is under way may take long in an `availableNow` run, at a broker that is there.
+        """Say whether a call that is under way may take long at a broker that is there, in a run that ends.
 
         Any thread may ask.
         """

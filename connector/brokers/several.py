@@ -31,8 +31,8 @@ from .offset import BrokerOffsets, parse
 
 log = logging.getLogger("penstock")
 
-#: With failOnBrokerLoss=false a trigger waits for a broker so long: it goes on without one that answers later. An `availableNow`
-#: run waits for one that is busy, too.
+#: With failOnBrokerLoss=false a trigger waits for a broker so long: it goes on without one that answers later. A run that ends
+#: waits for one that is busy, too.
 HOLD_UP_S = 1.0
 POLL_GRACE_S = 0.05  # an idle trigger waits for the answers a little longer than the brokers wait for messages
 
@@ -47,7 +47,7 @@ class SeveralBrokers:
         self._members = [Member(each, make) for each in options.each()]
         self._checked = 0  # members whose identities are compared
         self._answered: BrokerOffsets | None = None  # the last answer: who begins there has finished all there was
-        self._ends = False
+        self._ends = self._once = False
         self._named = options["lease"] is not None
 
     # --- Spark's calls -------------------------------------------------------------------------------------------------
@@ -60,8 +60,9 @@ class SeveralBrokers:
         for member in self._members:
             member.left_out = member not in found
 
-    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit) -> dict[str, Any]:
+    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
         """Settle up to `start` and acquire the next batch, from one or more brokers."""
+        self._once = once
         known = self._enter(start)
         taken, settled = self._next(known, wait_ms if not self._ends else 0, credit)
         for member in self._present():
@@ -172,8 +173,8 @@ class SeveralBrokers:
         return self._found(known, answers, settled)
 
     def _poll(self, member: Member, known: BrokerOffsets, wait_ms: int, credit: Credit) -> Future[dict[str, Any]]:
-        start = known.of(member.id)
-        answer = member.ask(lambda consumer: consumer.advance(start, wait_ms=wait_ms, credit=credit))
+        start, once = known.of(member.id), self._once
+        answer = member.ask(lambda consumer: consumer.advance(start, wait_ms=wait_ms, credit=credit, once=once))
         member.poll = Poll(start, answer)
         return answer
 
@@ -228,7 +229,8 @@ class SeveralBrokers:
         answers = {member: ask(member) for member in members}
         if answers:
             wait(answers.values(), None if self._fails else HOLD_UP_S)
-        while self._ends and (busy := [answer for member, answer in answers.items() if not answer.done() and member.is_busy]):
+        ends = self._ends or self._once
+        while ends and (busy := [answer for member, answer in answers.items() if not answer.done() and member.is_busy]):
             wait(busy, HOLD_UP_S)  # no answer from anybody would end the run
         ready = {member: answer for member, answer in answers.items() if answer.done()}
         for member in answers:

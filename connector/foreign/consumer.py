@@ -75,7 +75,7 @@ class ForeignConsumer:
         self._late = options["settle"] == "committed"
         self._cut: _Batch | None = None  # received, and not in the spool yet
         self._unsettled: dict[int, list[Settled]] = {}
-        self._ending = self._ended = self._looked = self._beginning = False
+        self._ending = self._ended = self._once = self._beginning = False
         self._connecting = True  # until an attempt has failed
         self._repeated = [0] * len(self._queues)
         self._aside = 0
@@ -96,17 +96,23 @@ class ForeignConsumer:
 
     @property
     def is_busy(self) -> bool:
-        """Say whether an `availableNow` run receives from a broker that is there, for seconds perhaps, or connects for the first
-        time: each answer is waited for `links.ANSWER_S` at most."""
-        return self._ending and (not self._beginning or self._connecting) and self._intake.away is None
+        """Say whether a run that ends has a call under way that may take seconds, at a broker that is there: it is asked whether
+        that is all, or a batch gathers, or it is connected to for the first time."""
+        return self._asks and (not self._beginning or self._connecting) and self._intake.away is None
+
+    @property
+    def _asks(self) -> bool:
+        """Say whether the broker is asked if that is all, where nothing comes: no other trigger follows, or only such ones."""
+        return self._ending or self._once
 
     def fix_tail(self) -> None:
         """End when the broker has nothing for a moment: an `availableNow` run begins."""
         self._ending = True
 
-    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit) -> dict[str, Any]:
+    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
         """Settle up to `start`; return the offset of the batch that is in the spool already, or of a new one."""
         offset = parse_spooled(start)
+        self._once = once
         with self._ahead.turn():
             self._spool.enter(offset)
             self._settle(offset.batch)
@@ -187,8 +193,7 @@ class ForeignConsumer:
     def _receive(self, wait_ms: int, credit: Credit) -> bool:
         """Have a batch of new messages in `_cut`, within the trigger's limits. False if there is none."""
         self._take(0.0 if self._ending else wait_ms / 1000, credit)
-        while self._cut is None and (self._ending or not (wait_ms or self._looked)):
-            self._looked = True
+        while self._cut is None and self._asks:
             before = sum(self._intake.received)
             silent_s = self._intake.silent_s
             if silent_s is None:

@@ -37,9 +37,8 @@ ACCEPTED_AT_ONCE = 10_000
 DRAIN_S, LOOK_S = 30.0, 1.0
 #: Seconds in which nothing comes from a broker that cannot be asked to drain, before it has nothing.
 SILENCE_S = 5.0
-#: Times that a connection is lost in a drain, one after the other, before the broker is believed to break off, as long as this
-#: planner lives. A run that ends asks again and again, any other where a trigger need not wait and has had nothing, once: at the
-#: first, or of several brokers.
+#: Connections that are lost in a drain, one after the other, before the broker is believed to break off at drains: this planner
+#: asks it for none any more.
 MOST_BREAKS = 2
 #: Seconds in which what was asked of the thread is written.
 FLUSH_S = 5.0

@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Accepted, Condition, Message, events
 from penstock.broker_core.amqp.performatives import Error, Header
+from penstock.connector.brokers import several
+from penstock.connector.brokers.several import SeveralBrokers
 from penstock.connector.foreign import intake
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream import StreamReader
 
 from ..amqp_client.peer import Peer
-from .helpers import INITIAL, Queue, bodies, drained, next_batch, rows, until
+from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows, until
 
 
 @pytest.fixture
@@ -149,6 +152,57 @@ def test_a_run_asks_whether_that_was_all_while_spark_works(peers: Callable[..., 
     assert drained(reader, end) == ([], end)
     reader.stop()
     assert len(asked) == 1, "what was answered is asked again"
+
+
+def sends_at_a_drain(_: Peer, __: amqp.Connection, event: events.Event) -> bool:
+    """Send nothing before it is asked for all there is."""
+    return isinstance(event, events.Flowed) and event.link is not None and not event.flow.drain
+
+
+def test_a_trigger_that_is_the_only_one_asks_for_all_there_is(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    peer = peers(hook=sends_at_a_drain)
+    peer.queues["q"] = [Message(data=[b"7"]).encode()]
+    reader = reader_of(peer, tmp_path)
+    assert bodies(reader, INITIAL, reader.latestOffset(INITIAL, ReadAllAvailable())) == [7]
+    reader.stop()
+
+
+def two_of(peers: Callable[..., Peer], tmp_path: Path, **how: Any) -> tuple[list[Peer], StreamReader]:
+    """Return two brokers with empty queues, and a reader that goes on without one that is away."""
+    both = [peers(**how), peers(**how)]
+    urls, spools = ",".join(peer.url for peer in both), f"{tmp_path / 'one'},{tmp_path / 'other'}"
+    return both, reader_of(both[0], tmp_path, url=urls, spool=spools, failOnBrokerLoss="false")
+
+
+def test_a_query_that_goes_on_asks_none_of_its_brokers_whether_that_was_all(
+    peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer may take seconds, for which all would be held up, or the broker be taken for one that is away."""
+    monkeypatch.setattr(several, "HOLD_UP_S", 30.0)
+    both, reader = two_of(peers, tmp_path)
+    for _ in range(3):
+        assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
+    reader.stop()
+    granted = [event.flow.drain for peer in both for event in peer.seen if isinstance(event, events.Flowed)]
+    assert granted
+    assert not any(granted)
+
+
+def test_a_trigger_that_is_the_only_one_waits_for_each_broker_that_is_there(
+    peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with `failOnBrokerLoss=false`."""
+    monkeypatch.setattr(several, "HOLD_UP_S", 30.0)
+    both, reader = two_of(peers, tmp_path, hook=sends_at_a_drain)
+    assert reader.latestOffset(INITIAL, LIMIT) == INITIAL  # both are connected to
+    asked = reader._kept
+    assert isinstance(asked, SeveralBrokers)
+    until(lambda: all(each._last is not None and each._last.done() for each in asked._members), "a broker is asked for ever")
+    monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
+    for number, peer in enumerate(both):
+        peer.queues["q"] = [Message(data=[b"%d" % number]).encode()]
+    assert sorted(bodies(reader, INITIAL, reader.latestOffset(INITIAL, ReadAllAvailable()))) == [0, 1]
+    reader.stop()
 
 
 def test_a_broker_that_breaks_off_in_a_drain_is_not_asked_again(peers: Callable[..., Peer], tmp_path: Path) -> None:
