@@ -9,7 +9,9 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import time
+import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -36,7 +38,7 @@ class Artemis:
             raise Unavailable(
                 f"there is no ActiveMQ Artemis in {home}: name the folder of an unpacked one, which has bin/artemis"
             )
-        self.folder, self.port = folder.absolute(), _free_port()
+        self.folder, self.port = folder.absolute(), held_port(self)
         self.url = f"amqp://127.0.0.1:{self.port}"
         self.version = (re.findall(r"artemis-([\d.]+)$", str(home)) or [""])[0]
         self._environment = environment() | ({} if java is None else {"JAVA_ARGS": java})
@@ -122,6 +124,18 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("ARTEMIS_", "JAVA_ARGS", "JDK_JAVA"))}
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+def held_port(owner: object) -> int:
+    """Return a port of loopback that is given to nobody else while `owner` lives. A broker may listen there, again and again.
+
+    Linux lets a process listen where a socket is bound that does not listen, if both say SO_REUSEADDR, as brokers do. Elsewhere
+    the port is only free now.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    port = int(holder.getsockname()[1])
+    if sys.platform == "linux":
+        weakref.finalize(owner, holder.close)
+    else:
+        holder.close()
+    return port

@@ -21,13 +21,11 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,8 +34,10 @@ import pytest
 from penstock.broker_core.amqp_client import Connection, connect
 from penstock.broker_core.errors import PeerError, Unauthenticated
 from penstock.jobs.artemis import Artemis as Instance
+from penstock.jobs.artemis import held_port
 
 from .programs import needs
+from .waiting import until
 
 sys.path.append(str(Path(__file__).resolve().parent / "bench"))
 import artemis
@@ -65,7 +65,7 @@ class RealBroker(ABC):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = held_port(self)
         self.url = f"amqp://127.0.0.1:{self.port}"
         self._numbers = itertools.count()
         self._process: subprocess.Popen[bytes] | None = None
@@ -113,15 +113,17 @@ class RealBroker(ABC):
                 stderr=console,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + START_LIMIT_S
-        while True:
-            try:
-                self.connect().close()
-                return
-            except (PeerError, Unauthenticated):  # some listen before they know their users
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    pytest.fail(f"{self.name} does not start in {START_LIMIT_S} s: {self._said()}")
-                time.sleep(0.05)
+        until(self._lets_in, lambda: f"{self.name} lets a client in: {self._said()}", limit_s=START_LIMIT_S)
+
+    def _lets_in(self) -> bool:
+        assert self._process is not None
+        try:
+            self.connect().close()
+        except (PeerError, Unauthenticated):  # some listen before they know their users
+            if self._process.poll() is not None:
+                pytest.fail(f"{self.name} has ended: {self._said()}")
+            return False
+        return True
 
     @property
     def pid(self) -> int:
@@ -185,7 +187,7 @@ class RabbitMQ(RealBroker):
         (self.folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\nload_definitions = {self.folder}/definitions.json\n"
         )
-        self._names_port = _free_port()
+        self._names_port, self._nodes_port = held_port(self), held_port(self)
 
     def command(self) -> tuple[list[str], dict[str, str]]:
         """Return Debian's script without the wrapper that becomes the user rabbitmq."""
@@ -197,7 +199,7 @@ class RabbitMQ(RealBroker):
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_RELAXED_COMMAND_CHECK": "1",  # or it does not end while it believes that a killed node lives
             "RABBITMQ_NODENAME": f"penstock-{self.port}@localhost",
-            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_DIST_PORT": str(self._nodes_port),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}",
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq"),
             "RABBITMQ_CONF_ENV_FILE": str(self.folder / "none"),
@@ -281,11 +283,6 @@ def _or_skip(fetch: Any) -> Path:
     except artemis.Unavailable as error:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
     return found
-
-
-def _free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return int(server.getsockname()[1])
 
 
 def started(kind: type[RealBroker], paths: pytest.TempPathFactory) -> Iterator[RealBroker]:

@@ -13,6 +13,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from .waiting import until
+
 BUCKET = "penstock"
 #: Answers of a store: one that fails, is busy, whose clock, or the client's, is off; credentials that have expired.
 CODES = {"500": "InternalError", "503": "SlowDown", "403": "RequestTimeTooSkewed", "400": "ExpiredToken"}
@@ -23,9 +25,11 @@ class S3Server:
     """VersityGW in a process of its own."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
+        from penstock.jobs.artemis import held_port  # conftest.py imports this module before it has said where penstock is
+
         self.folder = folder
         (folder / BUCKET).mkdir(parents=True)
-        self.port = free_port()
+        self.port = held_port(self)
         self._log = open(folder.parent / "versitygw.log", "wb")  # noqa: SIM115
         self._command = [*command, "--port", f"127.0.0.1:{self.port}", "posix", str(folder)]
         self.start()
@@ -40,21 +44,17 @@ class S3Server:
             stdout=self._log,
             stderr=self._log,
         )
-        self._await()
+        until(self._answers, "VersityGW answers")
 
-    def _await(self) -> None:
-        end = time.monotonic() + 30
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5)
-            except urllib.error.HTTPError:
-                return  # it answers: nobody may do that without a login
-            except OSError:
-                assert time.monotonic() < end, "VersityGW does not answer"
-                assert self._process.poll() is None, "VersityGW has ended"
-                time.sleep(0.02)
-            else:
-                return
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, "VersityGW has ended"
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5).close()
+        except urllib.error.HTTPError:
+            return True  # nobody may do that without a login
+        except OSError:
+            return False
+        return True
 
     @property
     def pid(self) -> int:
@@ -87,12 +87,6 @@ def environment(port: int, secret: str = SECRET) -> dict[str, str]:
         "AWS_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Proxy:

@@ -12,10 +12,11 @@ LIMIT_S, LOOK_S = 30.0, 0.01
 T = TypeVar("T")
 
 
-def until(found: Callable[[], T], what: str, *, limit_s: float = LIMIT_S) -> T:
-    """Return what is found, as soon as it is something. `what` says in a failure what was waited for."""
+def until(found: Callable[[], T], what: str | Callable[[], str], *, limit_s: float = LIMIT_S) -> T:
+    """Return what is found, as soon as it is something. `what` says in a failure what was waited for: a text, or who knows it."""
     deadline = time.monotonic() + limit_s
     while not (value := found()):
-        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {limit_s:g} s: {what if isinstance(what, str) else what()}")
         time.sleep(LOOK_S)
     return value

@@ -1,11 +1,15 @@
-"""Our AMQP client at brokers of others: the logins that they offer, and messages that outlive a kill."""
+"""Our AMQP client at brokers of others: the logins that they offer; and their ports."""
 
 from __future__ import annotations
+
+import socket
+import sys
 
 import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.amqp_client import connect
+from penstock.jobs.artemis import held_port
 
 from ..brokers import PASSWORD, USER, RealBroker
 
@@ -29,3 +33,19 @@ def test_a_user_is_let_in_and_nobody_else(broker: RealBroker) -> None:
     with pytest.raises(errors.Unauthenticated) as refusal:
         connect(broker.url, USER, "hush")
     assert "hush" not in str(refusal.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process listen at a port that another holds")
+def test_the_port_of_a_broker_is_given_to_nobody_else_between_its_lives() -> None:
+    class Owner:
+        pass
+
+    owner = Owner()
+    port = held_port(owner)
+    for _ in range(2):
+        with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", port))
+        socket.create_server(("127.0.0.1", port)).close()
+    del owner
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
