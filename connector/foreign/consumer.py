@@ -278,10 +278,11 @@ class ForeignConsumer:
             row += len(group.ids)
             for batch in np.unique(batch_of[batch_of > 0]).tolist():
                 again = Settled(group.connection, group.ids[batch_of == batch])
-                if batch in self._unsettled:
-                    self._unsettled[batch].append(again)
-                elif self._late and batch > self._spool.committed:
-                    self._unsettled[batch] = [again]
+                if self._late and batch > self._spool.committed:
+                    held = self._unsettled.setdefault(batch, [])
+                    if held and held[0].connection != again.connection:
+                        held.clear()  # of a lost connection, over which nobody can settle them any more
+                    held.append(again)
                 else:
                     self._intake.accept([again])
             found.append(group._replace(ids=group.ids[batch_of <= 0]))  # new, or a copy of one that is: settled with it

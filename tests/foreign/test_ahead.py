@@ -136,6 +136,29 @@ def test_what_is_not_accepted_before_spark_has_committed_stays_recognised(queue:
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(300))
 
 
+def test_what_is_sent_again_and_again_takes_no_more_memory(queue: Queue) -> None:
+    """With `settle=committed`, while Spark works on a batch: only deliveries of the connection that there is can be accepted."""
+    queue.send(0, 10)
+    reader = queue.reader(settle="committed")
+    end = next_batch(reader, INITIAL)
+    made = reader._consumer(INITIAL)
+    assert isinstance(made, consumer.ForeignConsumer)
+
+    def looked_at(received: int) -> bool:
+        counts = made.counts()[queue.name]
+        return bool(counts["received"] == received and not counts["waiting"])
+
+    until(lambda: made.counts()[queue.name]["received"] == 10, "not all came")
+    for times in (1, 2, 3):
+        queue.hidden.cut()
+        until(partial(looked_at, 10 + 10 * times), "what was sent again is not looked at")
+    reader.partitions(INITIAL, end)  # a turn: the thread is between two steps
+    assert sum(len(each.ids) for all_ in made._unsettled.values() for each in all_) == 10
+    assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(10))
+    reader.stop()
+    assert queue.available() == 0
+
+
 def test_files_are_written_while_spark_works_on_as_many_as_one_trigger_takes(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
