@@ -19,11 +19,12 @@ import runpy
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 PREFIX = [sys.executable, "-m", "penstock"]
 #: Bytes. A request has the environment in it; a packet of a socket pair holds no more than this by default.
@@ -34,8 +35,26 @@ PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 OF_INTERPRETER = ("PYTHON", "LC_", "LANG")
 
 ByExec = subprocess.Popen
+#: Seconds in which a template that has closed its channel is gone.
+END_LIMIT_S = 10
+
+
+class _Template(NamedTuple):
+    channel: socket.socket
+    process: subprocess.Popen[bytes]
+    said: IO[bytes]  # on stderr
+
+    def ended(self) -> RuntimeError:
+        """Wait for its end; return the error that tells of it."""
+        with self.channel, self.said:
+            code = self.process.wait(END_LIMIT_S)
+            self.said.seek(0)
+            said = self.said.read().decode(errors="replace").strip()
+        return RuntimeError(f"the template of tests/forking.py has ended with exit code {code}: {said or 'it said nothing'}")
+
+
 _lock = threading.Lock()
-_templates: dict[tuple[tuple[str, str], ...], socket.socket] = {}
+_templates: dict[tuple[tuple[str, str], ...], _Template] = {}
 
 
 # --- In the process of the tests --------------------------------------------------------------------------------------
@@ -86,29 +105,40 @@ def _can_be_forked(how: dict[str, Any]) -> bool:
 def _fork(request: dict[str, Any], files: list[int]) -> int:
     """The pid of a new child of this process: a grandchild of the template, orphaned while this process takes orphans in."""
     with _lock:
-        channel = _template_for(request["environment"])
+        settings, template = template_for(request["environment"])
         _take_orphans(True)
         try:
-            socket.send_fds(channel, [json.dumps(request).encode()], files)
-            answer = channel.recv(100)
+            socket.send_fds(template.channel, [json.dumps(request).encode()], files)
+            answer = template.channel.recv(100)
+        except ConnectionError:
+            answer = b""
         finally:
             _take_orphans(False)
-    if not answer:
-        raise AssertionError("the template of tests/forking.py has ended; what it said is above, on stderr")
+        if not answer:
+            del _templates[settings]  # the next process has a new one
+            raise template.ended()
     return int(answer)
 
 
-def _template_for(environment: Mapping[str, str]) -> socket.socket:
+def template_for(environment: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], _Template]:
     """An interpreter reads its settings when it starts: a template serves those that have the same."""
     settings = tuple(sorted((name, value) for name, value in environment.items() if name.startswith(OF_INTERPRETER)))
     if settings not in _templates:
+        said = tempfile.TemporaryFile()  # noqa: SIM115
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             # It ends with this process: it reads the end of `ours`.
             command = [sys.executable, str(Path(__file__).resolve()), str(its.fileno())]
-            ByExec(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, env=dict(environment), start_new_session=True)
-        _templates[settings] = ours
-    return _templates[settings]
+            process = ByExec(
+                command,
+                pass_fds=[its.fileno()],
+                stdin=subprocess.DEVNULL,
+                stderr=said,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        _templates[settings] = _Template(ours, process, said)
+    return settings, _templates[settings]
 
 
 def _take_orphans(on: bool) -> None:

@@ -50,19 +50,24 @@ def shell(tmp_path: Path) -> dict[str, str]:
 def test_the_recipes_from_top_to_bottom(page: str, shell: dict[str, str], tmp_path: Path) -> None:
     needs("openssl", "openssl")
 
-    def run(text: str) -> str:
-        done = subprocess.run(
-            ["sh", "-ec", text],
-            cwd=tmp_path,
-            env=shell,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
-        return done.stdout
+    def run(text: str, expected: str = "", broker: Broker | None = None) -> str:
+        try:
+            done = subprocess.run(
+                ["sh", "-ec", text],
+                cwd=tmp_path,
+                env=shell,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            code, out, err = str(done.returncode), done.stdout, done.stderr
+        except subprocess.TimeoutExpired as late:
+            code, out, err = "none in 120 s", f"{late.stdout}", f"{late.stderr}"
+        log = "" if broker is None else broker.log()
+        assert code == "0" and expected in out, f"{text}\nexit code: {code}\nstdout: {out}\nstderr: {err}\nbroker: {log}"  # noqa: PT018
+        return out
 
     said = ""
     for language, text in (*recipe(page, "users and permissions"), *recipe(page, "certificates with openssl")):
@@ -82,8 +87,8 @@ def test_the_recipes_from_top_to_bottom(page: str, shell: dict[str, str], tmp_pa
         for documented, port in ports.items():
             with_passwords = with_passwords.replace(f"localhost:{documented}", f"localhost:{port}")
             with_certificate = with_certificate.replace(f"localhost:{documented}", f"localhost:{port}")
-        assert "orders.new" in run(with_passwords)
-        assert run(with_certificate) == "hello over TLS\n"
+        run(with_passwords, "orders.new", broker)
+        assert run(with_certificate, "hello over TLS\n", broker) == "hello over TLS\n"
 
 
 def test_every_right_and_every_request_is_named_with_it(page: str) -> None:

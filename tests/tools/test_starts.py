@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +17,8 @@ from penstock.broker_core.server import serve as serving
 from penstock.broker_core.server.process import Broker
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import load
+
+from .. import forking
 
 COMMAND = [sys.executable, "-m", "penstock"]
 #: Imports each module in a fork that has none of ours, and says which cannot be the first.
@@ -63,18 +66,34 @@ def test_the_command_line_in_an_interpreter_of_its_own(broker: Broker) -> None:
     assert refused.stderr.startswith("penstock: the broker refused this request: ")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
-def test_a_fork_is_a_child_with_its_own_files_folder_and_environment(tmp_path: Path) -> None:
+@pytest.fixture
+def forks() -> None:
+    if sys.platform != "linux":
+        pytest.skip("elsewhere nothing is forked")
     if os.environ.get("PENSTOCK_TEST_FORK") == "0":
         pytest.skip("PENSTOCK_TEST_FORK is 0")
-    from .. import forking
 
+
+@pytest.mark.usefixtures("forks")
+def test_a_fork_is_a_child_with_its_own_files_folder_and_environment(tmp_path: Path) -> None:
     with open(tmp_path / "said", "w") as said:
         started = subprocess.Popen([*COMMAND, "--version"], cwd=tmp_path, stdout=said, stderr=subprocess.PIPE)
         assert isinstance(started, forking.Popen)
         assert started.communicate(timeout=60) == (None, b"")
     assert started.returncode == 0
     assert (tmp_path / "said").read_text() == f"penstock {penstock.broker_core.__version__}\n"
+
+
+@pytest.mark.usefixtures("forks")
+def test_a_template_that_ended_is_told_with_what_it_said_and_the_next_start_has_another() -> None:
+    command, own = [*COMMAND, "--version"], {**os.environ, "PYTHONFAULTHANDLER": "1"}  # which says so on stderr
+    assert subprocess.run(command, env=own, capture_output=True, check=True).stdout
+    _, template = forking.template_for(own)
+    template.process.send_signal(signal.SIGABRT)
+    template.process.wait(30)
+    with pytest.raises(RuntimeError, match=r"has ended with exit code -6: Fatal Python error: Aborted"):
+        subprocess.run(command, env=own, capture_output=True, check=True)
+    assert subprocess.run(command, env=own, capture_output=True, check=True).stdout
 
 
 class Mistake(Exception):
