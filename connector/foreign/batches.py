@@ -5,6 +5,10 @@ version and the rows of each record batch, so that a planner cuts tasks without 
 version, and keep reading this one, since a query that was updated has a file of the former kind before it.
 
 A batch's file and the file of its keys have the same random id in their metadata; files written before pairs were have none.
+
+Files of keys have a version of their own, since it says how a key is made: keys of two versions cannot be compared. The first, of
+which a file says nothing, had 32 bits of a message's content. To change a key: take a new version; what has keys of a former one
+then is computed anew where the batch's file is still there, and forgotten where it is not.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import pyarrow as pa
 from ...broker_core.errors import StorageError
 from ...broker_core.messages.columns import TIMESTAMP as TIMESTAMP
 
-VERSION = 1
+VERSION, KEYS_VERSION = 1, 2
 #: Limits of one record batch: what a task decodes at once.
 CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20
 #: Rows of a batch at most. A message's sequence number is batch × this + row.
@@ -132,23 +136,42 @@ def pair_of(reader: Any) -> str | None:
 
 def write_keys(file: Any, one: Any, other: Any, pair: str | None) -> None:
     """Write the keys of a batch's messages that have an id; `pair` is the batch's."""
-    schema = KEYS if pair is None else KEYS.with_metadata({_PAIR: pair.encode()})
+    metadata = {_VERSION: str(KEYS_VERSION).encode(), **({} if pair is None else {_PAIR: pair.encode()})}
+    schema = KEYS.with_metadata(metadata)
     with pa.ipc.new_file(file, schema) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([array_of(one, pa.uint64()), array_of(other, pa.uint64())], schema=schema))
 
 
-def read_keys(file: Any, name: str) -> tuple[Any, Any, str | None]:
-    """Read what `write_keys` wrote, the keys as numpy arrays."""
+class Keys(NamedTuple):
+    """Keys out of a file, as numpy arrays; none at all where they are of a former version."""
+
+    one: Any
+    other: Any
+    pair: str | None
+    former: bool
+
+
+NO_KEYS = Keys((), (), None, False)
+
+
+def read_keys(file: Any, name: str) -> Keys:
+    """Read what `write_keys` wrote, in this version or a former one. Raises StorageError for anything else."""
     import numpy as np
 
+    none = np.empty(0, np.uint64)
     try:
         reader = pa.ipc.open_file(file)
+        version = (reader.schema.metadata or {}).get(_VERSION, b"1")
+        if version not in (b"1", str(KEYS_VERSION).encode()):
+            raise StorageError(
+                f"the file {name} of the spool has version {version!r}; this connector reads {KEYS_VERSION}: use a newer one"
+            )
         if not reader.schema.equals(KEYS):
             raise pa.ArrowInvalid("it has other columns than keys have")
+        if version == b"1":
+            return Keys(none, none, pair_of(reader), True)
         parts = [reader.get_batch(number).columns for number in range(reader.num_record_batches)]
-        one, other = (
-            np.concatenate([np.empty(0, np.uint64), *(numbers_of(part[place], np.uint64) for part in parts)]) for place in (0, 1)
-        )
-        return one, other, pair_of(reader)
+        one, other = (np.concatenate([none, *(numbers_of(part[place], np.uint64) for part in parts)]) for place in (0, 1))
+        return Keys(one, other, pair_of(reader), False)
     except pa.ArrowException as error:
         raise StorageError(f"the file {name} of the spool cannot be read: {error}. Was it changed by hand?") from error

@@ -30,7 +30,7 @@ from .arrivals import Group, Settled
 from .intake import FILE_BYTES, FILE_ROWS, GATHER_S, QUIET_S, WAITING_BYTES, WAITING_ROWS, Gather, Intake
 from .offset import SpoolOffset, parse_spooled
 from .partition import SpoolPartition
-from .recognition import keys_of
+from .recognition import copies, keys_of
 from .spool import ASIDE, Spool
 from .window import Window
 
@@ -257,14 +257,9 @@ class ForeignConsumer:
 
     def _before(self, keys: Any) -> Any:
         """Return the batch in which each message came before: 0 for a new one, -1 for a second copy among these."""
-        import numpy as np
-
         assert self._spool.window is not None
         before = self._spool.window.find(keys.one, keys.other)
-        _, first = np.unique(keys.one, return_index=True)
-        again = np.ones(len(before), np.bool_)
-        again[first] = False
-        before[again & (before == 0)] = -1
+        before[copies(keys) & (before == 0)] = -1
         before[~keys.known] = 0
         return before
 

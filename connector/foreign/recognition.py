@@ -24,6 +24,21 @@ def keys_of(message: pa.Array, queues: Any, names: Sequence[str]) -> Any:
     return found._replace(one=found.one ^ np.array(salts, np.uint64)[queues])
 
 
+def copies(keys: Any) -> Any:
+    """Say of each message that has an id whether one before it, among these, has the same key."""
+    import numpy as np
+
+    found = np.zeros(len(keys.one), np.bool_)
+    rows = np.flatnonzero(keys.known)
+    one, other = keys.one[rows], keys.other[rows]
+    order = np.argsort(one)
+    if (one[order[1:]] == one[order[:-1]]).any():
+        order = np.lexsort((other, one))  # stable: of copies, the first stays in front
+        again = (one[order[1:]] == one[order[:-1]]) & (other[order[1:]] == other[order[:-1]])
+        found[rows[order[1:][again]]] = True
+    return found
+
+
 def keys_in(reader: Any) -> tuple[Any, Any]:
     """Compute the keys of those messages of a batch's file that have an id."""
     import numpy as np

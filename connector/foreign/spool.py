@@ -250,36 +250,48 @@ class Spool:
             if self.window is None or (batch > committed and batch not in self._files):
                 self.store.delete(f"keys-{batch}.arrow")
                 self._kept.remove(batch)
-        if self.window is not None:
-            found, self._kept = sorted({*self._kept, *self._files}), []
-            for batch in found:
-                keys = self._keys(batch)
-                self.window.add(batch, *keys)
-                if len(keys[0]):
-                    self._kept.append(batch)
-                elif batch not in self._files:
-                    self.store.delete(f"keys-{batch}.arrow")
+        if self.window is None:
+            return
+        found, self._kept = sorted({*self._kept, *self._files}), []
+        forgotten = 0
+        for batch in found:
+            keys = self._keys(batch)
+            self.window.add(batch, keys.one, keys.other)
+            if len(keys.one):
+                self._kept.append(batch)
+            elif batch not in self._files:
+                self.store.delete(f"keys-{batch}.arrow")
+                forgotten += keys.former
+        if forgotten:
+            log.warning(
+                "the spool %s is of a former version: the keys of %d of its committed batches cannot be compared any more, and"
+                " what the broker sends again of them comes twice",
+                self.store.url,
+                forgotten,
+            )
 
-    def _keys(self, batch: int) -> tuple[Any, Any]:
-        """Return the keys of a batch; of one that is there, those in its file, whatever another planner wrote beside it."""
+    def _keys(self, batch: int) -> batches.Keys:
+        """Return the keys of a batch; of one that is there, those of its messages, whatever another planner or a former version
+        wrote beside it."""
         name, file_name = f"keys-{batch}.arrow", file_of(batch)
         file = self.store.open(file_name) if batch in self._files else None
         if file is None:
-            return self._keys_at(name)[:2]
+            return self._keys_at(name) or batches.NO_KEYS
         with file:
             reader = batches.opened(file, file_name)  # first: of a newer version its keys may be anything
             pair = batches.pair_of(reader)
-            one, other, its = self._keys_at(name)
-            if its != pair:
-                one, other = keys_in(reader)
-                self.store.put(name, lambda made: batches.write_keys(made, one, other, pair))
-            return one, other
+            found = self._keys_at(name)
+            if found is not None and found.pair == pair and not found.former:
+                return found
+            one, other = keys_in(reader)
+            self.store.put(name, lambda made: batches.write_keys(made, one, other, pair))
+            return batches.Keys(one, other, pair, False)
 
-    def _keys_at(self, name: str) -> tuple[Any, Any, str | None]:
-        """Read a file of keys; none where it is not there."""
+    def _keys_at(self, name: str) -> batches.Keys | None:
+        """Read a file of keys; None where it is not there."""
         keys = self.store.open(name)
         if keys is None:
-            return (), (), None
+            return None
         with keys:
             return batches.read_keys(keys, name)
 

@@ -53,7 +53,7 @@ class Window:
 
         if not len(one):
             return
-        order = np.argsort(one, kind="stable")
+        order = np.argsort(one)  # no two are the same
         self._runs.append(_Run(one[order], other[order], np.full(len(one), batch, np.int64)))
         while len(self._runs) > 1 and len(self._runs[-2].one) < 2 * len(self._runs[-1].one):
             self._runs[-2:] = [_merged(*self._runs[-2:])]

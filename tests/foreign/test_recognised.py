@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.messages.encoding import plain, whole
 from penstock.connector.foreign import batches, consumer, links
+from penstock.connector.foreign.recognition import copies, keys_of
 from penstock.connector.foreign.window import Window
 
 from .helpers import INITIAL, Queue, bodies, drained, lost, next_batch
@@ -41,6 +43,41 @@ def test_keys_of_many_messages_are_those_of_each() -> None:
     found, parts = whole.keys(made), [whole.keys(made.slice(first, 500)) for first in range(0, 2500, 500)]
     for column in range(3):
         assert found[column].tolist() == [value for part in parts for value in part[column].tolist()]
+
+
+def test_messages_of_one_id_and_one_length_have_keys_of_their_own() -> None:
+    """So many that some of them would have the same sum of 32 bits: 300,000 of one id would be nine too few."""
+    count = 300_000
+    numbers = np.arange(count, dtype=">u8").view(np.uint8).reshape(count, 8)
+    octets = np.random.default_rng(11).integers(0, 256, (count, 8), np.uint8)
+    first = encoded("1", b"\0" * 16)
+    made = np.tile(np.frombuffer(first, np.uint8), (count, 1))
+    made[:, -16:] = np.hstack([numbers, octets])
+    offsets = np.arange(0, made.size + 1, len(first), dtype=np.int32)
+    messages = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(made.tobytes())])
+    found = keys_of(messages, np.zeros(count, np.int8), ["q"])
+    assert found.known.all()
+    assert len(np.unique(found.one)) == len(np.unique(found.other)) == count
+    assert not copies(found).any()
+
+
+def test_a_key_is_the_hash_of_the_whole_bare_message() -> None:
+    """Of any size, since Python hashes more than 2,047 octets in another way, and wherever in a batch it is."""
+    sizes = [1, 500, 1990, 2000, 2010, 2040, 2047, 2048, 4094, 4095, 9000]
+    made = [encoded("a", bytes([size % 256]) * size) for size in sizes]
+    digests = [np.frombuffer(sha256(payload).digest()[:16], "<u8").tolist() for payload in made]
+    whole_batch = whole.keys(pa.array(made, pa.binary()))
+    assert np.stack([whole_batch.one, whole_batch.other], axis=1).tolist() == digests
+    for payload, digest in zip(made, digests, strict=True):
+        alone = whole.keys(pa.array([payload], pa.binary()))
+        assert [alone.one[0], alone.other[0]] == digest
+
+
+def test_a_copy_is_one_that_has_the_whole_key_of_one_before_it() -> None:
+    known = np.array([False, True, True, True, True, False, True])
+    one = np.array([5, 5, 5, 5, 7, 5, 7], np.uint64)
+    other = np.array([1, 1, 2, 1, 9, 1, 9], np.uint64)
+    assert copies(whole.Keys(known, one, other)).tolist() == [False, False, False, True, False, False, True]
 
 
 def test_a_message_that_is_sent_twice_with_one_id_and_content_comes_once(queue: Queue) -> None:
