@@ -7,7 +7,6 @@ import os
 import resource
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
+from ..waiting import until
 from .helpers import browse, numbered, send
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
@@ -65,10 +65,7 @@ def test_silent_connections_stop_no_broker_and_nothing_is_lost_or_called_damaged
             segments, snapshots = (sorted((tmp_path / "data").glob(f"*.{kind}")) for kind in ("seg", "snap"))
             for number in range(1, 40):
                 send(client, "q", numbered(100, 5000, start=100 * number))
-            deadline = time.monotonic() + 30
-            while sorted((tmp_path / "data").glob("*.snap")) == snapshots:
-                assert time.monotonic() < deadline, "no snapshot was written"
-                time.sleep(0.05)
+            until(lambda: sorted((tmp_path / "data").glob("*.snap")) != snapshots, "a snapshot is written")
             assert len(list((tmp_path / "data").glob("*.seg"))) > len(segments) + 10
             assert [row["body"] for row in browse(client, "q", "body")] == numbered(4000, 5000)
         assert client.call("queue.stat", queue="q")["available"] == 4000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.security import Right
 from penstock.broker_core.service import watch
 
+from ..waiting import until
 from .helpers import numbered
 from .peers import Peer, Site, furnish
 
@@ -32,14 +33,6 @@ def amqp_url(site: Site) -> Iterator[str]:
     plane = AmqpPlane(site.service, site.service.settings.amqp_listeners, access=site.access, tls_context=None, flight=None)
     yield plane.urls[0]
     plane.close()
-
-
-def until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return value
 
 
 def of_amqp(peer: Peer) -> list[dict[str, Any]]:
@@ -88,7 +81,7 @@ def test_a_connection_is_listed_with_its_links(site: Site, amqp_url: str) -> Non
             assert len(connection.receiver("grouped", credit, limit=credit).receive(timeout_s=PATIENCE_S)) == credit
         held = [link["groups"] for link in of_amqp(root)[0]["links"] if link["queue"] == "grouped"]
         assert held == [["a", "b"], ["c"]]
-    until(lambda: not of_amqp(root))
+    until(lambda: not of_amqp(root), "the connection is gone")
 
 
 def test_a_flight_connection_is_listed_and_can_be_closed(site: Site) -> None:
@@ -98,7 +91,7 @@ def test_a_flight_connection_is_listed_and_can_be_closed(site: Site) -> None:
     assert found["root"]["calls"] == ["DoAction"]
     assert found["other"]["protocol"] == "flight"
     assert root.call("connection.close", id=found["other"]["id"]) == {"id": found["other"]["id"], "closed": True}
-    until(lambda: len(root.call("connection.list")["connections"]) == 1)
+    until(lambda: len(root.call("connection.list")["connections"]) == 1, "the other connection is closed")
     other.call("hello")  # who comes back is let in
 
 
@@ -111,7 +104,7 @@ def test_a_connection_that_is_closed_is_told_why_and_what_it_held_is_back(site: 
         assert len(receiver.receive(3, timeout_s=PATIENCE_S)) == 3
         (found,) = of_amqp(root)
         root.call("connection.close", id=found["id"], reason="you are too slow")
-        until(lambda: root.call("queue.stat", queue="orders")["available"] == 3)
+        until(lambda: root.call("queue.stat", queue="orders")["available"] == 3, "the messages are available again")
         with pytest.raises(errors.PenstockError, match="you are too slow"):
             receiver.receive(1, timeout_s=PATIENCE_S)
         assert root.call("connection.close", id=found["id"]) == {"id": found["id"], "closed": False}
@@ -119,7 +112,7 @@ def test_a_connection_that_is_closed_is_told_why_and_what_it_held_is_back(site: 
 
 def test_others_connections_are_for_administrators_of_everything(site: Site, amqp_url: str) -> None:
     root, alice = site.user("root", *Right), site.user("alice", *Right, queue="orders")
-    until(site.access.refresh)  # the AMQP plane looks by itself, and only now and then
+    until(site.access.refresh, "the users are read again")  # the AMQP plane looks by itself, and only now and then
     with connect(amqp_url, "root", "secret"), connect(amqp_url, "alice", "secret"):
         assert {each["user"] for each in of_amqp(root)} == {"root", "alice"}
         assert {each["user"] for each in of_amqp(alice)} == {"alice"}
@@ -136,10 +129,10 @@ def test_a_consumer_that_holds_while_messages_wait_is_slow(site: Site, amqp_url:
     with connect(amqp_url, "root", "secret") as connection:
         receiver = connection.receiver("orders", credit=1)
         (delivery,) = receiver.receive(1, timeout_s=PATIENCE_S)
-        until(lambda: of_amqp(root)[0]["slow"])
+        until(lambda: of_amqp(root)[0]["slow"], "the consumer is slow")
         receiver.accept([delivery])
         (delivery,) = receiver.receive(1, timeout_s=PATIENCE_S)  # the last one: nothing waits
-        until(lambda: of_amqp(root)[0]["links"][0]["heldSeconds"] > 0.5)
+        until(lambda: of_amqp(root)[0]["links"][0]["heldSeconds"] > 0.5, "the message is held for 0.5 s")
         assert not of_amqp(root)[0]["slow"]
 
 
@@ -152,16 +145,16 @@ def test_a_consumer_that_can_be_sent_more_is_not_slow(site: Site, amqp_url: str,
     with connect(amqp_url, "root", "secret") as connection:
         receiver = connection.receiver("orders", credit=3)
         oldest, *others = receiver.receive(3, timeout_s=PATIENCE_S)
-        until(lambda: of_amqp(root)[0]["slow"])
+        until(lambda: of_amqp(root)[0]["slow"], "the consumer is slow")
         receiver.accept(others[:1])  # its credit is used up, and messages wait; it is at work
-        until(lambda: not of_amqp(root)[0]["slow"])
+        until(lambda: not of_amqp(root)[0]["slow"], "the consumer is slow no longer")
         receiver.accept([oldest, *others[1:]])
     with connect(amqp_url, "root", "secret") as connection:
         receiver = connection.receiver("orders", credit=9)
         assert len(receiver.receive(2, timeout_s=PATIENCE_S)) == 2
         root.call("queue.pause", queue="orders")
         root.put(*numbered(1), op="enqueue", queue="orders")
-        until(lambda: of_amqp(root)[0]["links"][0]["heldSeconds"] > 0.6)
+        until(lambda: of_amqp(root)[0]["links"][0]["heldSeconds"] > 0.6, "the messages are held for 0.6 s")
         assert not of_amqp(root)[0]["slow"]
 
 
@@ -184,12 +177,12 @@ def test_a_slow_consumer_is_an_alarm_said_once_and_over_once(
     with connect(amqp_url, "root", "secret") as connection:
         receiver = connection.receiver("orders", credit=1)
         (delivery,) = receiver.receive(1, timeout_s=PATIENCE_S)
-        until(lambda: raised(root) == [("slow-consumer", "orders")])
+        until(lambda: raised(root) == [("slow-consumer", "orders")], "the alarm is raised")
         assert raised(other) == []
         receiver.accept([delivery])
         assert len(receiver.receive(1, timeout_s=PATIENCE_S)) == 1
         root.call("queue.purge", queue="orders")  # nothing waits any more
-        until(lambda: raised(root) == [])
+        until(lambda: raised(root) == [], "the alarm is over")
     said = [text.partition(":")[0] for text in caplog.messages if text.startswith("alarm slow-consumer")]
     assert [text.partition(" is ")[0] for text in said] == ["alarm slow-consumer of queue 'orders'"] * 2
     assert said[0].endswith("is raised")

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from penstock.broker_core.http_plane import web
 from penstock.broker_core.settings.keys import KEYS
 
 from ..tools.pages import rows, section
+from ..waiting import until
 from .helpers import Http, basic
 
 ADDRESS = "http://127.0.0.1:8816"
@@ -40,10 +40,9 @@ def test_its_commands_run_from_top_to_bottom(page: str, tmp_path: Path) -> None:
             assert done.returncode == 0, (block, done.stdout, done.stderr)
             said += done.stdout
             if "penstock permit" in block:  # the broker looks at its users once in a second
-                until, alice = time.monotonic() + 30, basic("alice", (tmp_path / "alice.password").read_text().rstrip("\n"))
-                while not Http(broker.http_url).get("/api/v1/session", authorization=alice).json.get("rights", {}).get("*"):
-                    assert time.monotonic() < until
-                    time.sleep(0.05)
+                password = (tmp_path / "alice.password").read_text().rstrip("\n")
+                alice = Http(broker.http_url, authorization=basic("alice", password))
+                until(lambda: alice.get("/api/v1/session").json.get("rights", {}).get("*"), "alice has her rights")  # noqa: B023
     assert '{"ready": true' in said
     assert re.findall(r"^penstock_queues (.*)", said, re.MULTILINE) == ["0.0", "1.0"]
     assert said.count('"changed": true') == 2

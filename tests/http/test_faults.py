@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from penstock.broker_core.settings.keys import Settings
 
 from ..flight.helpers import browse, numbered, send
 from ..flight.peers import Site
+from ..waiting import until
 from .helpers import Http
 
 TIMEOUT_S = 1.0
@@ -53,13 +54,6 @@ def ended(connection: socket.socket) -> bytes:
     except ConnectionResetError:
         pass
     return said
-
-
-def eventually(condition: Callable[[], object], limit_s: float = 30.0) -> None:
-    until = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +162,7 @@ def test_one_connection_too_many_is_closed_and_the_others_go_on(broker: Broker, 
     finally:
         for connection in kept:
             connection.close()
-    eventually(lambda: alive(http))
+    until(lambda: alive(http), "there is room for a connection again")
 
 
 def alive(http: Http) -> bool:
@@ -269,13 +263,13 @@ def test_the_process_comes_back_after_kill_9(open_plane: HttpPlane, monkeypatch:
     http = Http(open_plane.url)
     pids = set()
     for _ in range(3):
-        eventually(lambda: alive(http))
+        until(lambda: alive(http), "a process serves")
         pid = open_plane.pid
         assert pid is not None
         assert http.call("queue.list").status == 200
         pids.add(pid)
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda pid=pid: open_plane.pid != pid)
+        until(lambda pid=pid: open_plane.pid != pid, "the death of the process is noticed")  # type: ignore[misc]
     assert len(pids) == 3
 
 
@@ -298,7 +292,7 @@ def test_a_broker_stops_while_requests_are_open(site: Site, monkeypatch: pytest.
         asked = threads.submit(http.call, "queue.list")
         assert arrived.wait(30)
         closing = threads.submit(running.close)
-        eventually(lambda: running._closing.is_set())
+        assert running._closing.wait(30)
         go_on.set()
         assert asked.result(30).status == 200
         closing.result(30)

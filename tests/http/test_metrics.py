@@ -10,6 +10,7 @@ import urllib.request
 from array import array
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from prometheus_client.core import Metric
@@ -22,10 +23,12 @@ from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.http_plane.web import metrics
 from penstock.broker_core.http_plane.web.counts import Columns, CountsText
 from penstock.broker_core.security import Right
+from penstock.jobs.artemis import held_port
 
 from ..flight.helpers import Reader, numbered, send
 from ..flight.peers import Site, furnish
 from ..programs import needs
+from ..waiting import until
 from .helpers import Http, basic
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -157,10 +160,12 @@ def test_counts_and_history_are_columns(used: Broker, http: Http) -> None:
     counts = http.get("/api/v1/counts").json
     at = counts["queues"].index("orders")
     assert (counts["available"][at], counts["acquired"][at], counts["acknowledged"][at]) == (3, 3, 4)
-    until = time.monotonic() + 30
-    while not (history := http.get("/api/v1/history?queue=orders&queue=nowhere").json)["queues"].get("orders", {}).get("depth"):
-        assert time.monotonic() < until
-        time.sleep(0.2)
+
+    def sampled() -> Any:
+        found = http.get("/api/v1/history?queue=orders&queue=nowhere").json
+        return found if found["queues"].get("orders", {}).get("depth") else None
+
+    history = until(sampled, "the queue has a sample")
     assert history["period"] == 10
     assert set(history["queues"]) == {"orders"}
     assert history["queues"]["orders"].keys() == {"depth", "enqueued", "delivered", "acknowledged"}
@@ -187,32 +192,23 @@ def test_a_real_prometheus_scrapes_and_answers(used: Broker, tmp_path: Path) -> 
         f"--storage.tsdb.path={tmp_path / 'tsdb'}",
         "--log.level=error",
     ]
-    log = (tmp_path / "prometheus.log").open("w+b")
-    for _ in range(5):  # it cannot be told to take a free port and say which
-        port = _free_port()
-        process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
-        try:
-            until = time.monotonic() + 60
-            while process.poll() is None:
-                found = _query(port, "penstock_queue_messages{state='available'}")
-                if found.get("orders") == "3":
-                    assert found == {"orders": "3", EVIL: "0"}
-                    assert _query(port, "penstock_queue_acknowledged_total")["orders"] == "4"
-                    return
-                assert time.monotonic() < until, (found, log.seek(0), log.read())
-                time.sleep(0.2)
-        finally:
-            process.kill()
-            process.wait()
-    raise AssertionError((log.seek(0), log.read()))
+    log = tmp_path / "prometheus.log"
+    with log.open("wb") as said:
+        port = held_port(said)  # it cannot be told to take a free one and say which
+        process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=said, stderr=said)
+    try:
 
+        def scraped() -> dict[str, str]:
+            assert process.poll() is None, log.read_text()
+            found = _query(port, "penstock_queue_messages{state='available'}")
+            return found if found.get("orders") == "3" else {}
 
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        found = until(scraped, lambda: f"Prometheus has the counts: {log.read_text()}", limit_s=60)
+        assert found == {"orders": "3", EVIL: "0"}
+        assert _query(port, "penstock_queue_acknowledged_total")["orders"] == "4"
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _query(port: int, query: str) -> dict[str, str]:

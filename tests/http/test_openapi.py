@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from ..flight.helpers import batch_of, numbered, send
 from ..flight.peers import Site, furnish
 from ..flight.valid_requests import VALID, VALID_TICKETS
 from ..tools.pages import rows, section
+from ..waiting import until
 from .helpers import Answer, Http, basic, cookie_of
 
 PATIENCE_S = 30.0
@@ -141,10 +141,7 @@ def test_what_is_answered_is_as_it_is_described(broker: Broker, described: Descr
                 described.get(http, f"{openapi.PREFIX}{action}?{urlencode(fields)}")
             elif action in descriptions.READS:
                 described.get(http, f"{openapi.PREFIX}{action}")
-        until = time.monotonic() + PATIENCE_S
-        while not http.call("archive.status").json["recorded"]:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: http.call("archive.status").json["recorded"], "something is recorded")
         for action, fields in (
             ("queue.stat", {"queue": "orders"}),
             ("archive.status", {}),

@@ -7,8 +7,9 @@ import os
 import signal
 import socket
 import ssl
-import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import trustme
@@ -20,6 +21,7 @@ from penstock.broker_core.security import Access, Right, ServerTls
 from penstock.broker_core.settings.keys import Settings
 
 from ..flight.peers import Site
+from ..waiting import until
 
 
 def certify(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
@@ -30,70 +32,68 @@ def certify(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
     return chain, key
 
 
-def secured_by(authority: trustme.CA, site: Site, folder: Path) -> tuple[Settings, ssl.SSLContext]:
-    """Settings with a certificate, and a client's context that trusts it."""
-    chain, key = certify(authority, folder)
-    trusting = ssl.create_default_context()
+class Secured(NamedTuple):
+    """A plane with TLS, its certificate's authority, and a client's context that trusts it."""
+
+    plane: HttpPlane
+    tls: ServerTls
+    settings: Settings
+    authority: trustme.CA
+    trusting: ssl.SSLContext
+
+
+@pytest.fixture
+def secured(site: Site, tmp_path: Path) -> Iterator[Secured]:
+    authority, trusting = trustme.CA(), ssl.create_default_context()
     authority.configure_trust(trusting)
-    data = site.service.settings.data
-    return Settings(data=data, http_port=0, http_tls=True, tls_cert_file=chain, tls_key_file=key), trusting
-
-
-def test_https_takes_the_newest_certificate(site: Site, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    settings, trusting = secured_by(authority, site, tmp_path)
-    plane = HttpPlane(settings, site.access, ServerTls(settings))
-    plane.open(site.service, site.plane.actions, Planes(None, {}))
-    try:
-        assert plane.url.startswith("https://")
-        first = serial(plane.port, trusting)
-        assert first == serial(plane.port, trusting)
-        certify(authority, tmp_path)
-        until = time.monotonic() + 30
-        while serial(plane.port, trusting) == first:
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        site.user("alice", *Right)
-        connection = http.client.HTTPSConnection("localhost", plane.port, context=trusting, timeout=30)
-        connection.request(
-            "POST", "/api/v1/session", b'{"user":"alice","password":"secret"}', {"content-type": "application/json"}
-        )
-        answer = connection.getresponse()
-        assert answer.status == 200
-        cookie = answer.headers["set-cookie"]
-        assert cookie.startswith("__Host-penstock")
-        assert "Secure" in cookie
-        with socket.create_connection(("127.0.0.1", plane.port), timeout=30) as plain:
-            plain.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            assert b"200" not in plain.recv(1000)
-    finally:
-        plane.close()
-
-
-def test_a_new_process_takes_the_certificate_that_the_one_before_had(site: Site, tmp_path: Path) -> None:
-    """The first process, and one after another that took a newer certificate, whatever has become of the files."""
-    authority = trustme.CA()
-    settings, trusting = secured_by(authority, site, tmp_path)
-    chain, key = settings.tls_cert_file, settings.tls_key_file
-    assert chain is not None
-    assert key is not None
+    chain, key = certify(authority, tmp_path)
+    settings = Settings(data=site.service.settings.data, http_port=0, http_tls=True, tls_cert_file=chain, tls_key_file=key)
     tls = ServerTls(settings)
     plane = HttpPlane(settings, site.access, tls)
     plane.open(site.service, site.plane.actions, Planes(None, {}))
-    try:
-        key.write_text("not PEM")
-        first = serial(plane.port, trusting)
-        certify(authority, tmp_path)
-        until = time.monotonic() + 30
-        while (second := serial(plane.port, trusting)) == first or tls._held.cert != chain.read_bytes():
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        chain.unlink()
-        assert plane.pid is not None
-        os.kill(plane.pid, signal.SIGKILL)
-        assert serial(plane.port, trusting) == second
-    finally:
-        plane.close()
+    yield Secured(plane, tls, settings, authority, trusting)
+    plane.close()
+
+
+def test_https_takes_the_newest_certificate(secured: Secured, site: Site, tmp_path: Path) -> None:
+    plane, trusting = secured.plane, secured.trusting
+    assert plane.url.startswith("https://")
+    first = serial(plane.port, trusting)
+    assert first == serial(plane.port, trusting)
+    certify(secured.authority, tmp_path)
+    until(lambda: serial(plane.port, trusting) != first, "the new certificate is shown")
+    site.user("alice", *Right)
+    connection = http.client.HTTPSConnection("localhost", plane.port, context=trusting, timeout=30)
+    connection.request("POST", "/api/v1/session", b'{"user":"alice","password":"secret"}', {"content-type": "application/json"})
+    answer = connection.getresponse()
+    assert answer.status == 200
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith("__Host-penstock")
+    assert "Secure" in cookie
+    with socket.create_connection(("127.0.0.1", plane.port), timeout=30) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert b"200" not in plain.recv(1000)
+
+
+def test_a_new_process_takes_the_certificate_that_the_one_before_had(secured: Secured, tmp_path: Path) -> None:
+    """The first process, and one after another that took a newer certificate, whatever has become of the files."""
+    plane, trusting = secured.plane, secured.trusting
+    chain, key = secured.settings.tls_cert_file, secured.settings.tls_key_file
+    assert chain is not None
+    assert key is not None
+    key.write_text("not PEM")
+    first = serial(plane.port, trusting)
+    certify(secured.authority, tmp_path)
+
+    def renewed() -> str | None:
+        found = serial(plane.port, trusting)
+        return found if found != first and secured.tls._held.cert == chain.read_bytes() else None
+
+    second = until(renewed, "both processes have the new certificate")
+    chain.unlink()
+    assert plane.pid is not None
+    os.kill(plane.pid, signal.SIGKILL)
+    assert serial(plane.port, trusting) == second
 
 
 def serial(port: int, trusting: ssl.SSLContext) -> str:
