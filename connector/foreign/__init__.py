@@ -16,6 +16,7 @@ window      which messages came before, by their ids
 recognition by what a message is known when it comes again
 offset      what the checkpoint holds
 partition   what the planner tells a task, and how batches are cut into tasks
+aside       what cannot be decoded, in files for people
 reading     a task's rows, out of the file
 sink        rows to a broker's queues, each confirmed
 attendant   a thread that serves the connection while a task waits for rows

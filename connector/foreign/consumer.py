@@ -31,7 +31,7 @@ from .intake import FILE_BYTES, FILE_ROWS, GATHER_S, QUIET_S, WAITING_BYTES, WAI
 from .offset import SpoolOffset, parse_spooled
 from .partition import SpoolPartition
 from .recognition import copies, keys_of
-from .spool import ASIDE, Spool
+from .spool import Spool
 from .window import Window
 
 log = logging.getLogger("penstock")
@@ -78,7 +78,6 @@ class ForeignConsumer:
         self._ending = self._ended = self._once = self._beginning = False
         self._connecting = True  # until an attempt has failed
         self._repeated = [0] * len(self._queues)
-        self._aside = 0
         self._sizes: dict[int, _Size] = {}  # of batches that Spark has not committed, once they are known
         self._returned = 0  # the last batch that Spark has been told of
         self._refused = False  # the spool, of what was to be written beside what Spark has
@@ -156,7 +155,7 @@ class ForeignConsumer:
     def counts(self) -> dict[str, Any]:
         """Return the counts of each queue since this planner began, and why the broker cannot be reached."""
         away = self._intake.away
-        rest = {"waiting": self._intake.waiting, "setAside": self._aside, "lostConnections": self._intake.lost}
+        rest = {"waiting": self._intake.waiting, "setAside": self._spool.set_aside, "lostConnections": self._intake.lost}
         each = zip(self._queues, self._intake.received, self._repeated, strict=True)
         found: dict[str, Any] = {
             queue: {"received": received, "repeated": repeated, **rest} for queue, received, repeated in each
@@ -175,8 +174,7 @@ class ForeignConsumer:
         for number in [number for number in self._unsettled if number <= batch]:
             self._intake.accept(self._unsettled.pop(number))
         self._sizes = {number: size for number, size in self._sizes.items() if number > batch}
-        if self._spool.settle(batch):
-            self._aside = sum(int(name.partition(".")[0].split("-")[3]) for name in self._spool.store.names(ASIDE))
+        self._spool.settle(batch)
 
     def _begin(self, seconds: float) -> None:
         """Begin to receive, if it has not begun. At a broker that is away it is tried for so many seconds."""

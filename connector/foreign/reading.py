@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from ...broker_core.errors import DataLoss
 from ...broker_core.messages import assembly, conversion
-from . import batches
+from . import aside, batches
 from .partition import Part, SpoolPartition
-from .spool import ASIDE
 from .store import Store
 
 log = logging.getLogger("penstock")
@@ -78,13 +77,12 @@ def _set_aside(batch: pa.RecordBatch, store: Store, number: int, row: int, reaso
         "received": taken.column("received"),
         "message": taken.column("message"),
     }
-    aside = pa.record_batch(columns)
+    made = pa.record_batch(columns)
 
     def write(file: Any) -> None:
-        with pa.ipc.new_file(file, aside.schema) as writer:
-            writer.write_batch(aside)
+        with pa.ipc.new_file(file, made.schema) as writer:
+            writer.write_batch(made)
 
-    store.put(f"{ASIDE}/batch-{number}-{row}-{len(rows)}.arrow", write)
-    log.warning(
-        "%d messages of batch %d cannot be decoded (%s), and are in %s/%s", len(rows), number, reasons[rows[0]], store.url, ASIDE
-    )
+    store.put(aside.file_of(number, row, len(rows)), write)
+    place = f"{store.url}/{aside.FOLDER}"
+    log.warning("%d messages of batch %d cannot be decoded (%s), and are in %s", len(rows), number, reasons[rows[0]], place)

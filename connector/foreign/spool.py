@@ -5,7 +5,7 @@
     batch-N.arrow       messages of batch N, until Spark has committed it
     keys-N.arrow        what they are recognised by when they come again, for as long as the window reaches; an empty one for as
                         long as its batch
-    aside/…             messages that cannot be decoded, for people; nobody deletes them
+    aside/batch-N/…     messages that cannot be decoded, for people; nobody deletes them
 
 A batch is there once its file is; its keys are written before. What a crash leaves besides is deleted by the next planner. A
 batch beside which another planner's keys lie gets its own again: both files tell a random id.
@@ -28,7 +28,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...broker_core.errors import DataLoss, DiskFull, Fenced, StorageError, WrongOffset
-from . import batches
+from . import aside, batches
 from .offset import SpoolOffset
 from .partition import SpoolPartition, cut, file_of
 from .recognition import keys_in
@@ -37,7 +37,7 @@ from .window import Window
 
 log = logging.getLogger("penstock")
 
-OWNER, PLANNER, ASIDE = "owner.json", "planner.json", "aside"
+OWNER, PLANNER = "owner.json", "planner.json"
 _BATCH, _KEYS = re.compile(r"batch-(\d+)\.arrow"), re.compile(r"keys-(\d+)\.arrow")
 
 
@@ -53,6 +53,7 @@ class Spool:
         self._counts: dict[int, list[int]] = {}  # rows of the record batches of each file, once they are known
         self._files: set[int] = set()
         self._kept: list[int] = []  # batches of which a key is in the window
+        self.set_aside = 0  # messages that could not be decoded, of batches that Spark has committed
 
     # --- Whose it is ---------------------------------------------------------------------------------------------------------
 
@@ -77,6 +78,7 @@ class Spool:
         self._files = {int(found[1]) for name in names if (found := _BATCH.fullmatch(name))}
         self._kept = sorted(int(found[1]) for name in names if (found := _KEYS.fullmatch(name)))
         self._remember(max(int(owner["committed"]), offset.batch))
+        self.set_aside = aside.enter(self.store, self._files)
         self._owner = owner
 
     def _owner_of(self, offset: SpoolOffset, names: list[str]) -> dict[str, Any]:
@@ -194,11 +196,11 @@ class Spool:
             self.check_owner()  # of an attempt that failed half-way, then, or of one that was replaced before it counted
             self.store.put(name, write)
 
-    def settle(self, batch: int) -> bool:
-        """Delete what Spark has committed, and keys beyond the window. Return whether there was anything."""
+    def settle(self, batch: int) -> None:
+        """Delete what Spark has committed, and keys beyond the window."""
         done = sorted(number for number in self._files if number <= batch)
         if not done:
-            return False
+            return
         self.check_owner()
         # First: what is deleted then is known to be committed, and its keys are those of messages that came.
         self._owner = {**self._owner, "committed": batch}
@@ -211,12 +213,12 @@ class Spool:
             if self.window is not None and number not in self._kept:
                 self.store.delete(f"keys-{number}.arrow")  # empty, or those of a planner that was replaced
             self.store.delete(file_of(number))
+            self.set_aside += aside.count(self.store, number)
             self._files.discard(number)
             self._counts.pop(number, None)
         oldest = None if self.window is None else self.window.oldest
         while self._kept and self._kept[0] <= batch and (oldest is None or self._kept[0] < oldest):
             self.store.delete(f"keys-{self._kept.pop(0)}.arrow")
-        return True
 
     def plan(self, start: int, end: int, most_rows: int, least: int) -> list[SpoolPartition]:
         """Plan the tasks of the batches after `start` up to `end`. Raises DataLoss where a file is gone."""

@@ -61,14 +61,14 @@ class Store:
         found, root = self._place
         self._try("made", lambda: found.create_dir(root, recursive=True) if self.local else None)
 
-    def names(self, under: str = "") -> list[str]:
-        """Return the names of all files in the folder, or in a folder of it."""
+    def names(self, under: str = "", *, deep: bool = False) -> list[str]:
+        """Return the names of all files in the folder, or in a folder of it; with `deep` also of those in its folders."""
         from pyarrow import fs
 
         found, root = self._place
-        selector = fs.FileSelector(f"{root}/{under}".rstrip("/"), allow_not_found=True)
+        selector = fs.FileSelector(f"{root}/{under}".rstrip("/"), allow_not_found=True, recursive=deep)
         infos = self._try("listed", lambda: found.get_file_info(selector))
-        return [info.base_name for info in infos if info.type == fs.FileType.File]
+        return [info.path[len(selector.base_dir) + 1 :] for info in infos if info.type == fs.FileType.File]
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a small file; None where there is none."""

@@ -17,6 +17,7 @@ from penstock.broker_core.amqp.performatives import Error, Header
 from penstock.connector.brokers import several
 from penstock.connector.brokers.several import SeveralBrokers
 from penstock.connector.foreign import intake
+from penstock.connector.foreign.store import Store
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream import StreamReader
@@ -73,9 +74,64 @@ def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(peers: Callab
     assert [row["durable"] for row in found] == [True, True, None, True]
     reader.commit(end)
     assert reader.reportLatestOffset()["queues"]["q"]["setAside"] == 2
-    assert [path.name for path in (tmp_path / "spool" / "aside").iterdir()] == ["batch-1-0-2.arrow"]
+    assert [path.name for path in (tmp_path / "spool" / "aside" / "batch-1").iterdir()] == ["0-2.arrow"]
     reader.stop()
     assert len([state for _, state in peer.outcomes if isinstance(state, Accepted)]) == 6
+
+
+def test_what_is_set_aside_is_counted_once_whatever_else_lies_there(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    """A stranger's file, what a killed task has left, and a planner that ends before Spark's commit."""
+    peer = peers()
+    peer.queues["q"] = [b"\x00\x00junk", Message(data=[b"1"]).encode()]
+    first = reader_of(peer, tmp_path)
+    end = next_batch(first, INITIAL)
+    assert bodies(first, INITIAL, end) == [1]
+    first.stop()
+    folder = tmp_path / "spool" / "aside"
+    part = folder / "batch-1" / "0-1.arrow.0badcafe.part"
+    for path in (part, folder / ".DS_Store", folder / "batch-1" / "x-1.arrow", folder / "notes" / "mine.part"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    peer.queues["q"] = [b"\x00\x00junk", b"\x00\x00more", Message(data=[b"2"]).encode()]
+    second = reader_of(peer, tmp_path)
+    assert second.latestOffset(INITIAL, None) == end
+    assert not part.exists()
+    assert (folder / "notes" / "mine.part").exists()
+    counts = [second.reportLatestOffset()["queues"]["q"]["setAside"]]
+    last = next_batch(second, end)
+    counts.append(second.reportLatestOffset()["queues"]["q"]["setAside"])
+    assert bodies(second, end, last) == [2]
+    second.commit(last)
+    counts.append(second.reportLatestOffset()["queues"]["q"]["setAside"])
+    second.stop()
+    third = reader_of(peer, tmp_path)
+    third.latestOffset(last, None)
+    counts.append(third.reportLatestOffset()["queues"]["q"]["setAside"])
+    third.stop()
+    assert counts == [0, 1, 3, 3]
+
+
+def test_a_commit_looks_at_no_other_batch_that_was_set_aside(
+    peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = peers()
+    peer.queues["q"] = [b"\x00\x00junk", b"\x00\x00more"]
+    reader = reader_of(peer, tmp_path, maxMessagesPerTrigger="1")
+    end = next_batch(reader, INITIAL)
+    bodies(reader, INITIAL, end)
+    reader.commit(end)
+    looked: list[str] = []
+    names = Store.names
+
+    def listed(store: Store, under: str = "", *, deep: bool = False) -> list[str]:
+        looked.append(under)
+        assert not deep
+        return names(store, under)
+
+    monkeypatch.setattr(Store, "names", listed)
+    reader.commit(next_batch(reader, end))
+    reader.stop()
+    assert looked == ["aside/batch-2"]
 
 
 def test_a_message_for_which_there_is_no_memory_fails_the_query(peers: Callable[..., Peer], tmp_path: Path) -> None:

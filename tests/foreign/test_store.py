@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker_core import errors
+from penstock.connector.foreign import aside
 from penstock.connector.foreign.store import Store
 from penstock.connector.options import Options
 
@@ -29,6 +30,15 @@ def test_a_spool_in_an_object_store(queue: Queue, s3: S3Server, monkeypatch: pyt
     names = Store(spool).names()
     assert "owner.json" in names
     assert not [name for name in names if name.startswith("batch")]
+
+
+def test_what_is_set_aside_in_an_object_store_is_counted(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(s3.port).items():
+        monkeypatch.setenv(name, value)
+    store = Store(f"s3a://{BUCKET}/spool/aside-only")
+    for name in (aside.file_of(1, 0, 3), aside.file_of(12, 0, 5), "aside/x"):
+        store.put(name, lambda file: file.write(b"x"))
+    assert (aside.count(store, 1), aside.count(store, 2), aside.enter(store, {12})) == (3, 0, 3)
 
 
 def test_a_folder_that_cannot_be_is_refused() -> None:
