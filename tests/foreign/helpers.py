@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from penstock.connector.options import Options
 from penstock.connector.schema import default_schema, source_schema
 from penstock.connector.stream import StreamReader
 
+from ..waiting import until
 from .hidden import Hidden
 
 INITIAL = {"v": 1, "batch": 0}
@@ -60,10 +59,8 @@ class Queue:
 
     def released(self) -> None:
         """Return when the broker has noticed that a consumer is gone."""
-        end = time.monotonic() + 20
-        while self.client.call("queue.stat", queue=self.name)["acquired"]:
-            assert time.monotonic() < end, "the broker holds messages for a consumer that is gone"
-            time.sleep(0.01)
+        gone = lambda: not self.client.call("queue.stat", queue=self.name)["acquired"]  # noqa: E731
+        until(gone, "the broker holds no messages for a consumer that is gone")
 
     def available(self) -> int:
         stat = self.client.call("queue.stat", queue=self.name)
@@ -111,14 +108,11 @@ def drained(reader: StreamReader, start: dict[str, Any] = INITIAL, *, most: int 
     return found, start
 
 
-def until(done: Callable[[], Any], what: str, *, limit_s: float = 30) -> None:
-    """Wait until something is so. `what` is wrong if it does not become so."""
-    deadline = time.monotonic() + limit_s
-    while not done():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.005)
+def came(reader: StreamReader, queue: Queue, count: int) -> None:
+    """Return when so many messages have come that are in no batch yet."""
+    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] >= count, f"{count} messages wait for a batch")
 
 
 def lost(reader: StreamReader, queue: Queue) -> None:
     """Return when the planner has noticed the loss of its connection, and dropped what had come over it."""
-    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["lostConnections"], "the loss was not noticed")
+    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["lostConnections"], "the loss is noticed")

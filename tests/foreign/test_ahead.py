@@ -20,8 +20,10 @@ from penstock.broker_core.client.flight import Client
 from penstock.connector.brokers.credit import Credit
 from penstock.connector.foreign import consumer, intake, store
 from penstock.connector.foreign.partition import cut
+from penstock.connector.stream import StreamReader
 
-from .helpers import INITIAL, LIMIT, Queue, bodies, drained, lost, next_batch, rows, until
+from ..waiting import until
+from .helpers import INITIAL, LIMIT, Queue, bodies, came, drained, lost, next_batch, rows
 from .hidden import Hidden
 
 
@@ -29,6 +31,12 @@ from .hidden import Hidden
 def files_of_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (consumer, intake):
         monkeypatch.setattr(module, "FILE_ROWS", 10)
+
+
+def wait_for_fifty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no more than fifty messages wait, in memory and in files."""
+    for module in (consumer, intake):
+        monkeypatch.setattr(module, "WAITING_ROWS", 50)
 
 
 def answers_of_the_thread(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
@@ -43,18 +51,32 @@ def answers_of_the_thread(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
+def begun(queue: Queue, **options: str) -> tuple[StreamReader, dict[str, Any]]:
+    """Return a reader whose first batch Spark works on, five messages, and the offset of it."""
+    queue.send(0, 5)
+    reader = queue.reader(**options)
+    return reader, next_batch(reader, INITIAL)
+
+
+def bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch, sent: int, **options: str) -> tuple[StreamReader, dict[str, Any]]:
+    """Return such a reader, for which so many messages are sent, when the thread writes no more of them."""
+    answers = answers_of_the_thread(monkeypatch)
+    reader, end = begun(queue, **options)
+    queue.send(5, sent)
+    until(lambda: False in answers, "the thread that writes ahead stops")
+    return reader, end
+
+
 def batches_of(queue: Queue) -> list[int]:
     """Numbers of the batches whose files are there."""
     return [int(name[6:-6]) for name in queue.files() if name.startswith("batch-") and name.endswith(".arrow")]
 
 
 def test_what_comes_while_spark_works_is_accepted_and_one_trigger_takes_all_of_it(queue: Queue) -> None:
-    queue.send(0, 5)
-    reader = queue.reader()
-    end = next_batch(reader, INITIAL)
+    reader, end = begun(queue)
     assert bodies(reader, INITIAL, end) == list(range(5))
     queue.send(5, 100)
-    until(lambda: queue.available() < 10, "nothing is accepted while Spark works")
+    until(lambda: queue.available() < 10, "messages are accepted while Spark works")
     assert len(batches_of(queue)) > 2
     again = reader.latestOffset(end, LIMIT)
     assert again["batch"] > end["batch"] + 1
@@ -102,34 +124,23 @@ def test_files_of_large_messages_are_full_before_the_message_that_goes_beyond(
     reader.prepareForTriggerAvailableNow()
     end = reader.latestOffset(INITIAL, LIMIT)  # the first trigger takes no more: Spark starts meanwhile
     queue.send_octets(large)
-    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] == 12, "not all came")
+    came(reader, queue, 12)
     again = reader.latestOffset(end, LIMIT)
     assert again["batch"] == end["batch"] + 4, "three to a file"
     assert len(rows(reader, end, again)) == 12
 
 
 def test_what_is_written_ahead_is_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (consumer, intake):
-        monkeypatch.setattr(module, "WAITING_ROWS", 50)
+    wait_for_fifty(monkeypatch)
     monkeypatch.setattr(intake, "MOST_CREDIT", 20)
-    answers = answers_of_the_thread(monkeypatch)
-    queue.send(0, 5)
-    reader = queue.reader()
-    end = next_batch(reader, INITIAL)
-    queue.send(5, 1000)
-    until(lambda: False in answers, "it goes on without a bound")
+    reader, end = bounded(queue, monkeypatch, 1000)
     assert 6 <= len(batches_of(queue)) <= 7  # the batch that Spark has, and the first file that reaches the limit
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(1000))
 
 
 @pytest.mark.usefixtures("patient")  # the broker has yet to put back what was not accepted
 def test_what_is_not_accepted_before_spark_has_committed_stays_recognised(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = answers_of_the_thread(monkeypatch)
-    queue.send(0, 5)
-    reader = queue.reader(settle="committed", dedupeWindow="40")
-    end = next_batch(reader, INITIAL)
-    queue.send(5, 300)
-    until(lambda: False in answers, "it goes on without a bound")
+    reader, end = bounded(queue, monkeypatch, 300, settle="committed", dedupeWindow="40")
     assert 2 <= len(batches_of(queue)) <= 4
     queue.hidden.cut()
     lost(reader, queue)
@@ -148,10 +159,10 @@ def test_what_is_sent_again_and_again_takes_no_more_memory(queue: Queue) -> None
         counts = made.counts()[queue.name]
         return bool(counts["received"] == received and not counts["waiting"])
 
-    until(lambda: made.counts()[queue.name]["received"] == 10, "not all came")
+    until(lambda: made.counts()[queue.name]["received"] == 10, "all have come")
     for times in (1, 2, 3):
         queue.hidden.cut()
-        until(partial(looked_at, 10 + 10 * times), "what was sent again is not looked at")
+        until(partial(looked_at, 10 + 10 * times), "what was sent again is looked at")
     reader.partitions(INITIAL, end)  # a turn: the thread is between two steps
     assert sum(len(each.ids) for all_ in made._unsettled.values() for each in all_) == 10
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(10))
@@ -162,19 +173,13 @@ def test_what_is_sent_again_and_again_takes_no_more_memory(queue: Queue) -> None
 def test_files_are_written_while_spark_works_on_as_many_as_one_trigger_takes(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (consumer, intake):
-        monkeypatch.setattr(module, "WAITING_ROWS", 50)
-    answers = answers_of_the_thread(monkeypatch)
-    queue.send(0, 5)
-    reader = queue.reader()
-    end = next_batch(reader, INITIAL)
-    queue.send(5, 500)
-    until(lambda: False in answers, "it goes on without a bound")
+    wait_for_fifty(monkeypatch)
+    reader, end = bounded(queue, monkeypatch, 500)
     found = bodies(reader, INITIAL, end)
     again = next_batch(reader, end)
     found += bodies(reader, end, again)
     assert len(found) >= 55
-    until(lambda: len(batches_of(queue)) >= again["batch"] - end["batch"] + 5, "nothing is written behind a large batch")
+    until(lambda: len(batches_of(queue)) >= again["batch"] - end["batch"] + 5, "more is written behind a large batch")
     assert found + drained(reader, again)[0] == list(range(500))
 
 
@@ -196,9 +201,7 @@ def test_a_spool_that_gets_full_in_a_trigger_gives_what_is_in_hand(queue: Queue,
     """Its commit makes room."""
     monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", lambda _: False)
     monkeypatch.setattr(consumer, "SPOOL_S", 0.3)
-    queue.send(0, 5)
-    reader = queue.reader()
-    end = next_batch(reader, INITIAL)
+    reader, end = begun(queue)
     found = bodies(reader, INITIAL, end)
     take, rooms = consumer.ForeignConsumer._write_more, list[Callable[[], None]]()
 
@@ -209,7 +212,7 @@ def test_a_spool_that_gets_full_in_a_trigger_gives_what_is_in_hand(queue: Queue,
 
     monkeypatch.setattr(consumer.ForeignConsumer, "_write_more", more)
     queue.send(5, 50)
-    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] >= 45, "nothing is received ahead")
+    came(reader, queue, 45)
     again = next_batch(reader, end)
     assert rooms
     found += bodies(reader, end, again)
@@ -224,9 +227,7 @@ def test_what_could_not_be_written_ahead_is_logged_once_and_tried_again_at_the_n
     queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = answers_of_the_thread(monkeypatch)
-    queue.send(0, 5)
-    reader = queue.reader()
-    end = next_batch(reader, INITIAL)
+    reader, end = begun(queue)
     tried, make_room = full_spool(monkeypatch)
     queue.send(5, 15)
 
@@ -234,11 +235,11 @@ def test_what_could_not_be_written_ahead_is_logged_once_and_tried_again_at_the_n
         return answers.count(False) == times
 
     for times in (1, 2):
-        until(partial(refused, times), "it is not tried again")
+        until(partial(refused, times), "it is tried again")
         if times == 2:
             make_room()
         reader.partitions(INITIAL, end)  # a turn
-    until(lambda: queue.available() == 0, "what was taken is not written when there is room")
+    until(lambda: queue.available() == 0, "what was taken is written when there is room")
     assert len(tried) == 2
     (said,) = (text for text in caplog.messages if "nothing is written beside the batch that Spark has" in text)
     assert "is full: make room" in said
@@ -269,7 +270,7 @@ def test_a_trigger_whose_credit_is_spent_receives_nothing_and_no_gathering_outla
     assert all(gather.most_s < 30.0 for gather in others)
     asked.clear()
     queue.send(15, 25)
-    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] >= 10, "nothing is received ahead")
+    came(reader, queue, 10)
     assert made.advance(end, wait_ms=0, credit=Credit(0, None)) == again
     assert not asked
 
@@ -278,13 +279,11 @@ def test_a_spool_that_is_full_while_spark_works_fails_the_next_trigger_and_loses
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "SPOOL_S", 0.3)
-    queue.send(0, 5)
-    reader = queue.reader()
-    end = next_batch(reader, INITIAL)
+    reader, end = begun(queue)
     found = bodies(reader, INITIAL, end)
     tried, make_room = full_spool(monkeypatch)
     queue.send(5, 50)
-    until(lambda: tried, "nothing is written while Spark works")
+    until(lambda: tried, "something is written while Spark works")
     with pytest.raises(errors.DiskFull, match="is full: make room"):
         next_batch(reader, end)
     reader.stop()
@@ -293,9 +292,7 @@ def test_a_spool_that_is_full_while_spark_works_fails_the_next_trigger_and_loses
 
 
 def test_what_goes_wrong_in_the_thread_fails_the_next_trigger(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue.send(0, 5)
-    reader = queue.reader()
-    end = next_batch(reader, INITIAL)
+    reader, end = begun(queue)
     put, tried = store.Store.put, list[str]()
 
     def wrong(self: store.Store, name: str, write: Any, **how: bool) -> None:
@@ -306,7 +303,7 @@ def test_what_goes_wrong_in_the_thread_fails_the_next_trigger(queue: Queue, monk
 
     monkeypatch.setattr(store.Store, "put", wrong)
     queue.send(5, 50)
-    until(lambda: tried, "nothing is written while Spark works")
+    until(lambda: tried, "something is written while Spark works")
     with pytest.raises(RuntimeError, match="a bug"):
         next_batch(reader, end)
 
@@ -315,9 +312,7 @@ def test_a_file_that_cannot_be_read_in_the_thread_is_tried_again_with_the_next_t
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by NFS: the content of a file that opens is not there for a moment."""
-    queue.send(0, 5)
-    reader = queue.reader()
-    end = next_batch(reader, INITIAL)
+    reader, end = begun(queue)
     opened, tried = store.Store.open, list[str]()
 
     class Unreadable:
@@ -342,7 +337,7 @@ def test_a_file_that_cannot_be_read_in_the_thread_is_tried_again_with_the_next_t
 
     monkeypatch.setattr(store.Store, "open", broken)
     queue.send(5, 50)
-    until(lambda: tried, "nothing is written while Spark works")
+    until(lambda: tried, "something is written while Spark works")
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(50))
 
 
@@ -356,16 +351,14 @@ def test_an_error_of_the_thread_is_raised_once_and_another_thread_goes_on(queue:
         return write(self)
 
     monkeypatch.setattr(consumer.ForeignConsumer, "_write_ahead", wrong)
-    queue.send(0, 5)
-    reader = queue.reader()
-    end = next_batch(reader, INITIAL)
+    reader, end = begun(queue)
     queue.send(5, 50)
-    until(lambda: tried, "nothing is written while Spark works")
+    until(lambda: tried, "something is written while Spark works")
     with pytest.raises(RuntimeError, match="a bug"):
         next_batch(reader, end)
     again = next_batch(reader, end)
     queue.send(50, 100)
-    until(lambda: len(tried) > 1 and queue.available() < 10, "nobody writes ahead any more")
+    until(lambda: len(tried) > 1 and queue.available() < 10, "another thread writes ahead")
     assert bodies(reader, end, again) + drained(reader, again)[0] == list(range(5, 100))
 
 
@@ -377,7 +370,7 @@ def test_nothing_is_written_ahead_where_a_trigger_has_a_limit(
     queue.send(0, 200)
     reader = queue.reader(**limit)
     end = next_batch(reader, INITIAL)
-    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] >= 20, "nothing is received ahead")
+    came(reader, queue, 20)
     assert batches_of(queue) == [end["batch"]]
     assert bodies(reader, INITIAL, end) + drained(reader, end)[0] == list(range(200))
     assert not answers
@@ -385,11 +378,9 @@ def test_nothing_is_written_ahead_where_a_trigger_has_a_limit(
 
 def written_ahead_of(queue: Queue) -> tuple[dict[str, Any], list[int]]:
     """Have 45 messages in files, of which Spark has heard of one batch. Return its offset, and what it has."""
-    queue.send(0, 5)
-    first = queue.reader()
-    end = next_batch(first, INITIAL)
+    first, end = begun(queue)
     queue.send(5, 45)
-    until(lambda: queue.available() == 0, "nothing is accepted while Spark works")
+    until(lambda: queue.available() == 0, "messages are accepted while Spark works")
     first.stop()
     assert len(batches_of(queue)) > 2
     return end, bodies(first, INITIAL, end)

@@ -23,7 +23,8 @@ from penstock.connector.schema import source_schema
 from penstock.connector.stream import StreamReader
 
 from ..amqp_client.peer import Peer
-from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows, until
+from ..waiting import until
+from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows
 
 
 @pytest.fixture
@@ -193,7 +194,7 @@ def test_a_drain_that_one_link_does_not_answer_holds_up_no_other(
     next_batch(reader, INITIAL)
     until(
         lambda: sum(each["received"] for each in reader.reportLatestOffset()["queues"].values()) == 2,
-        "nothing is received over the other link while one does not answer",
+        "something comes over the other link while one does not answer",
     )
     reader.stop()
 
@@ -204,7 +205,7 @@ def test_a_run_asks_whether_that_was_all_while_spark_works(peers: Callable[..., 
     reader = reader_of(peer, tmp_path)
     reader.prepareForTriggerAvailableNow()
     end = next_batch(reader, INITIAL)
-    until(lambda: asked, "nothing is asked before Spark's next trigger")
+    until(lambda: asked, "it is asked before Spark's next trigger")
     assert drained(reader, end) == ([], end)
     reader.stop()
     assert len(asked) == 1, "what was answered is asked again"
@@ -253,7 +254,7 @@ def test_a_trigger_that_is_the_only_one_waits_for_each_broker_that_is_there(
     assert reader.latestOffset(INITIAL, LIMIT) == INITIAL  # both are connected to
     asked = reader._kept
     assert isinstance(asked, SeveralBrokers)
-    until(lambda: all(each._last is not None and each._last.done() for each in asked._members), "a broker is asked for ever")
+    until(lambda: all(each._last is not None and each._last.done() for each in asked._members), "each broker has been asked")
     monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
     for number, peer in enumerate(both):
         peer.queues["q"] = [Message(data=[b"%d" % number]).encode()]

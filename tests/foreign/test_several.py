@@ -21,7 +21,8 @@ from penstock.connector.foreign.intake import Intake
 from penstock.connector.source import AmqpSource
 from penstock.connector.stream import StreamReader
 
-from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, until
+from ..waiting import until
+from .helpers import INITIAL, LIMIT, Queue, bodies, came, drained, next_batch
 from .hidden import Hidden
 
 
@@ -126,7 +127,7 @@ def test_a_run_that_ends_waits_for_brokers_whose_batches_take_long(
     queue.send(5, 10)
     other.send(105, 110)
     # The run may end first where a drain of the batches before was half a second ago.
-    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] == 10, "not all came")
+    came(reader, queue, 10)
     assert sorted(rest(reader, end)) == [*range(5, 10), *range(105, 110)]
     assert queue.available() + other.available() == 0
     assert not [text for text in caplog.messages if "goes on without the broker" in text]
@@ -172,9 +173,9 @@ def test_a_run_that_ends_does_not_wait_for_a_broker_that_is_away(
     monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
     other.hidden.away = True
     other.hidden.cut()
-    until(lambda: "away" in reader.reportLatestOffset()["queues"], "the loss was not noticed")
+    until(lambda: "away" in reader.reportLatestOffset()["queues"], "the loss is noticed")
     queue.send(5, 10)
-    until(lambda: reader.reportLatestOffset()["queues"][queue.name]["waiting"] == 5, "not all came")
+    came(reader, queue, 5)
     assert rest(reader, end) == [*range(5, 10)]
     (said,) = (text for text in caplog.messages if f"without the broker at {other.hidden.url}" in text)
     assert "nothing for 0.01 s" in said

@@ -27,7 +27,7 @@ from penstock.connector.source import AmqpSource
 from ..amqp_client.claims_peer import ClaimsPeer
 from ..amqp_client.peer import Peer
 from ..brokers import RealBroker
-from .helpers import until
+from ..waiting import until
 from .hidden import Hidden
 
 TYPES = {
@@ -241,7 +241,7 @@ def test_rows_do_not_wait_for_later_ones() -> None:
         def watching() -> Iterator[pa.RecordBatch]:
             yield numbers(0, 3)
             yield numbers(3, 4)
-            until(lambda: len(peer.received) == 4, "the rows are kept back", limit_s=10)
+            until(lambda: len(peer.received) == 4, "the rows come", limit_s=10)
 
         assert getattr(writer(["body"], url=peer.url, queue="q").write(watching()), "messages", None) == 4
 
@@ -253,7 +253,7 @@ def test_tokens_are_renewed_while_rows_are_awaited(monkeypatch: pytest.MonkeyPat
 
         def slow() -> Iterator[pa.RecordBatch]:
             yield numbers(0, 3)
-            until(lambda: len(peer.tokens["orders"]) > 1, "no second token came", limit_s=10)
+            until(lambda: len(peer.tokens["orders"]) > 1, "a second token comes", limit_s=10)
             yield numbers(3, 5)
 
         made = writer(["body"], connectionString=f"{peer.connection_string};EntityPath=orders")
@@ -274,7 +274,7 @@ def test_an_error_of_the_rows_ends_the_task_and_its_thread_and_connection() -> N
         with pytest.raises(Lost):
             writer(["body"], url=peer.url, queue="q").write(breaking())
         assert not [thread for thread in threading.enumerate() if thread.name == "penstock-attendant"]
-        until(lambda: sum(isinstance(event, amqp.events.Closed) for event in peer.seen) == 2, "the connection stays open")
+        until(lambda: sum(isinstance(event, amqp.events.Closed) for event in peer.seen) == 2, "the connections are closed")
 
 
 def test_a_connection_that_breaks_while_rows_are_awaited_fails_the_task_with_the_next() -> None:
@@ -283,7 +283,7 @@ def test_a_connection_that_breaks_while_rows_are_awaited_fails_the_task_with_the
         def breaking() -> Iterator[pa.RecordBatch]:
             yield numbers(0, 3)
             peer.cut()
-            until(lambda: "penstock-attendant" not in {thread.name for thread in threading.enumerate()}, "it goes on")
+            until(lambda: "penstock-attendant" not in {thread.name for thread in threading.enumerate()}, "the attendant ends")
             yield numbers(3, 5)
             raise AssertionError("the task asks for more")
 
