@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 #: Seconds: the patience of a test, also on a busy machine; and between two looks.
-LIMIT_S, LOOK_S = 30.0, 0.01
+LIMIT_S, LOOK_S = 30.0, 0.005
 
 T = TypeVar("T")
 

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,16 +20,8 @@ from penstock.broker_core.client.flight import Client
 from ..flight.helpers import numbered, send
 from ..s3 import BUCKET, S3Server, environment
 from ..security.helpers import user, write
+from ..waiting import until
 from .helpers import numbers, sequences, table
-
-LIMIT_S = 60.0
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
 
 
 def status(broker: Broker) -> dict[str, Any]:
@@ -67,7 +58,7 @@ def test_a_broker_records_what_is_settled_and_stops_its_process(tmp_path: Path) 
         with Client(broker.url) as client:
             send(client, "q", numbered(1000))
             client.call("queue.purge", queue="q")
-            until(lambda: recorded(broker), "recorded")
+            until(lambda: recorded(broker), "all is recorded")
             assert client.call("queue.stat", queue="q")["archive"]["error"] is None
         pid = status(broker)["process"]
         assert alive(pid)
@@ -86,13 +77,13 @@ def test_the_process_ends_with_its_broker_and_another_one_comes(tmp_path: Path) 
             with Client(broker.url) as client:
                 send(client, "q", numbered(10))
                 client.call("queue.purge", queue="q")
-            until(lambda: recorded(broker), "recorded")
+            until(lambda: recorded(broker), "all is recorded")
             pids.append(status(broker)["process"])
             os.kill(pids[-1], signal.SIGKILL)
         with Client(broker.url) as client:
             send(client, "q", numbered(10))
             client.call("queue.purge", queue="q")
-        until(lambda: recorded(broker), "recorded")
+        until(lambda: recorded(broker), "all is recorded")
         pids.append(status(broker)["process"])
         assert len(set(pids)) == 3
     finally:
@@ -136,7 +127,7 @@ def _kill_at_random(data: Path, archive: str, random: Random, times: int) -> Non
                 broker.start()
         with Client(broker.url) as client:
             assert client.call("queue.stat", queue="q")["archived"] == sent
-        until(lambda: recorded(broker), "everything is recorded")
+        until(lambda: recorded(broker), "all is recorded")
     finally:
         broker.kill()
     found = table(archive)
@@ -156,7 +147,7 @@ def test_settings_that_are_read_again_reach_the_archiver(tmp_path: Path) -> None
         assert not recorded(broker)
         config.write_text("archive_after_s = 0.1\n")
         os.kill(broker.pid, signal.SIGHUP)
-        until(lambda: recorded(broker), "recorded")
+        until(lambda: recorded(broker), "all is recorded")
 
 
 def test_without_an_archive_there_is_no_table_and_no_process(tmp_path: Path) -> None:
@@ -204,7 +195,7 @@ def test_the_archive_says_which_user_and_which_lease_took_a_message(tmp_path: Pa
         with Client(broker.url, root) as client:
             take(client, "etl", 1, **known)
             client.call("queue.purge", queue="q")
-            until(lambda: bool(client.call("archive.status")["unrecorded"] == 0), "recorded")
+            until(lambda: bool(client.call("archive.status")["unrecorded"] == 0), "all is recorded")
     found = table(tmp_path / "data" / "archive").select(["holder", "outcome"]).to_pylist()
     said = [("ann", "accepted", 2), ("ann", "rejected", 1), ("root:etl", "accepted", 3), (None, "purged", 2)]
     assert [(row["holder"], row["outcome"]) for row in found] == [each[:2] for each in said for _ in range(each[2])]

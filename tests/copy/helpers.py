@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from penstock.broker_core.errors import StorageError
 from penstock.broker_core.journal import Disk, Journal, LocalDisk
 
 from ..journal.helpers import Content, content
+from ..waiting import until
 
 _lives = itertools.count(1)
 
@@ -41,7 +41,7 @@ class Copied:
         return end
 
     def until_copied(self) -> None:
-        until(lambda: self.copier.status()["state"] == "copying" and self.copier.lag()[1] == 0)
+        until(lambda: self.copier.status()["state"] == "copying" and self.copier.lag()[1] == 0, "all is copied")
 
     def close(self, limit_s: float = 10.0) -> None:
         self.copier.close(limit_s)
@@ -56,14 +56,6 @@ def copied(disk: Disk, store: Any, mode: str = "async", **options: Any) -> Itera
         yield running
     finally:
         running.close(0.0)
-
-
-def until(condition: Callable[[], object], limit_s: float = 30.0) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it does not become so"
-        time.sleep(0.002)
 
 
 def restored(store: Any, directory: Path, writer: str | None = None) -> tuple[list[Content], Report]:

@@ -18,7 +18,7 @@ from penstock.broker_core.client.flight import Client
 
 from ..flight.helpers import browse, numbered, send
 from ..s3 import BUCKET, Proxy, S3Server, environment
-from .helpers import until
+from ..waiting import until
 
 MIB = 1 << 20
 
@@ -78,7 +78,7 @@ def test_a_lost_machine(mode: str, url: str, tmp_path: Path) -> None:
     ) as old:
         old.declare("q")
         load = Load(old)
-        until(lambda: load.confirmed >= 5000)
+        until(lambda: load.confirmed >= 5000, "5,000 messages are confirmed")
         old.kill()
         load.stop()
     shutil.rmtree(tmp_path / "old")
@@ -95,7 +95,7 @@ def test_a_lost_machine(mode: str, url: str, tmp_path: Path) -> None:
         with Client(new.url) as client:
             send(client, "q", numbered(10, 500, len(found)))
             client.call("queue.purge", queue="q")
-            until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0)
+            until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0, "all is copied")
     assert penstock("check", tmp_path / "new")["damage"] == []
 
 
@@ -123,7 +123,7 @@ def test_the_old_broker_is_refused_at_its_next_write_and_stops(url: str, tmp_pat
                 assert bodies(new) == numbered(10)
                 with pytest.raises(errors.PenstockError):
                     send(client, "q", numbered(10, start=10))
-                until(lambda: not old.running)
+                until(lambda: not old.running, "the former broker has stopped")
                 assert "was taken over" in old.log()
                 assert "the broker stops" in old.log()
                 with Client(new.url) as other:
@@ -164,8 +164,8 @@ def test_a_store_that_is_away_at_the_start(url: str, s3: S3Server, tmp_path: Pat
             status = client.call("broker.status")["copy"]
             assert (status["state"], status["lagBytes"] > 0) == ("waiting", True)
             proxy.fault = lambda method, path: None
-            until(lambda: client.call("broker.status")["copy"]["state"] == "copying", 60)
-            until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0)
+            until(lambda: client.call("broker.status")["copy"]["state"] == "copying", "the copy goes on", limit_s=60)
+            until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0, "all is copied")
     restore(url, tmp_path / "other")
     proxy.close()
     with Broker(tmp_path / "other") as other:
@@ -198,14 +198,14 @@ def test_a_bucket_that_was_deleted(url: str, s3: S3Server, tmp_path: Path) -> No
         broker.declare("q")
         with Client(broker.url) as client:
             send(client, "q", numbered(10))
-            until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0)
+            until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0, "all is copied")
             s3.delete_bucket()
             send(client, "q", numbered(10, start=10))
-            until(lambda: client.call("broker.status")["copy"]["state"] == "waiting")
+            until(lambda: client.call("broker.status")["copy"]["state"] == "waiting", "the copy waits for its store")
             assert "bucket" in client.call("broker.status")["copy"]["error"].lower()
             s3.make_bucket()
-            until(lambda: client.call("broker.status")["copy"]["state"] == "copying", 60)
-            until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0)
+            until(lambda: client.call("broker.status")["copy"]["state"] == "copying", "the copy goes on", limit_s=60)
+            until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0, "all is copied")
     restore(url, tmp_path / "other")
     with Broker(tmp_path / "other") as other:
         assert bodies(other) == numbered(20)
@@ -215,11 +215,11 @@ def test_a_backup_of_a_running_broker_is_consistent(url: str, tmp_path: Path) ->
     with Broker(tmp_path / "data", segment_bytes=MIB, snapshot_every_bytes=MIB) as broker:
         broker.declare("q")
         load = Load(broker)
-        until(lambda: load.confirmed >= 3000)
+        until(lambda: load.confirmed >= 3000, "3,000 messages are confirmed")
         before = load.confirmed
         first = penstock("backup", "--data", tmp_path / "data", "--to", url)
         assert load._thread.is_alive()
-        until(lambda: load.confirmed >= before + 1000)
+        until(lambda: load.confirmed >= before + 1000, "1,000 more are confirmed")
         middle = load.confirmed
         second = penstock("backup", "--data", tmp_path / "data", "--to", url)
         load.stop()
@@ -239,7 +239,7 @@ def test_a_backup_of_a_killed_broker_has_all_that_was_confirmed(tmp_path: Path) 
     with Broker(tmp_path / "data") as broker:
         broker.declare("q")
         load = Load(broker)
-        until(lambda: load.confirmed >= 1000)
+        until(lambda: load.confirmed >= 1000, "1,000 messages are confirmed")
         broker.kill()
         load.stop()
         penstock("backup", "--data", tmp_path / "data", "--to", url)

@@ -15,8 +15,9 @@ from penstock.broker_core.errors import InvalidRequest, ResourceLimit, StorageEr
 from penstock.broker_core.journal import LocalDisk, manifest
 
 from ..journal.lying_disk import LyingDisk
+from ..waiting import until
 from .faulty_store import FaultyStore
-from .helpers import Copied, copied, drop_before, restored, until
+from .helpers import Copied, copied, drop_before, restored
 
 Content = tuple[bytes, bytes]
 
@@ -77,7 +78,7 @@ def test_sync_says_why_producers_wait() -> None:
         running.append(*contents(0, 1))
         store.fail = lambda call, name: StoreError("the bucket does not exist")
         running.append(*contents(1, 9), wait_s=None)
-        until(lambda: running.copier.status()["state"] == "waiting")
+        until(lambda: running.copier.status()["state"] == "waiting", "the copy waits for its store")
         with pytest.raises(ResourceLimit, match=r"copy = sync.*the bucket does not exist"):
             running.journal.reserve(5000, 0.1)
 
@@ -89,9 +90,9 @@ def test_async_goes_on_while_the_store_is_away_and_says_its_lag(tmp_path: Path) 
         running.until_copied()
         store.fail = lambda call, name: StoreError("connection refused")
         running.append(*contents(3, 3))
-        until(lambda: running.copier.status()["state"] == "waiting")
+        until(lambda: running.copier.status()["state"] == "waiting", "the copy waits for its store")
         assert running.copier.status()["error"] == "connection refused"
-        until(lambda: running.copier.status()["failingSeconds"] > 0)
+        until(lambda: running.copier.status()["failingSeconds"] > 0, "the copier tells since when")
         lag_s, lag = running.copier.lag()
         assert lag_s > 0
         assert lag > 3000
@@ -138,7 +139,7 @@ def test_an_idle_broker_notices_too(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         old.append(*contents(0, 3))
         old.until_copied()
         restored(FaultyStore(objects), tmp_path / "data", writer="new-2")
-        until(lambda: old.failures)
+        until(lambda: old.failures, "the former broker is fenced")
 
 
 def test_a_start_from_a_copy_fences_the_former(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_start_from_a_copy_fences_the_former(tmp_path: Path) -> None:
         restored(FaultyStore(objects), tmp_path / "data")  # a look: the old one goes on
         with copied(LocalDisk(tmp_path / "data"), FaultyStore(objects)) as new:
             old.append(*contents(3, 1))
-            until(lambda: old.failures)
+            until(lambda: old.failures, "the former broker is fenced")
             assert new.failures == []
 
 
@@ -212,7 +213,7 @@ def test_an_emptied_bucket_gets_a_new_copy(tmp_path: Path) -> None:
         store.fail = lambda call, name: StoreError("NoSuchBucket")
         store.objects.clear()
         running.append(*contents(30, 3))
-        until(lambda: running.copier.status()["state"] == "waiting")
+        until(lambda: running.copier.status()["state"] == "waiting", "the copy waits for its store")
         store.fail = lambda call, name: None
         running.until_copied()
         assert restored(store, tmp_path / "data")[0] == contents(0, 33)
@@ -231,11 +232,13 @@ def test_what_the_journal_drops_leaves_the_copy(monkeypatch: pytest.MonkeyPatch,
             position = running.journal.end
             running.journal.write_snapshot(position, repr(sent).encode(), [])
             drop_before(running.journal, position)
-            until(lambda position=position: restoring._load(store).contents.snapshot_position == position)  # type: ignore[misc]
+            until(
+                lambda position=position: restoring._load(store).contents.snapshot_position == position, "the snapshot is copied"
+            )  # type: ignore[misc]
             sizes = sum(map(len, store.objects.values()))
         running.append(*contents(1000, 1))
         running.until_copied()
-        until(lambda: not running.copier._condemned)
+        until(lambda: not running.copier._condemned, "what is condemned is deleted")
         assert sum(map(len, store.objects.values())) < sizes + 300_000
         assert restored(store, tmp_path / "data")[0] == [*sent, *contents(1000, 1)]
 
@@ -251,12 +254,15 @@ def test_holes_of_the_log_are_holes_of_the_copy(monkeypatch: pytest.MonkeyPatch,
         running.journal.write_snapshot(position, b"[]", [])
         running.append(*contents(60, 5))
         # The copy counts from this snapshot on before the segments are dropped: nothing else is put then, and yet they go.
-        until(lambda: restoring._load(store).contents.snapshot_position == position)
+        until(lambda: restoring._load(store).contents.snapshot_position == position, "the snapshot is copied")
         running.until_copied()
         segments = running.journal.segments()
         assert len(running.journal.drop([segments[1], segments[2], segments[4]])) == 3
         dropped = {segment.base for segment in (segments[1], segments[2], segments[4])}
-        until(lambda: not dropped & {int(name[:20]) for name in restoring._load(store).contents.segments()})
+        until(
+            lambda: not dropped & {int(name[:20]) for name in restoring._load(store).contents.segments()},
+            "the copy drops the segments, too",
+        )
         running.until_copied()
         kept = {segment.base for segment in running.journal.segments()}
         assert restored(store, tmp_path / "data")[0] == contents(60, 5)
@@ -276,7 +282,7 @@ def test_small_chunks_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with copied(LyingDisk(), store, "sync") as running:
         for one in contents(0, 200, 10):
             running.append(one)
-        until(lambda: len(store.objects) < 100)
+        until(lambda: len(store.objects) < 100, "chunks are merged")
         assert restored(store, tmp_path / "data")[0] == contents(0, 200, 10)
 
 

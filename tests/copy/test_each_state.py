@@ -13,8 +13,9 @@ from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.errors import InvalidRequest
 
 from ..journal.lying_disk import LyingDisk
+from ..waiting import until
 from .faulty_store import FaultyStore
-from .helpers import copied, drop_before, restored, until
+from .helpers import copied, drop_before, restored
 
 CONTENTS = [(b"meta %d" % number, bytes([number]) * 1500) for number in range(100)]
 
@@ -42,7 +43,7 @@ def test_every_state_of_the_store_can_be_restored(tmp_path: Path, monkeypatch: p
             end = running.append(*CONTENTS[number : number + 2])
             if number % 4 == 2:
                 running.journal.write_snapshot(end, repr(CONTENTS[: number + 2]).encode(), [])
-                until(lambda: running.copier.status()["state"] == "copying")
+                until(lambda: running.copier.status()["state"] == "copying", "the copy goes on")
                 running.copier.tend()
         running.until_copied()
     lengths = []
@@ -101,7 +102,7 @@ def test_sync_does_not_confirm_what_came_while_a_chunk_was_put() -> None:
         assert held.wait(30)
         second = running.append(CONTENTS[2], wait_s=None)
         running.journal.hurry(second)
-        until(lambda: running.journal.stored >= second)
+        until(lambda: running.journal.stored >= second, "the second is on the disk")
         store.fail = lambda call, name: StoreError("away")
         going.set()
         running.journal.wait(first, 30)

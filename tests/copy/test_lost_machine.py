@@ -26,7 +26,7 @@ from penstock.broker_core.messaging import InDoubt, RolledBack
 
 from ..flight.helpers import browse
 from ..s3 import BUCKET, S3Server, environment
-from .helpers import until
+from ..waiting import until
 
 MIB = 1 << 20
 ENOUGH = 40  # messages of each client, before the loss and after it
@@ -128,7 +128,11 @@ class Load:
         return {name: len(texts) for name, texts in self.confirmed.items()}
 
     def await_more(self, than: dict[str, int]) -> None:
-        until(lambda: self.failures or all(count >= than[name] + ENOUGH for name, count in self.counts().items()), 60)
+        until(
+            lambda: self.failures or all(count >= than[name] + ENOUGH for name, count in self.counts().items()),
+            "each client has enough confirmed",
+            limit_s=60,
+        )
         assert self.failures == []
 
     def stop(self) -> None:
@@ -168,7 +172,7 @@ def test_clients_go_on_at_the_restored_broker(how: str, s3: S3Server, tmp_path: 
         command = [sys.executable, "-m", "penstock", "restore", "--from", url, "--data", str(tmp_path / "new"), "--take-over"]
         subprocess.run(command, check=True, timeout=60, capture_output=True)
         if how == "cut off":
-            until(lambda: not old.running)
+            until(lambda: not old.running, "the former broker has stopped")
             assert "was taken over" in old.log()
             assert "the broker stops" in old.log()
         before = load.counts()

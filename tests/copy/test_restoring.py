@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from penstock.broker_core.journal import Journal, LocalDisk
 
 from ..flight.helpers import browse
 from ..journal.lying_disk import LyingDisk
+from ..waiting import until
 from .faulty_store import FaultyStore
 from .helpers import copied, restored
 from .test_brokers import penstock, restore
@@ -137,9 +137,12 @@ def test_people_read_what_was_done(tmp_path: Path, capfd: pytest.CaptureFixture[
         broker.declare("q")
         assert main(["status", "--url", broker.url]) == 0
         with Client(broker.url) as client:
-            end = time.monotonic() + 30
-            while client.call("broker.status")["copy"]["state"] != "copying" or client.call("broker.status")["copy"]["lagBytes"]:
-                assert time.monotonic() < end
+
+            def caught_up() -> bool:
+                copy = client.call("broker.status")["copy"]
+                return bool(copy["state"] == "copying" and not copy["lagBytes"])
+
+            until(caught_up, "all is copied")
         assert main(["backup", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "backup")]) == 0
         assert main(["restore", "--from", url, "--data", str(tmp_path / "look")]) == 0
         assert main(["backup", "--data", str(tmp_path / "data"), "--to", url]) == 4  # that is the copy's place

@@ -13,8 +13,9 @@ from penstock.broker_core.copy.urls import open_store
 
 from ..journal.lying_disk import LyingDisk
 from ..s3 import BUCKET, CODES, Proxy, S3Server, environment
+from ..waiting import until
 from .faulty_store import FaultyStore
-from .helpers import copied, restored, until
+from .helpers import copied, restored
 
 CONTENTS = [(b"meta %d" % number, bytes([number]) * 2000) for number in range(20)]
 
@@ -35,7 +36,7 @@ def test_a_store_that_refuses_for_a_while(
         running.until_copied()
         proxy.fault = lambda method, path: fault
         end = running.append(*CONTENTS[10:], wait_s=None)
-        until(lambda: running.copier.status()["error"] is not None)
+        until(lambda: running.copier.status()["error"] is not None, "the copier tells of its error")
         status = running.copier.status()
         assert status["state"] == "waiting"
         assert CODES[fault] in status["error"]

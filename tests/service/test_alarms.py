@@ -23,10 +23,10 @@ from penstock.broker_core.settings.keys import Settings
 
 from ..archiver.helpers import Rig
 from ..copy.faulty_store import FaultyStore
-from ..copy.helpers import until
 from ..journal.lying_disk import LyingDisk
 from ..programs import needs
 from ..tools.pages import rows, section
+from ..waiting import until
 from .helpers import MIB, Clock, enqueue, numbered, running
 
 
@@ -108,12 +108,14 @@ def test_a_copy_whose_store_is_away(mode: str, monkeypatch: pytest.MonkeyPatch, 
         service.submit(c.DeclareQueue("q"))
         store.fail = lambda call, name: StoreError("the store is away")
         service.submit_nowait(enqueue("q", *numbered(1)))
-        until(lambda: service.alarms.is_raised(alarms.COPY_BEHIND))
+        until(lambda: service.alarms.is_raised(alarms.COPY_BEHIND), "the alarm is raised")
         (alarm,) = service.alarms.current()
         assert "the store is away" in alarm.text
         assert ("Nothing is confirmed" in alarm.text) == (mode == "sync")
         store.fail = lambda call, name: None
-        until(lambda: len(lines(said, "copy-behind")) == 2)  # logged by the thread that cleared it, after that
+        until(
+            lambda: len(lines(said, "copy-behind")) == 2, "the end of the alarm is logged"
+        )  # logged by the thread that cleared it, after that
         assert not service.alarms.current()
     finally:
         store.fail = lambda call, name: None

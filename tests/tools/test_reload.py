@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from penstock import Broker
@@ -13,12 +11,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.settings.keys import KEYS
 from penstock.broker_core.settings.live import LIVE
 
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+from ..waiting import until
 
 
 def test_sighup_reads_what_may_change(tmp_path: Path) -> None:
@@ -28,17 +21,20 @@ def test_sighup_reads_what_may_change(tmp_path: Path) -> None:
         broker.declare("q")
         config.write_text('free_space_mark_bytes = "2 MiB"\namqp_credit = 20\nlog_level = "info"\nretention_bytes = "1 MiB"\n')
         os.kill(broker.pid, signal.SIGHUP)
-        until(lambda: "a restart is needed for: amqp_credit" in broker.log())
+        until(lambda: "a restart is needed for: amqp_credit" in broker.log(), "what needs a restart is logged")
         assert "retention_bytes = 1048576" in broker.log()
         assert "free_space_mark_bytes = 2097152" in broker.log()
         os.kill(broker.pid, signal.SIGHUP)
-        until(lambda: " INFO penstock: settings read again: nothing has changed" in broker.log())
+        until(
+            lambda: " INFO penstock: settings read again: nothing has changed" in broker.log(),
+            "it is logged that nothing has changed",
+        )
         config.write_text('free_space_mark_bytes = "what"\n')
         os.kill(broker.pid, signal.SIGHUP)
-        until(lambda: "those before stay in force" in broker.log())
+        until(lambda: "those before stay in force" in broker.log(), "the mistake is logged")
         config.write_text(f"free_space_mark_bytes = {1 << 60}\n")
         os.kill(broker.pid, signal.SIGHUP)
-        until(lambda: f"free_space_mark_bytes = {1 << 60}" in broker.log())
+        until(lambda: f"free_space_mark_bytes = {1 << 60}" in broker.log(), "the new setting is logged")
         with Client(broker.url) as client:
             assert client.call("queue.stat", queue="q")["available"] == 0  # it goes on
         broker.stop()  # SIGTERM after SIGHUP is a clean stop

@@ -9,8 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from penstock.broker_core.cli.arguments import message
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
+from ..waiting import until
 from .conftest import Run
 
 COLUMNS = ["body", "contentType", "durable", "properties", "deliveryCount"]
@@ -47,13 +46,6 @@ def begin(broker: Broker, *arguments: str) -> subprocess.Popen[bytes]:
         env={**os.environ, "PENSTOCK_URL": broker.amqp_url},
         cwd=broker.data_dir.parent,
     )
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.02)
 
 
 def rows(client: Client, queue: str) -> list[dict[str, Any]]:
@@ -172,7 +164,7 @@ def test_who_else_may_consume_can_be_said(orders: Broker, client: Client) -> Non
     low = begin(orders, "receive", "orders", "--wait", "inf")
     high = begin(orders, "receive", "orders", "--wait", "inf", "--priority", "5", "--count", "20")
     try:
-        until(lambda: client.call("queue.stat", queue="orders")["consumers"] == 2)
+        until(lambda: client.call("queue.stat", queue="orders")["consumers"] == 2, "both receive")
         refused = shell(orders, "receive", "orders", "--exclusive")
         assert (refused.returncode, b"exclusive" in refused.stderr) == (1, True)
         for _ in range(2):
@@ -182,9 +174,9 @@ def test_who_else_may_consume_can_be_said(orders: Broker, client: Client) -> Non
         for process in (low, high):
             process.kill()
             process.communicate()
-    until(lambda: not client.call("queue.stat", queue="orders")["consumers"])
+    until(lambda: not client.call("queue.stat", queue="orders")["consumers"], "both are gone")
     alone = begin(orders, "receive", "orders", "--exclusive", "--wait", "inf")
-    until(lambda: client.call("queue.stat", queue="orders")["consumers"] == 1)
+    until(lambda: client.call("queue.stat", queue="orders")["consumers"] == 1, "one receives")
     assert shell(orders, "receive", "orders").returncode == 1
     alone.send_signal(signal.SIGINT)
     assert alone.communicate(timeout=30)[0] == b""
@@ -202,7 +194,7 @@ def test_a_line_is_sent_while_stdin_stays_open(orders: Broker, client: Client) -
     assert process.stdin is not None
     process.stdin.write(b"now\nnot y")
     process.stdin.flush()
-    until(lambda: counts(client)[0] == 1)
+    until(lambda: counts(client)[0] == 1, "the line has arrived")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, b"interrupted: 1 message sent to orders\n"), err
@@ -214,7 +206,7 @@ def test_ctrl_c_while_receiving_gives_back_what_was_not_written(orders: Broker, 
     shell(orders, "send", "orders", given=b"1\n2\n3\n")
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(3)] == [b"1\n", b"2\n", b"3\n"]
-    until(lambda: counts(client) == (0, 0, 3))
+    until(lambda: counts(client) == (0, 0, 3), "all are accepted")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, b""), err
@@ -228,7 +220,7 @@ def test_what_a_reader_that_ends_has_not_taken_goes_back(orders: Broker, client:
     read = [process.stdout.readline() for _ in range(3)]
     process.stdout.close()
     process.wait(30)
-    until(lambda: counts(client)[1] == 0)
+    until(lambda: counts(client)[1] == 0, "nothing is held any more")
     available, _, archived = counts(client)
     assert (available, archived) == (count - 3, 3)  # nothing is accepted that was not read
     left = rows(client, "orders")
@@ -243,7 +235,7 @@ def test_a_broker_that_dies_is_said_with_what_is_confirmed(orders: Broker, clien
     assert process.stdin is not None
     process.stdin.write(b"".join(b"%d\n" % number for number in range(1000)))
     process.stdin.flush()
-    until(lambda: counts(client)[0] == 1000)
+    until(lambda: counts(client)[0] == 1000, "all have arrived")
     orders.kill()
     assert process.wait(60) == 3  # by itself: its input is still open, and at an end of that all would be well
     _, err = process.communicate()

@@ -7,7 +7,6 @@ import os
 import pty
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from penstock.broker_core.security import store
 from penstock.broker_core.security.users import User
 from penstock.broker_core.server.process import Broker
 
+from ..waiting import until
 from .conftest import Run
 
 
@@ -185,18 +185,11 @@ def test_a_running_broker_notices(users: Callable[..., subprocess.CompletedProce
 
     assert answered()
     assert users("user", "add", "alice", password="secret", data=broker.data_dir).returncode == 0
-    until(lambda: not answered())
+    until(lambda: not answered(), "strangers are refused")
     broker.kill()
     broker.start()  # and it is so from the first request of the next life
     connection = flight.connect(broker.url)
     assert not answered()
     assert users("permit", "anonymous", "*", "browse", data=broker.data_dir).returncode == 0
-    until(answered)
+    until(answered, "strangers are let in")
     connection.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
