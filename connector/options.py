@@ -201,8 +201,14 @@ def _given(text: str) -> str:
 
 
 def _folder(text: str) -> str:
-    if any("@" in each.partition("://")[2].partition("/")[0] for each in text.split(",")):
-        raise InvalidOption("option spool: it must not hold a user; urls end up in logs, so give keys by the environment")
+    """A path or a url; of several brokers with commas between. In front of `@`, Azure has a container, and S3 a key."""
+    for scheme, rest in re.findall(r"([\w+.-]+)://(.*?)(?=,\s*[\w+.-]+://|$)", text, re.DOTALL):
+        keyed = scheme.lower().startswith("s3") and "@" in rest.partition("/")[0]
+        if keyed or ":" in rest.rpartition("@")[0] or "?" in rest:
+            raise InvalidOption(
+                "option spool: it must not hold a key, a password or a query (?…); urls end up in logs, so give keys by the"
+                " environment"
+            )
     return _given(text)
 
 

@@ -1,9 +1,15 @@
-"""Files of one folder, local or in an object store, by pyarrow's file systems. A file is whole and durable, or not there."""
+"""Files of one folder, local or in an object store, by pyarrow's file systems. A file is whole and durable, or not there.
+
+S3 and Google show an object once it is whole. A local disk and Azure show a file from its first octet, so there it is written
+under another name, and moved: in Azure that takes an account with a hierarchical namespace, and pyarrow refuses any other. HDFS
+and whatever else pyarrow knows are refused.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +20,8 @@ import pyarrow as pa
 from ...broker_core.archive.places import file_system, is_local, local_path
 from ...broker_core.errors import DiskFull, InvalidOption, NotAllowed, StorageError
 
-PART = ".part"  # ends the name of a file that is being written, on a local disk
+PART = ".part"  # ends the name of a file that is being written, on a local disk and in Azure
+_WHOLE, _MOVED = ("s3", "s3a", "gs", "gcs"), ("abfs", "abfss")  # schemes: of stores that show whole objects alone, and of Azure
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
@@ -24,13 +31,15 @@ class Exists(Exception):
 
 
 class Store:
-    """The folder at `url`: a path, `file:///…`, `s3a://BUCKET/…` or another that pyarrow knows. Raises InvalidOption for none.
+    """The folder at `url`: a path, `file:///…`, `s3a://BUCKET/…` or another of the schemes above. Raises InvalidOption.
 
     Nothing is asked before the first call. Errors name the folder and say what to do.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
+        scheme = re.match(r"([A-Za-z][\w+.-]+):/", url)
+        self._scheme = None if scheme is None else scheme[1]
         self._made: tuple[Any, str] | None = None
 
     def __reduce__(self) -> tuple[type[Store], tuple[str]]:
@@ -41,11 +50,17 @@ class Store:
         if self._made is None:
             from pyarrow import fs
 
+            if self._scheme not in (None, "file", *_WHOLE, *_MOVED) or (self._scheme and "://" not in self.url):
+                raise InvalidOption(
+                    f"option spool: {self.url!r} is no folder where a file is whole or not there: name a path, file:///…,"
+                    f" {', '.join(f'{each}://…' for each in (*_WHOLE, *_MOVED))}"
+                )
             try:
-                if is_local(self.url):
+                if self.local:
                     found, root = fs.LocalFileSystem(), os.path.abspath(local_path(self.url))
                 else:
                     found, root = file_system(self.url)
+                    root = root.lstrip("/")
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise InvalidOption(f"option spool: {self.url!r} is no folder that pyarrow can use: {error}") from error
             self._made = found, root.rstrip("/")
@@ -54,7 +69,7 @@ class Store:
     @property
     def local(self) -> bool:
         """True for a folder of this machine's file systems."""
-        return bool(self._place[0].type_name == "local")
+        return is_local(self.url)
 
     def prepare(self) -> None:
         """Make the folder, where it is not there."""
@@ -139,8 +154,11 @@ class Store:
             raise Exists(name)
         memory = pa.BufferOutputStream()  # whole first: a stream that is given up half-way could leave half an object
         write(memory)
-        with found.open_output_stream(f"{root}/{name}") as file:
+        part = f"{name}.{secrets.token_hex(4)}{PART}" if self._scheme in _MOVED else name
+        with found.open_output_stream(f"{root}/{part}") as file:
             file.write(memory.getvalue())
+        if part != name:
+            found.move(f"{root}/{part}", f"{root}/{name}")
 
     def delete(self, name: str) -> None:
         """Delete a file; one that is not there is no error."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+from pyarrow import fs
 
 from penstock.broker_core import errors
 from penstock.connector.foreign import aside
-from penstock.connector.foreign.store import Store
+from penstock.connector.foreign.store import PART, Exists, Store
 from penstock.connector.options import Options
 
 from ..s3 import BUCKET, S3Server, environment
@@ -41,8 +45,78 @@ def test_what_is_set_aside_in_an_object_store_is_counted(s3: S3Server, monkeypat
     assert (aside.count(store, 1), aside.count(store, 2), aside.enter(store, {12})) == (3, 0, 3)
 
 
+class Ending:
+    """A file system that ends when a file is opened to be written: the file is there then, and empty."""
+
+    def __init__(self) -> None:
+        self._real = fs.LocalFileSystem()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def open_output_stream(self, path: str) -> None:
+        self._real.open_output_stream(path).close()
+        raise OSError("the driver was killed here")
+
+
+def test_in_azure_no_file_is_seen_before_it_is_whole(tmp_path: Path) -> None:
+    """Azure shows an empty file when pyarrow begins to write it, as a local disk does, which stands for it here."""
+    store = Store("abfss://spool@account.dfs.core.windows.net/q")
+    store._made = fs.LocalFileSystem(), str(tmp_path)
+    store.put("owner.json", lambda file: file.write(b"1"))
+    store.put("owner.json", lambda file: file.write(b"2"))
+    assert (store.names(), store.read("owner.json")) == (["owner.json"], b"2")
+    with pytest.raises(Exists):
+        store.put("owner.json", lambda file: file.write(b"3"), new=True)
+    store._made = Ending(), str(tmp_path)
+    for name, new in (("owner.json", False), ("batch-1.arrow", True)):
+        with pytest.raises(errors.StorageError, match="killed here"):
+            store.put(name, lambda file: file.write(b"3"), new=new)
+    assert [name for name in store.names() if not name.endswith(PART)] == ["owner.json"]
+    assert store.read("owner.json") == b"2"
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://h/x", "hdfs://h/x", "viewfs://h/x", "mock:///x", "hdfs:/x", "file:/x", "dbfs:/x", "s3:/b/x"]
+)
+def test_a_folder_where_a_file_may_be_seen_in_part_is_refused(url: str) -> None:
+    with pytest.raises(errors.InvalidOption, match=r"no folder where a file is whole.* a path, file:///…, s3://…, .*abfss://…"):
+        Store(url).names()
+
+
 def test_a_folder_that_cannot_be_is_refused() -> None:
     with pytest.raises(errors.InvalidOption, match="no folder that pyarrow can use"):
-        Store("ftp://nowhere/x").names()
-    with pytest.raises(errors.InvalidOption, match="must not hold a user"):
-        Options({"url": "amqp://h", "queue": "q", "spool": "s3://key:secret@bucket/x"})
+        Store("abfss://spool/x").names()
+
+
+def options(spool: str, brokers: int = 1) -> Options:
+    return Options({"url": ",".join(f"amqp://h{number}" for number in range(brokers)), "queue": "q", "spool": spool})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://key:secret@bucket/x",
+        "s3a://key:sec/ret@bucket/x",
+        "s3a://key:sec,ret@bucket/x",
+        "s3://secret@bucket/x",
+        "abfss://c:secret@acct.dfs.core.windows.net/x",
+        "abfss://:secret@acct.dfs.core.windows.net/x",
+        "abfss://acct.dfs.core.windows.net/c?client_secret=secret",
+        "s3://bucket/x?secret",
+    ],
+)
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_a_url_with_a_secret_is_refused_without_telling_it(url: str, brokers: int) -> None:
+    for spool in (url,) if brokers == 1 else (f"/data/x,{url}", f"{url}, s3://b/x"):
+        with pytest.raises(errors.InvalidOption, match="option spool: it must not hold a key, a password or a query") as refusal:
+            options(spool, brokers)
+        assert "ret" not in str(refusal.value)
+
+
+def test_azures_containers_and_signs_in_a_path_are_taken() -> None:
+    azure = "abfss://container@account.dfs.core.windows.net/spool"
+    for spool in (azure, "/data/a:b@c?d", "gs://anonymous@bucket/x", "s3://bucket/a@b,c"):
+        assert options(spool).spools == [spool]
+    assert options(f"{azure}, s3://bucket/x", 2).spools == [azure, "s3://bucket/x"]
+    assert Store(azure)._place[1] == "container/spool"
