@@ -91,6 +91,12 @@ def test_a_message_that_is_sent_twice_with_one_id_and_content_comes_once(queue: 
     assert queue.available() == 0
 
 
+def test_without_recognition_both_of_them_stay(queue: Queue) -> None:
+    queue.send(0, 50)
+    queue.send(0, 50)
+    assert drained(queue.reader(dedupe="none", maxMessagesPerTrigger="30"))[0] == [*range(50)] * 2
+
+
 def test_an_id_that_a_producer_repeats_loses_nothing(queue: Queue) -> None:
     queue.send_octets([encoded("always", b"%d" % n) for n in range(100)])
     assert drained(queue.reader(maxMessagesPerTrigger="30"))[0] == list(range(100))
