@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..broker_core.client.discovery import Endpoint
-from ..broker_core.errors import InvalidOption, PeerError
+from ..broker_core.errors import InvalidOption, InvalidRequest, PenstockError
 from .brokers.consumer import Consumer, OneBroker
 from .brokers.credit import Credit
 from .brokers.several import SeveralBrokers
@@ -22,8 +22,8 @@ from .several import SeveralQueues
 def consumer_of(options: Options, *, several: bool = False) -> Consumer:
     """Return the consumer for what stands at the option `url`, asked now: for one queue or several, at one broker or several.
 
-    Where the option `spool` is given, a broker that does not answer is taken for one that is no Penstock: what is in the spool
-    can be read without it. `several` says that the checkpoint is of several brokers.
+    Where the option `spool` is given, a broker that does not answer, or refuses, is taken for one that is no Penstock: what is in
+    the spool can be read without it. `several` says that the checkpoint is of several brokers.
     """
     if several or len(options.urls) > 1:
         return SeveralBrokers(options, _of_one_broker)
@@ -43,8 +43,8 @@ def _is_foreign(options: Options) -> bool:
     spool = options["spool"]
     try:
         found = options.access.there()
-    except PeerError:
-        if spool is None:
+    except PenstockError as error:
+        if spool is None or isinstance(error, InvalidRequest):
             raise
         return True
     if found is None or isinstance(found, Endpoint):

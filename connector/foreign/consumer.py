@@ -76,7 +76,7 @@ class ForeignConsumer:
         self._cut: _Batch | None = None  # received, and not in the spool yet
         self._unsettled: dict[int, list[Settled]] = {}
         self._ending = self._ended = self._once = self._beginning = False
-        self._connecting = True  # until an attempt has failed
+        self._connecting = True  # until a broker was away
         self._repeated = [0] * len(self._queues)
         self._sizes: dict[int, _Size] = {}  # of batches that Spark has not committed, once they are known
         self._returned = 0  # the last batch that Spark has been told of
@@ -118,7 +118,7 @@ class ForeignConsumer:
             self._returned = offset.batch
             there = self._spool.after(offset.batch)
             if there is None:
-                self._begin(0.0 if offset.initial else RECONNECT_S)
+                self._begin(0.0 if offset.initial else RECONNECT_S)  # of a new query the url or the queue is wrong, rather
                 if self._ended or credit.spent or not self._receive(wait_ms, credit):
                     if self._ended:
                         self._intake.flush()  # nothing else is asked of this planner, perhaps
@@ -177,15 +177,15 @@ class ForeignConsumer:
         self._spool.settle(batch)
 
     def _begin(self, seconds: float) -> None:
-        """Begin to receive, if it has not begun. At a broker that is away it is tried for so many seconds."""
+        """Begin to receive, if it has not begun. At a broker that is away, or refuses, it is tried for so many seconds."""
         patience = Patience(seconds)
         self._beginning = True
         while self._beginning:
             try:
                 self._intake.start()
                 self._beginning = False
-            except PeerError as error:
-                self._connecting = False
+            except PenstockError as error:  # a refusal, too: see `Intake`
+                self._connecting = self._connecting and not isinstance(error, PeerError)
                 patience.wait(error)
 
     def _receive(self, wait_ms: int, credit: Credit) -> bool:
@@ -203,10 +203,14 @@ class ForeignConsumer:
         return self._cut is not None
 
     def _drain(self) -> None:
-        patience = Patience(SPOOL_S)
+        """Have the broker send what it has. One that is away is waited for as at a start: such a run is to end."""
+        patience: Patience | None = None
         while not self._intake.drain():
             away = self._intake.away
-            if away is not None:
+            if away is None:
+                patience = None
+            else:
+                patience = patience or Patience(RECONNECT_S)
                 patience.wait(away)
 
     def _take(self, wait_s: float, credit: Credit, gather: Gather | None = None) -> bool:

@@ -24,7 +24,7 @@ from penstock.connector.foreign.spool import Spool
 from penstock.connector.foreign.window import Window
 
 from ..waiting import until
-from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows
+from .helpers import INITIAL, LIMIT, Queue, bodies, drained, lost, next_batch, rows
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "RECONNECT_S", 0.3)
 
 
-def test_a_broker_that_is_away_at_the_start_is_named(queue: Queue) -> None:
+def test_a_broker_that_is_away_at_the_first_start_is_named_at_once(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "RECONNECT_S", 1000.0)
     queue.hidden.close()
     with pytest.raises(errors.PeerError, match=f"{queue.hidden.port}"):
         queue.reader().latestOffset(INITIAL, LIMIT)
@@ -88,9 +89,48 @@ def test_a_query_waits_for_a_broker_that_goes_and_comes(queue: Queue, monkeypatc
     assert bodies(reader, end, next_batch(reader, end)) == list(range(10, 20))
 
 
-def test_a_queue_that_is_not_there_is_named(queue: Queue) -> None:
+def test_a_run_that_ends_fails_when_its_broker_stays_away(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody waits for its end."""
+    monkeypatch.setattr(consumer, "SPOOL_S", 1000.0)
+    queue.send(0, 10)
+    reader = queue.reader()
+    reader.prepareForTriggerAvailableNow()
+    end = next_batch(reader, INITIAL)
+    queue.hidden.away = True
+    queue.hidden.cut()
+    lost(reader, queue)
+    with pytest.raises(errors.PeerError, match=f"{queue.hidden.port}"):
+        reader.latestOffset(end, LIMIT)
+
+
+def test_a_queue_that_is_not_there_at_the_first_start_is_named_at_once(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "RECONNECT_S", 1000.0)
     with pytest.raises(errors.NotFound, match="no-such-queue"):
         queue.reader(queue="no-such-queue").latestOffset(INITIAL, LIMIT)
+
+
+def test_a_query_that_starts_again_is_patient_with_a_broker_that_refuses(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that was started a moment ago may not have its queues yet."""
+    queue.send(0, 10)
+    first = queue.reader()
+    found, end = drained(first)
+    first.stop()
+    queue.client.call("queue.delete", queue=queue.name, force=True)
+    with pytest.raises(errors.NotFound, match="no queue"):
+        queue.reader().latestOffset(end, LIMIT)  # but not for ever
+    monkeypatch.setattr(consumer, "RECONNECT_S", 1000.0)
+    start = intake.Intake.start
+
+    def refused(self: intake.Intake) -> None:
+        try:
+            start(self)
+        except errors.NotFound:
+            queue.client.call("queue.declare", queue=queue.name)
+            queue.send(10, 20)
+            raise
+
+    monkeypatch.setattr(intake.Intake, "start", refused)
+    assert found + drained(queue.reader(), end)[0] == list(range(20))
 
 
 def test_a_full_spool_loses_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

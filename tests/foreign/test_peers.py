@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker_core import amqp, errors
-from penstock.broker_core.amqp import Accepted, Condition, Message, events
+from penstock.broker_core.amqp import Accepted, Condition, Message, SaslServer, events
 from penstock.broker_core.amqp.performatives import Error, Header
 from penstock.connector.brokers import several
 from penstock.connector.brokers.several import SeveralBrokers
@@ -133,6 +133,30 @@ def test_a_commit_looks_at_no_other_batch_that_was_set_aside(
     reader.commit(next_batch(reader, end))
     reader.stop()
     assert looked == ["aside/batch-2"]
+
+
+def test_a_query_that_starts_again_is_patient_with_a_broker_that_refuses_its_login(
+    peers: Callable[..., Peer], tmp_path: Path
+) -> None:
+    """A broker that was started a moment ago may not have read its users yet. At the first start the login is wrong, rather."""
+    logins: list[str] = []
+
+    def refuses() -> SaslServer:
+        return SaslServer([logins.pop() if logins else "ANONYMOUS"])
+
+    peer = peers(sasl=refuses)
+    peer.queues["q"] = [Message(data=[b"0"]).encode()]
+    logins += ["PLAIN"] * 2
+    with pytest.raises(errors.Unauthenticated):
+        reader_of(peer, tmp_path).latestOffset(INITIAL, LIMIT)
+    first = reader_of(peer, tmp_path)
+    found, end = drained(first)
+    first.stop()
+    logins += ["PLAIN"] * 3
+    second = reader_of(peer, tmp_path)
+    assert second.latestOffset(end, LIMIT) == end
+    assert (found, logins) == ([0], [])
+    second.stop()
 
 
 def test_a_message_for_which_there_is_no_memory_fails_the_query(peers: Callable[..., Peer], tmp_path: Path) -> None:
