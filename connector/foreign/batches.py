@@ -35,6 +35,8 @@ FIELDS = [
     pa.field("received", TIMESTAMP, nullable=False),
 ]
 KEYS = pa.schema([pa.field("one", pa.uint64()), pa.field("other", pa.uint64())])
+#: Keys of several batches.
+MERGED_KEYS = KEYS.append(pa.field("batch", pa.int64()))
 
 
 class Rows(NamedTuple):
@@ -136,29 +138,39 @@ def pair_of(reader: Any) -> str | None:
 
 def write_keys(file: Any, one: Any, other: Any, pair: str | None) -> None:
     """Write the keys of a batch's messages that have an id; `pair` is the batch's."""
-    metadata = {_VERSION: str(KEYS_VERSION).encode(), **({} if pair is None else {_PAIR: pair.encode()})}
-    schema = KEYS.with_metadata(metadata)
+    _write_keys(file, KEYS, [one, other], {} if pair is None else {_PAIR: pair.encode()})
+
+
+def write_merged_keys(file: Any, one: Any, other: Any, batch: Any) -> None:
+    """Write the keys of several batches; `batch` is that of each."""
+    _write_keys(file, MERGED_KEYS, [one, other, batch], {})
+
+
+def _write_keys(file: Any, fields: pa.Schema, columns: list[Any], metadata: dict[bytes, bytes]) -> None:
+    schema = fields.with_metadata({_VERSION: str(KEYS_VERSION).encode(), **metadata})
+    arrays = [array_of(column, field.type) for column, field in zip(columns, fields, strict=True)]
     with pa.ipc.new_file(file, schema) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays([array_of(one, pa.uint64()), array_of(other, pa.uint64())], schema=schema))
+        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
 class Keys(NamedTuple):
-    """Keys out of a file, as numpy arrays; none at all where they are of a former version."""
+    """Keys out of a file, as numpy arrays; none at all where they are of a former version. `batch` is each one's, of several."""
 
     one: Any
     other: Any
+    batch: Any
     pair: str | None
     former: bool
 
 
-NO_KEYS = Keys((), (), None, False)
+NO_KEYS = Keys((), (), None, None, False)
 
 
-def read_keys(file: Any, name: str) -> Keys:
-    """Read what `write_keys` wrote, in this version or a former one. Raises StorageError for anything else."""
+def read_keys(file: Any, name: str, *, merged: bool = False) -> Keys:
+    """Read what `write_keys` wrote, also in a former version, or `write_merged_keys`. Raises StorageError for anything else."""
     import numpy as np
 
-    none = np.empty(0, np.uint64)
+    fields = MERGED_KEYS if merged else KEYS
     try:
         reader = pa.ipc.open_file(file)
         version = (reader.schema.metadata or {}).get(_VERSION, b"1")
@@ -166,12 +178,16 @@ def read_keys(file: Any, name: str) -> Keys:
             raise StorageError(
                 f"the file {name} of the spool has version {version!r}; this connector reads {KEYS_VERSION}: use a newer one"
             )
-        if not reader.schema.equals(KEYS):
+        if not reader.schema.equals(fields):
             raise pa.ArrowInvalid("it has other columns than keys have")
         if version == b"1":
-            return Keys(none, none, pair_of(reader), True)
+            return NO_KEYS._replace(pair=pair_of(reader), former=True)
         parts = [reader.get_batch(number).columns for number in range(reader.num_record_batches)]
-        one, other = (np.concatenate([none, *(numbers_of(part[place], np.uint64) for part in parts)]) for place in (0, 1))
-        return Keys(one, other, pair_of(reader), False)
+        kinds = (np.uint64, np.uint64, np.int64)[: len(fields)]
+        columns = [
+            np.concatenate([np.empty(0, kind), *(numbers_of(part[place], kind) for part in parts)])
+            for place, kind in enumerate(kinds)
+        ]
+        return Keys(columns[0], columns[1], columns[2] if merged else None, pair_of(reader), False)
     except pa.ArrowException as error:
         raise StorageError(f"the file {name} of the spool cannot be read: {error}. Was it changed by hand?") from error

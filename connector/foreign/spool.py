@@ -5,6 +5,7 @@
     batch-N.arrow       messages of batch N, until Spark has committed it
     keys-N.arrow        what they are recognised by when they come again, for as long as the window reaches; an empty one for as
                         long as its batch
+    keys-A-B.arrow      the same, of many batches that Spark has committed
     aside/batch-N/…     messages that cannot be decoded, for people; nobody deletes them
 
 A batch is there once its file is; its keys are written before. What a crash leaves besides is deleted by the next planner. A
@@ -29,6 +30,7 @@ from typing import Any
 
 from ...broker_core.errors import DataLoss, DiskFull, Fenced, StorageError, WrongOffset
 from . import aside, batches
+from .keyfiles import KeyFile, Span, outermost, spans_of, to_merge
 from .offset import SpoolOffset
 from .partition import SpoolPartition, cut, file_of
 from .recognition import keys_in
@@ -38,7 +40,7 @@ from .window import Window
 log = logging.getLogger("penstock")
 
 OWNER, PLANNER = "owner.json", "planner.json"
-_BATCH, _KEYS = re.compile(r"batch-(\d+)\.arrow"), re.compile(r"keys-(\d+)\.arrow")
+_BATCH = re.compile(r"batch-(\d+)\.arrow")
 
 
 class Spool:
@@ -52,7 +54,8 @@ class Spool:
         self._owner: dict[str, Any] = {}
         self._counts: dict[int, list[int]] = {}  # rows of the record batches of each file, once they are known
         self._files: set[int] = set()
-        self._kept: list[int] = []  # batches of which a key is in the window
+        self._kept: list[KeyFile] = []  # those of which a key is in the window, the oldest first
+        self._merged: list[str] = []  # names of those whose keys are in another file, too
         self.set_aside = 0  # messages that could not be decoded, of batches that Spark has committed
 
     # --- Whose it is ---------------------------------------------------------------------------------------------------------
@@ -76,8 +79,10 @@ class Spool:
             if name.endswith(PART):
                 self.store.delete(name)
         self._files = {int(found[1]) for name in names if (found := _BATCH.fullmatch(name))}
-        self._kept = sorted(int(found[1]) for name in names if (found := _KEYS.fullmatch(name)))
-        self._remember(max(int(owner["committed"]), offset.batch))
+        spans = spans_of(names)
+        # Keys of several batches are in one file only after the owner's file has said that they are committed.
+        owner["committed"] = max([owner["committed"], *(span.last for span in spans if span.first < span.last)])
+        self._remember(spans, max(int(owner["committed"]), offset.batch))
         self.set_aside = aside.enter(self.store, self._files)
         self._owner = owner
 
@@ -180,14 +185,14 @@ class Spool:
         counts = batches.chunks(rows.message, most_rows)
         pair = secrets.token_hex(8)
         if keys is not None:  # also where there are none: the next planner need not look, and a replaced one's are gone
-            self._put_new(f"keys-{batch}.arrow", lambda file: batches.write_keys(file, *keys, pair))
+            self._put_new(Span(batch, batch).name, lambda file: batches.write_keys(file, *keys, pair))
         self._put_new(file_of(batch), lambda file: batches.write(file, rows, counts, pair))
         self.check_owner()
         self._counts[batch] = counts
         self._files.add(batch)
         if keys is not None and len(keys[0]) and self.window is not None:
             self.window.add(batch, *keys)
-            self._kept.append(batch)
+            self._kept.append(KeyFile(Span(batch, batch), len(keys[0])))
 
     def _put_new(self, name: str, write: Callable[[Any], object]) -> None:
         try:
@@ -209,16 +214,34 @@ class Spool:
         except DiskFull:  # even for this: one of them makes room, and the checkpoint knows that it is committed, too
             self.store.delete(file_of(done[0]))
             self._put_json(OWNER, self._owner)
+        kept = {file.span for file in self._kept}
         for number in done:
-            if self.window is not None and number not in self._kept:
-                self.store.delete(f"keys-{number}.arrow")  # empty, or those of a planner that was replaced
+            if self.window is not None and Span(number, number) not in kept:
+                self.store.delete(Span(number, number).name)  # empty, or those of a planner that was replaced
             self.store.delete(file_of(number))
             self.set_aside += aside.count(self.store, number)
             self._files.discard(number)
             self._counts.pop(number, None)
         oldest = None if self.window is None else self.window.oldest
-        while self._kept and self._kept[0] <= batch and (oldest is None or self._kept[0] < oldest):
-            self.store.delete(f"keys-{self._kept.pop(0)}.arrow")
+        while self._kept and self._kept[0].span.last <= batch and (oldest is None or self._kept[0].span.last < oldest):
+            self.store.delete(self._kept.pop(0).span.name)
+        with suppress(DiskFull):  # the next time, then: what is deleted makes room
+            self._merge(batch)
+
+    def _merge(self, batch: int) -> None:
+        """Write keys of many committed batches as one file, where there are many files, and delete what it is made of."""
+        files = [file for file in self._kept if file.span.last <= batch]
+        if self.window is not None and (some := to_merge(files)):
+            span = Span(some[0].span.first, some[-1].span.last)
+            keys = self.window.of(*span)
+            self._put_new(span.name, lambda file: batches.write_merged_keys(file, *keys))
+            self.check_owner()  # so another planner has seen this file before what it is made of goes
+            self._merged += [file.span.name for file in some]
+            place = len(files) - len(some)
+            self._kept[place : len(files)] = [KeyFile(span, len(keys[0]))]
+        while self._merged:
+            self.store.delete(self._merged[-1])
+            self._merged.pop()
 
     def plan(self, start: int, end: int, most_rows: int, least: int) -> list[SpoolPartition]:
         """Plan the tasks of the batches after `start` up to `end`. Raises DataLoss where a file is gone."""
@@ -246,23 +269,33 @@ class Spool:
 
     # --- What came before ----------------------------------------------------------------------------------------------------
 
-    def _remember(self, committed: int) -> None:
+    def _remember(self, spans: set[Span], committed: int) -> None:
         """Read the keys; delete those of a batch that never came to be: its messages were not accepted, and come again."""
-        for batch in list(self._kept):
-            if self.window is None or (batch > committed and batch not in self._files):
-                self.store.delete(f"keys-{batch}.arrow")
-                self._kept.remove(batch)
+        for span in list(spans):
+            if self.window is None or (span.last > committed and span.last not in self._files):
+                self.store.delete(span.name)
+                spans.remove(span)
         if self.window is None:
             return
-        found, self._kept = sorted({*self._kept, *self._files}), []
-        forgotten = 0
-        for batch in found:
-            keys = self._keys(batch)
-            self.window.add(batch, keys.one, keys.other)
-            if len(keys.one):
-                self._kept.append(batch)
-            elif batch not in self._files:
-                self.store.delete(f"keys-{batch}.arrow")
+        self.window.clear()  # of an attempt that failed
+        self._kept = []
+        found, within = outermost({*spans, *(Span(batch, batch) for batch in self._files)})
+        for span in within:
+            self.store.delete(span.name)
+        through = forgotten = 0
+        for span in found:
+            keys = self._keys(span.last) if span.first == span.last else self._keys_at(span) or batches.NO_KEYS
+            count = len(keys.one)
+            if keys.batch is None:
+                self.window.add(span.last, keys.one, keys.other)
+            else:
+                new = keys.batch > through  # of two planners at once, each may have made one file of some that the other has, too
+                self.window.add(keys.batch[new], keys.one[new], keys.other[new])
+            through = span.last
+            if count:
+                self._kept.append(KeyFile(span, count))
+            elif span.last not in self._files:
+                self.store.delete(span.name)
                 forgotten += keys.former
         if forgotten:
             log.warning(
@@ -275,27 +308,27 @@ class Spool:
     def _keys(self, batch: int) -> batches.Keys:
         """Return the keys of a batch; of one that is there, those of its messages, whatever another planner or a former version
         wrote beside it."""
-        name, file_name = f"keys-{batch}.arrow", file_of(batch)
+        span, file_name = Span(batch, batch), file_of(batch)
         file = self.store.open(file_name) if batch in self._files else None
         if file is None:
-            return self._keys_at(name) or batches.NO_KEYS
+            return self._keys_at(span) or batches.NO_KEYS
         with file:
             reader = batches.opened(file, file_name)  # first: of a newer version its keys may be anything
             pair = batches.pair_of(reader)
-            found = self._keys_at(name)
+            found = self._keys_at(span)
             if found is not None and found.pair == pair and not found.former:
                 return found
             one, other = keys_in(reader)
-            self.store.put(name, lambda made: batches.write_keys(made, one, other, pair))
-            return batches.Keys(one, other, pair, False)
+            self.store.put(span.name, lambda made: batches.write_keys(made, one, other, pair))
+            return batches.NO_KEYS._replace(one=one, other=other, pair=pair)
 
-    def _keys_at(self, name: str) -> batches.Keys | None:
+    def _keys_at(self, span: Span) -> batches.Keys | None:
         """Read a file of keys; None where it is not there."""
-        keys = self.store.open(name)
+        keys = self.store.open(span.name)
         if keys is None:
             return None
         with keys:
-            return batches.read_keys(keys, name)
+            return batches.read_keys(keys, span.name, merged=span.first < span.last)
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

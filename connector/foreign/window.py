@@ -29,6 +29,10 @@ class Window:
     def __len__(self) -> int:
         return sum(len(run.one) for run in self._runs)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._runs = []
+
     @property
     def oldest(self) -> int | None:
         """Number of the oldest batch of which a key is kept."""
@@ -47,20 +51,31 @@ class Window:
             found[order[hit]] = run.batch[place[hit]]
         return found
 
-    def add(self, batch: int, one: Numbers, other: Numbers) -> None:
-        """Add the messages of a batch; the oldest leave."""
+    def add(self, batch: int | npt.NDArray[np.int64], one: Numbers, other: Numbers) -> None:
+        """Add the messages of a batch, or of several, the batch of each; all are later than those before. The oldest leave."""
         import numpy as np
 
         if not len(one):
             return
         order = np.argsort(one)  # no two are the same
-        self._runs.append(_Run(one[order], other[order], np.full(len(one), batch, np.int64)))
+        batches = np.full(len(one), batch, np.int64) if isinstance(batch, int) else batch[order]
+        self._runs.append(_Run(one[order], other[order], batches))
         while len(self._runs) > 1 and len(self._runs[-2].one) < 2 * len(self._runs[-1].one):
             self._runs[-2:] = [_merged(*self._runs[-2:])]
         while len(self._runs) > 1 and len(self) - len(self._runs[0].one) >= self._limit:
             del self._runs[0]
         if len(self) > 3 * self._limit:
             self._runs = [_newest(run, self._limit) for run in self._runs]
+
+    def of(self, first: int, last: int) -> tuple[Numbers, Numbers, npt.NDArray[np.int64]]:
+        """Return the keys of these batches, and the batch of each."""
+        import numpy as np
+
+        chosen = [(run, (run.batch >= first) & (run.batch <= last)) for run in self._runs]
+        parts = [[column[some] for column in run] for run, some in chosen]
+        kinds = np.uint64, np.uint64, np.int64
+        one, other, batch = (np.concatenate([np.empty(0, kind), *(part[n] for part in parts)]) for n, kind in enumerate(kinds))
+        return one, other, batch
 
 
 def _merged(first: _Run, second: _Run) -> _Run:

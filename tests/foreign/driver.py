@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.connector.foreign import consumer, intake, spool, store
+from penstock.connector.foreign import consumer, intake, keyfiles, spool, store
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream import StreamReader
@@ -45,7 +45,7 @@ def arm(deadly: Deadly) -> Callable[[], None]:
     put, delete, accept = store.Store.put, store.Store.delete, intake.Intake._accept
 
     def deadly_put(self: Any, name: str, write: Any, **how: Any) -> None:
-        kind = name.partition("-")[0].partition(".")[0]
+        kind = "merged" if name.count("-") == 2 else name.partition("-")[0].partition(".")[0]
         deadly.at(f"before {kind}")
         put(self, name, write, **how)
         deadly.at(f"after {kind}")
@@ -119,9 +119,15 @@ def write_ahead(rows: int, put: Callable[[Any, str, Any], None] = setattr) -> No
     put(consumer, "WAITING_ROWS", 2 * rows)
 
 
+def merge_often(put: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Make files of keys one when they are more than a few."""
+    put(keyfiles, "MOST_FILES", 3)
+
+
 def run_and_die(folder: Path, options: dict[str, str], step: str, times: int, ahead: int | None) -> None:
     if ahead is not None:
         write_ahead(ahead)
+    merge_often()
     deadly = Deadly(step, times)
     arm(deadly)
     run(folder, options, deadly)

@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from .driver import Deadly, arm, numbered, run, run_and_die, write_ahead
+from .driver import Deadly, arm, merge_often, numbered, run, run_and_die, write_ahead
 from .helpers import Queue
 
 ROOT = str(Path(__file__).parents[2])
@@ -25,9 +25,9 @@ MESSAGES, BATCH = 1500, 20
 STEPS = {
     "spooled": (
         *("after keys", "after batch", "before accept", "after accept", "after plan"),
-        *("after table", "before owner", "after owner", "after delete"),
+        *("after table", "before owner", "after owner", "after delete", "before merged", "after merged"),
     ),
-    "committed": ("after batch", "after table", "before accept", "after accept", "after owner"),
+    "committed": ("after batch", "after table", "before accept", "after accept", "after owner", "after merged"),
 }
 #: Processes are forks of one that has imported what takes long.
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -64,6 +64,7 @@ def test_messages_with_ids_are_there_once_whatever_dies_at_whatever_step(
     `ahead`: files of so many rows are written while Spark works, since no trigger has a limit.
     """
     print("seed", SEED)
+    merge_often(monkeypatch.setattr)
     random = Random(SEED)
     folder = tmp_path / "spark"
     folder.mkdir()
