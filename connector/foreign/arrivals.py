@@ -97,7 +97,7 @@ def _joined(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Gr
             f"a message of {octets} octets is larger than the {MOST_OF_ONE} that a batch can hold: take it from its queue with"
             " another client, and start the query again"
         )
-    # While they are in the processor's cache.
+    # Joined now and not when a batch is made: what was read a moment ago is still in the processor's cache.
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(payloads))]
     message = pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
     ids = np.concatenate([_ids(block.first, len(block.payloads), block.settled) for block in blocks])

@@ -5,8 +5,8 @@ the broker; name the file in the offset. With `settle=committed` the broker hear
 crash before the file is there leaves nothing but what the broker sends again; after it, the file is the batch, and what the
 broker sends again is recognised by its key.
 
-Where no trigger has a limit, files are written while Spark works, too (`ahead`), by the same steps, and the next trigger takes
-all of them, and so does the first trigger of a planner that finds some.
+Where triggers have no limit, a thread (`ahead`) writes files by the same steps while Spark works. The next trigger takes all of
+them. The first trigger of a new planner takes all files that it finds.
 """
 
 from __future__ import annotations
@@ -213,6 +213,10 @@ class ForeignConsumer:
                 patience = patience or Patience(RECONNECT_S)
                 patience.wait(away)
 
+    @property
+    def _gather(self) -> Gather:
+        return Gather(ENDING_QUIET_S, ENDING_S) if self._ending else Gather(QUIET_S, GATHER_S)
+
     def _take(self, wait_s: float, credit: Credit, gather: Gather | None = None) -> bool:
         """Have what came in `_cut`, as one file. False if nothing new comes in time."""
         if self._cut is not None and not all(self._intake.holds(settled) for settled in self._cut.deliveries):
@@ -220,11 +224,9 @@ class ForeignConsumer:
         limits = credit.limits(None, exclude=False)
         most_rows, most_bytes = (FILE_ROWS, FILE_BYTES) if self._unlimited else (batches.MOST_ROWS, WAITING_BYTES)
         rows, size = min(limits.messages or most_rows, most_rows), min(limits.bytes or most_bytes, most_bytes)
-        if gather is None and self._ending:
-            gather = Gather(ENDING_QUIET_S, ENDING_S)
         until = time.monotonic() + wait_s
         while self._cut is None:
-            groups = self._intake.take(rows, size, max(0.0, until - time.monotonic()), gather)
+            groups = self._intake.take(rows, size, max(0.0, until - time.monotonic()), gather or self._gather)
             if not groups:
                 return False
             self._cut = self._batch_of(groups)
@@ -288,7 +290,7 @@ class ForeignConsumer:
     def _several(self, there: int, credit: Credit) -> int:
         """Return the last batch of a trigger that has this one: with what is in files, and what still comes meanwhile."""
         # The first trigger does not wait: Spark starts its workers meanwhile, and files are written ahead.
-        until = time.monotonic() + (0.0 if self._first else ENDING_S if self._ending else GATHER_S)
+        until = time.monotonic() + (0.0 if self._first else self._gather.most_s)
         self._first = False
         rows = octets = 0
         while True:
@@ -308,10 +310,9 @@ class ForeignConsumer:
     def _write_more(self, number: int, until: float, credit: Credit) -> bool:
         """Write what comes until then as a batch, too. False if nothing does, or the spool refuses it: Spark may make room."""
         left = until - time.monotonic()
-        quiet_s = ENDING_QUIET_S if self._ending else QUIET_S
         if credit.spent or left <= 0 or not self._may_wait_for_spark():
             return False
-        if not self._take(min(QUIET_S, left), credit, Gather(quiet_s, left)):
+        if not self._take(min(QUIET_S, left), credit, self._gather._replace(most_s=left)):
             return False
         try:
             credit.spend(*self._put(number))
@@ -341,8 +342,9 @@ class ForeignConsumer:
             if self._take(0.0, Credit(None, None)):
                 self._put(self._spool.next_number(0))
         except PenstockError as error:
-            self._refuse(error)
-            return False
+            if _may_pass(error):
+                self._refuse(error)
+            return False  # what is wrong for good, the next trigger says
         return True
 
     def _may_wait_for_spark(self) -> bool:
@@ -352,7 +354,7 @@ class ForeignConsumer:
         return window is None or sum(size.rows for size in self._sizes.values()) + FILE_ROWS <= window
 
     def _refuse(self, error: PenstockError) -> None:
-        """Log why nothing more is written for now, the first time."""
+        """Log, the first time, why the spool takes no more for now."""
         if not self._refused:
             self._refused = True
             log.warning("nothing is written beside the batch that Spark has, and it is tried again: %s", error)

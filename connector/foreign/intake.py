@@ -88,6 +88,7 @@ class Intake:
         self._failure: BaseException | None = None
         self._final = False  # the thread has ended with that failure
         self._refused_at: float | None = None  # since when the broker answers, and refuses
+        self._pause = FIRST_PAUSE_S  # before the next attempt to reach a broker that was lost
         self._mean = 0.0  # octets of a message
         self._asked = self._settled = 0  # calls of `accept`, and how many of them were sent
         self._drained: _Drained | None = None
@@ -111,7 +112,7 @@ class Intake:
         self._thread = threading.Thread(target=self._run, name="penstock-intake", daemon=True)
         self._thread.start()
 
-    def take(self, most_rows: int, most_bytes: int, wait_s: float, gather: Gather | None = None) -> list[Group]:
+    def take(self, most_rows: int, most_bytes: int, wait_s: float, gather: Gather) -> list[Group]:
         """Take what waits, in order, within these limits (a single larger message alone); wait for the first at most `wait_s`.
 
         Wait for more as `gather` says.
@@ -123,20 +124,18 @@ class Intake:
             self._came.wait_for(lambda: bool(self._waiting) or self._final, wait_s)
             if not self._waiting:
                 self._check()
-            self._gather(most_rows, most_bytes, gather or Gather(QUIET_S, GATHER_S))
+            self._gather(most_rows, most_bytes, gather)
             found: list[Group] = []
             rows, octets = most_rows, most_bytes
             while self._waiting and rows > 0:
                 group = self._waiting[0]
                 count = group.upto(rows, octets, alone=not found)
                 if count < len(group.ids):
-                    self._waiting[0] = group.slice(count, len(group.ids) - count)
-                    group = group.slice(0, count)
-                else:
-                    self._waiting.popleft()
-                if not count:
+                    if count:
+                        self._waiting[0] = group.slice(count, len(group.ids) - count)
+                        found.append(group.slice(0, count))
                     break
-                found.append(group)
+                found.append(self._waiting.popleft())
                 rows, octets = rows - count, octets - group.octets
             self._rows -= sum(len(group.ids) for group in found)
             self._octets -= sum(group.octets for group in found)
@@ -225,7 +224,8 @@ class Intake:
 
     @property
     def silent_s(self) -> float | None:
-        """Return the seconds since a drain ended, in which nothing came, nor was anything to be accepted; None without one."""
+        """Return for how many seconds the broker has had nothing: since a drain ended, if nothing has come since, and nothing was
+        to be accepted. None where that is not known."""
         drained = self._drained
         if drained is None or (drained.received, drained.settled) != (sum(self.received), self._asked):
             return None
@@ -413,8 +413,6 @@ class Intake:
         self._drop(error)
         self._stopped.wait(self._pause)
         self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
-
-    _pause = FIRST_PAUSE_S
 
     def _drop(self, error: BaseException) -> None:
         """Drop what the broker will send again; the planner is told why."""

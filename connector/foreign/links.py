@@ -16,9 +16,9 @@ FIRST_CREDIT = 100
 MOST_CREDIT = 5000
 
 
-def connected(access: Access, timeout_s: float = ANSWER_S) -> Any:
+def connected(access: Access) -> Any:
     """Connect and log in. Raises PeerError, Unauthenticated."""
-    return access.amqp(timeout_s)
+    return access.amqp(ANSWER_S)
 
 
 def attached(connection: Any, queues: Sequence[str], readers: int, selector: str | None) -> list[tuple[int, Any]]:

@@ -25,8 +25,8 @@ class SpoolOffset(NamedTuple):
         return not self.spool
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that Spark keeps in its checkpoint."""
-        return INITIAL.to_json() if self.initial else {"v": SPOOLED, "spool": self.spool, "batch": self.batch}
+        """Return the form that Spark keeps in its checkpoint, of a batch."""
+        return {"v": SPOOLED, "spool": self.spool, "batch": self.batch}
 
 
 def parse_spooled(data: Mapping[str, Any]) -> SpoolOffset:

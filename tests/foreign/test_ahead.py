@@ -246,6 +246,20 @@ def test_what_could_not_be_written_ahead_is_logged_once_and_tried_again_at_the_n
     assert drained(reader, end)[0] == list(range(5, 15))
 
 
+def test_what_is_wrong_for_good_is_no_reason_to_try_again(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next trigger fails with it, and no log says that it is tried again when Spark has made room."""
+    answers = answers_of_the_thread(monkeypatch)
+    reader, end = begun(queue)
+    queue.reader().latestOffset(INITIAL, LIMIT)  # another planner takes up the spool
+    queue.send(5, 50)
+    until(lambda: False in answers, "the thread that writes ahead stops")
+    with pytest.raises(errors.Fenced):
+        next_batch(reader, end)
+    assert not [text for text in caplog.messages if "nothing is written beside" in text]
+
+
 def test_a_trigger_whose_credit_is_spent_receives_nothing_and_no_gathering_outlasts_it(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,14 +272,14 @@ def test_a_trigger_whose_credit_is_spent_receives_nothing_and_no_gathering_outla
     queue.send(5, 15)
     asked, take = [], intake.Intake.take
 
-    def noted(self: intake.Intake, rows: int, octets: int, wait_s: float, gather: Any = None) -> Any:
+    def noted(self: intake.Intake, rows: int, octets: int, wait_s: float, gather: intake.Gather) -> Any:
         asked.append(gather)
         return take(self, rows, octets, wait_s, gather)
 
     monkeypatch.setattr(intake.Intake, "take", noted)
     again = next_batch(reader, end)  # a full file, behind which it looks for more
     first, *others = asked
-    assert first is None
+    assert first.most_s == 30.0
     assert others
     assert all(gather.most_s < 30.0 for gather in others)
     asked.clear()
