@@ -12,7 +12,7 @@ from .brokers.credit import Credit
 from .brokers.several import SeveralBrokers
 from .foreign.consumer import ForeignConsumer
 from .identity import Identity
-from .lease import Lease, Standing, standings
+from .lease import Lease, Renewals, Standing, standings
 from .offset import parse_one
 from .options import Options
 from .partition import LeasePartition
@@ -66,7 +66,8 @@ class OneQueue:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._client = options.access.client()
-        self._lease = Lease(options, options["queue"][0], self._client)
+        self._renewals = Renewals()
+        self._lease = Lease(options, options["queue"][0], self._client, self._renewals)
         self._until: int | None = None  # the queue's tail when an `availableNow` run began
 
     def identity(self) -> Identity:
@@ -110,5 +111,6 @@ class OneQueue:
         return {self._options["queue"][0]: self._lease.counts}
 
     def close(self) -> None:
-        """Close the connection. The lease stays."""
-        self._lease.close()
+        """End the renewals and close the connection. The lease stays."""
+        self._renewals.stop()
+        self._client.close()

@@ -7,8 +7,8 @@ The words, the same in options, commands and texts:
 - *consumer*: whoever takes messages from a queue: an AMQP link that receives, or a lease that holds a batch.
 
 A planner's first call takes the lease up under a new epoch, and the broker then refuses calls of older epochs. The planner keeps
-its epoch, and a daemon thread renews the lease while the planner lives (a thread that is no daemon would keep a dead driver's
-planner alive).
+its epoch, and a daemon thread for each broker renews its leases while the planner lives (a thread that is no daemon would keep
+a dead driver's planner alive).
 
 Every call is idempotent, so one that finds no broker is repeated for a while: a restart of the broker ends no query.
 """
@@ -19,7 +19,6 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..broker_core.client.flight import Client
@@ -79,6 +78,36 @@ class _Planned(NamedTuple):
     parts: list[Any]  # as `lease.plan` gives them
 
 
+class Renewals:
+    """Thread that renews the leases that a planner has at one broker, one after another, until `stop`."""
+
+    def __init__(self) -> None:
+        self._leases: list[Callable[[], object]] = []
+        self._stopped = threading.Event()
+
+    def add(self, renew: Callable[[], object]) -> None:
+        """Call `renew` every `RENEW_S` seconds from here on."""
+        self._leases.append(renew)
+        if len(self._leases) == 1:
+            threading.Thread(target=self._run, name="penstock-renew", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the renewals. The leases stay."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(RENEW_S):
+            for renew in tuple(self._leases):
+                try:
+                    renew()
+                except PeerError:
+                    break  # a broker that is down counts no time, and is told again when it is back
+                except PenstockError:
+                    pass  # the next planning call tells the user of a lease that another reader took, or that was deleted
+                except Exception:
+                    log.exception("a lease could not be renewed; it is tried again")
+
+
 def _none() -> None:
     return None
 
@@ -97,11 +126,18 @@ class Lease:
     """
 
     def __init__(
-        self, options: Options, queue: str, client: Client, known: Offset | None = None, head: Callable[[], Lease | None] = _none
+        self,
+        options: Options,
+        queue: str,
+        client: Client,
+        renewals: Renewals,
+        known: Offset | None = None,
+        head: Callable[[], Lease | None] = _none,
     ) -> None:
         self._options = options
         self._queue = queue
         self._client = client
+        self._renewals = renewals
         self._known = known  # names broker, lease and run; its batch has no meaning here
         self._head = head
         self._epoch: int | None = None
@@ -111,7 +147,6 @@ class Lease:
         self.counts: dict[str, Any] = {}  # of the queue, as the broker told with the last batch
         self._unread = 0  # batches in a row that the query finished, and that came back
         self._identity: Identity | None = None
-        self._stopped = threading.Event()
 
     @property
     def taken_up(self) -> bool:
@@ -216,11 +251,6 @@ class Lease:
         self._took_up(answer)
         self._settled = end.batch
 
-    def close(self) -> None:
-        """End the renewals and close the connection. The lease stays."""
-        self._stopped.set()
-        self._client.close()
-
     # --- Who the lease is ----------------------------------------------------------------------------------------------
 
     def _enter(self, offset: Offset) -> Offset:
@@ -243,7 +273,7 @@ class Lease:
     def _took_up(self, answer: dict[str, Any]) -> None:
         if self._epoch is None and answer["epoch"] is not None:
             self._epoch = answer["epoch"]
-            threading.Thread(target=self._renew, name="penstock-renew", daemon=True).start()
+            self._renewals.add(self._renew)
 
     def _say_unread(self, times: int) -> None:
         if times >= UNREAD_TOLD > self._unread:
@@ -267,10 +297,6 @@ class Lease:
                 patience.wait(error)
 
     def _renew(self) -> None:
-        while not self._stopped.wait(RENEW_S):
-            # A broker that is down counts no time, and is told again when it is back; a lease that was taken by another reader
-            # or deleted is reported to the user by the next planning call.
-            known = self._known
-            if known is not None:
-                with suppress(PenstockError):
-                    self._client.call("lease.renew", lease=known.lease, run=known.run, epoch=self._epoch)
+        known = self._known
+        assert known is not None  # it was taken up
+        self._client.call("lease.renew", lease=known.lease, run=known.run, epoch=self._epoch)

@@ -14,7 +14,7 @@ from typing import Any
 from ..broker_core.errors import WrongOffset
 from .brokers.credit import Credit
 from .identity import Identity, begun, check_names, check_same, identity_of
-from .lease import Lease, Standing, standings
+from .lease import Lease, Renewals, Standing, standings
 from .offset import INITIAL, Offset, Offsets, parse_several
 from .options import Options
 from .partition import LeasePartition
@@ -30,6 +30,7 @@ class SeveralQueues:
         self._options = options
         self._queues: tuple[str, ...] = tuple(sorted(options["queue"]))
         self._client = options.access.client()
+        self._renewals = Renewals()
         self._known: Offsets | None = None  # names broker, lease and run
         self._leases: dict[str, Lease] = {}
         self._head: Lease | None = None  # the one that this planner took up first
@@ -93,9 +94,8 @@ class SeveralQueues:
         return {queue: self._leases[queue].counts for queue in self._queues if queue in self._leases}
 
     def close(self) -> None:
-        """Close the connections. Leases stay."""
-        for lease in self._leases.values():
-            lease.close()
+        """End the renewals and close the connection. Leases stay."""
+        self._renewals.stop()
         self._client.close()
 
     # --- A trigger -----------------------------------------------------------------------------------------------------
@@ -177,7 +177,10 @@ class SeveralQueues:
             fresh: Offset = begun(self._options, broker)
             offset = Offsets(fresh.broker, fresh.lease, fresh.run, 0, ())
         check_names(self._options, broker, offset)
-        self._leases = {queue: Lease(self._options, queue, self._client, offset.of(queue), self._first) for queue in self._queues}
+        self._leases = {
+            queue: Lease(self._options, queue, self._client, self._renewals, offset.of(queue), self._first)
+            for queue in self._queues
+        }
         self._known = offset
         return offset
 

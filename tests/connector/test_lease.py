@@ -265,6 +265,41 @@ def test_the_planner_renews_while_it_lives(queue: Queue, monkeypatch: pytest.Mon
             assert not thread.is_alive()
 
 
+def end(queue: Queue, lease: str) -> None:
+    queue.client.call("lease.release", lease=lease, how="settle")
+    queue.client.call("lease.delete", lease=lease)
+
+
+def test_one_thread_renews_the_leases_of_all_queues_and_goes_on_behind_one_that_is_lost(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "RENEW_S", 0.05)
+    names = [queue.name, *(f"{queue.name} {number}" for number in range(3))]
+    queue.send(1)
+    for name in names[1:]:
+        queue.client.call("queue.declare", queue=name)
+        queue.client.call("queue.copy", queue=queue.name, target=name)
+    queue.reader(queue=",".join(names)).latestOffset(INITIAL, LIMIT)
+    assert sum(thread.name == "penstock-renew" for thread in threading.enumerate()) == 1
+    first, *others = (lease["name"] for lease in queue.client.call("lease.list")["leases"])
+    end(queue, first)
+
+    def silences() -> dict[str, float]:
+        return {lease["name"]: lease["renewed"] for lease in queue.client.call("lease.list")["leases"]}
+
+    silent = silences()
+    assert sorted(silent) == sorted(others)
+    missing = set(others)
+    while missing:  # a silence grows until the lease is renewed
+        now = silences()
+        missing -= {name for name in missing if now[name] < silent[name]}
+        silent = now
+    for name in others:
+        end(queue, name)
+    for name in names[1:]:
+        queue.client.call("queue.delete", queue=name, force=True)
+
+
 def test_a_broker_that_restarts_ends_no_query(queue: Queue, tmp_path: Path) -> None:
     queue.send(1)
     reader = queue.reader()

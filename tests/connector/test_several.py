@@ -18,7 +18,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.connector import lease as lease_module
 from penstock.connector.batch import BatchReader
 from penstock.connector.brokers.credit import Credit, TriggerLimits
-from penstock.connector.lease import Lease
+from penstock.connector.lease import Lease, Renewals
 from penstock.connector.offset import parse_several
 from penstock.connector.options import Options
 from penstock.connector.partition import LeasePartition
@@ -298,7 +298,7 @@ def interrupted(queues: Queues, offset: dict[str, Any], most: int) -> None:
     assert known is not None
     queue = sorted(offset["batches"])[known.turn % len(offset["batches"])]
     with Client(queues.broker.url) as client:
-        lease = Lease(queues.options("abc"), queue, client, known.of(queue))
+        lease = Lease(queues.options("abc"), queue, client, Renewals(), known.of(queue))
         lease.plan(known.of(queue), known.of(queue))
         lease.advance(known.of(queue), TriggerLimits(most, None, measure=True))
         lease.close()
