@@ -210,6 +210,14 @@ class Writer:
         with suppress(PenstockError), self._access.client() as client:
             client.call("stage.discard", write=write, attempts=list(attempts), timeout_s=FORGET_S)
 
+    def _give_up(self, write: str, key: dict[str, Any] | None) -> None:
+        """Discard a write after Spark's abort, which follows a commit that failed half-way, too: what is published stays, and so
+        does what its repetition needs. Errors are ignored."""
+        if self._spread is None or key is None:
+            self._forget(write)
+        else:
+            Publishing(self._spread, key, None, None).give_up(write, FORGET_S)
+
 
 @reports_errors
 class BatchWriter(Writer, DataSourceArrowWriter):
@@ -228,8 +236,8 @@ class BatchWriter(Writer, DataSourceArrowWriter):
             self._forget(self._write)  # what killed attempts may have left
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Discard all stages of the write."""
-        self._forget(self._write)
+        """Discard the stages of the write that no repetition needs."""
+        self._give_up(self._write, self._key)
 
     @property
     def _key(self) -> dict[str, Any] | None:
@@ -284,9 +292,9 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
             self._publish(tasks, tasks[0].write, _key(tasks[0].query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Discard all stages of a micro-batch."""
-        for write in {task.write for task in _staged(messages)}:
-            self._forget(write)
+        """Discard the stages of a micro-batch that no repetition needs."""
+        for write, query in {(task.write, task.query) for task in _staged(messages)}:
+            self._give_up(write, None if query is None else _key(query, batchId))
 
     def _write_of(self, batch: int) -> str:
         return f"{self._write}-{batch}"

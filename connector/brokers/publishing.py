@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ...broker_core.errors import DataLoss, InvalidOption, PeerError, PenstockError, StageNotFound, StorageError
@@ -53,6 +54,20 @@ class Publishing:
             if not decided or json.loads(decided)["write"] != write:
                 self._publish(broker, write, [], None)
 
+    def give_up(self, write: str, timeout_s: float) -> None:
+        """Discard a write with a key, after Spark's abort. If the first broker has published its part, or does not answer, the
+        others' parts stay: a repetition needs them. Errors are ignored."""
+        assert self._key is not None
+        first, *others = self._spread.ids
+        with suppress(PenstockError), self._spread.client(first) as client:
+            # First this: a publish that is still under way there decides nothing afterwards.
+            client.call("stage.discard", write=write, timeout_s=timeout_s)
+            decided = client.call("stage.published", **self._key, timeout_s=timeout_s)["elsewhere"]
+            if decided and json.loads(decided)["write"] == write:
+                return
+            for broker in others:
+                self._spread.discard_at(broker, write, timeout_s=timeout_s)
+
     def _publish_all(self, write: str, attempts: Mapping[str, Sequence[int]], text: str | None) -> None:
         done: list[str] = []
         for broker, mine in attempts.items():
@@ -89,6 +104,8 @@ class Publishing:
             try:
                 self._publish(broker, decided["write"], numbers(mine), text)
             except StageNotFound as error:
+                if not mine:
+                    continue  # no rows are missing
                 raise DataLoss(
                     f"other brokers have published this write, and its part for {self._spread.url(broker)} is gone: it was"
                     " discarded, after a day or by an operator. Those rows are missing; write them under another txnAppId:"

@@ -84,7 +84,7 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tupl
             return _repeated(state, command, key)
         if known is None:
             _check_keys(state, command.maker)
-    _check_stages(state, command.stages)
+    _check_stages(state, command.stages, command.write)
     return publish_stages(state, command, now)
 
 
@@ -149,10 +149,11 @@ def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Deci
     return Decision([], (published, state.publish_keys.elsewhere(command.key) if published else None))
 
 
-def _check_stages(state: BrokerState, stages: list[str]) -> None:
+def _check_stages(state: BrokerState, stages: list[str], write: str | None) -> None:
     missing = [stage for stage in stages if stage not in state.stages or is_transactional(stage)]
-    if missing or len(set(stages)) != len(stages):
-        write = write_of((missing or stages)[0])
+    late = write is not None and write in state.ended_writes  # also where it has no stages here: its key would count as done
+    if missing or late or len(set(stages)) != len(stages):
+        write = write_of((missing or stages)[0]) if write is None else write
         published = state.ended_writes.get(write)
         if published is not None and published != DISCARDED:
             raise errors.StageNotFound(
