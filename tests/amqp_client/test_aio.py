@@ -15,6 +15,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
+from ..waiting import until
 from .applications import LIMIT_S, stat
 
 _T = TypeVar("_T")
@@ -103,8 +104,7 @@ def test_errors_arrive_where_they_are_awaited(broker: Broker) -> None:
             with pytest.raises(errors.NotFound):
                 await _collect(connection.queue("no-such-queue").receive())
             receiving = asyncio.create_task(_collect(connection.queue("deleted").receive()))
-            while stat(broker, "deleted")["consumers"] == 0:
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(until, lambda: stat(broker, "deleted")["consumers"], "somebody receives")
             with Client(broker.url) as client:
                 client.call("queue.delete", queue="deleted", force=True)
             with pytest.raises(errors.PenstockError, match="deleted"):
@@ -129,8 +129,7 @@ def test_a_loop_waits_over_a_restart_of_the_broker(tmp_path_factory: pytest.Temp
                 queue = connection.queue("orders")
                 receiving = asyncio.create_task(_collect(queue.receive(limit=2)))
                 await queue.send(json="before")
-                while stat(broker, "orders")["archived"] == 0:
-                    await asyncio.sleep(0.01)
+                await asyncio.to_thread(until, lambda: stat(broker, "orders")["archived"], "the message is accepted")
                 restart = threading.Thread(target=lambda: (broker.stop(), broker.start()))
                 restart.start()
                 await asyncio.get_running_loop().run_in_executor(None, restart.join)

@@ -10,7 +10,6 @@ import contextlib
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +27,7 @@ from penstock.broker_core.security import Access
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings as BrokerSettings
 
+from .. import waiting
 from ..amqp.wire import show
 from ..journal.lying_disk import LyingDisk
 from ..service.helpers import Clock, enqueue
@@ -199,10 +199,7 @@ class Stage:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Until something is so that nobody tells us of."""
-        end = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < end, f"waited in vain: {what}"
-            time.sleep(0.002)
+        waiting.until(condition, what, limit_s=PATIENCE_S)
 
     # --- clients
 

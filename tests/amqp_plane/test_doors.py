@@ -9,7 +9,6 @@ import re
 import socket
 import ssl
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from penstock.broker_core.amqp.performatives import (
 from penstock.broker_core.security import store
 
 from ..security.helpers import write
+from ..waiting import until
 from .frames import begin, sends, symbol
 from .harness import Stage
 from .logins import user
@@ -71,12 +71,12 @@ class Doors:
             listeners=[{"port": 0, **listener} for listener in LISTENERS.values()],
         )
         self.broker.start()
-        self.ports: dict[str, int] = {}
-        end = time.monotonic() + PATIENCE_S
-        while len(self.ports) < len(LISTENERS):  # they are logged when the broker is ready, a little later
-            assert time.monotonic() < end
-            ports = re.findall(r"amqps?://127\.0\.0\.1:(\d+)", self.broker.log())
-            self.ports = dict(zip(LISTENERS, map(int, ports), strict=False))
+
+        def ports() -> list[str]:  # logged when the broker is ready, a little later
+            found = re.findall(r"amqps?://127\.0\.0\.1:(\d+)", self.broker.log())
+            return found if len(found) == len(LISTENERS) else []
+
+        self.ports = dict(zip(LISTENERS, map(int, until(ports, "all ports are logged")), strict=True))
 
     def connect(self, door: str, certificate: trustme.LeafCert | None = None) -> socket.socket:
         side: socket.socket = socket.create_connection(("127.0.0.1", self.ports[door]), PATIENCE_S)

@@ -10,6 +10,7 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
+from ..waiting import until
 from .conftest import Start
 from .driving import Program, Refused
 
@@ -32,13 +33,16 @@ def said(messages: list[dict[str, object]]) -> list[str]:
 
 def await_counts(flight: Client, queue: str, available: int, acquired: int, within_s: float = 20) -> None:
     """An outcome is on its way when a client has said it: look until the queue has so many messages in the two states."""
-    deadline = time.monotonic() + within_s
-    while True:
+
+    def counts() -> tuple[int, int]:
         stat = flight.call("queue.stat", queue=queue)
-        if (stat["available"], stat["acquired"]) == (available, acquired):
-            return
-        assert time.monotonic() < deadline, stat
-        time.sleep(0.01)
+        return stat["available"], stat["acquired"]
+
+    until(
+        lambda: counts() == (available, acquired),
+        lambda: f"{available} available, {acquired} acquired; there are {counts()}",
+        limit_s=within_s,
+    )
 
 
 @pytest.fixture(params=NAMES)

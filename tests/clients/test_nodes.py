@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
+from ..waiting import until
 from .conftest import Start
 from .driving import Refused
 from .test_each import said, text
@@ -66,7 +65,4 @@ def test_a_durable_subscription_outlives_its_connection(name: str, start: Start,
     mine = f"sub:anonymous:reader-{name}:sport"
     assert mine in queues(flight)
     client.do("detach", from_=about["from_"])  # these clients' detach closes, which ends it
-    deadline = time.monotonic() + 60
-    while mine in queues(flight):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: mine not in queues(flight), "the subscription's queue is gone", limit_s=60)

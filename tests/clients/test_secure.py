@@ -6,7 +6,6 @@ import itertools
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
+from ..waiting import until
 from .conftest import Start
 from .driving import Refused
 from .test_each import NAMES, said, text
@@ -76,10 +76,8 @@ def write_pair(folder: Path, name: str, certificate: trustme.LeafCert) -> None:
 
 def urls_of(broker: Broker) -> dict[str, str]:
     """Of all its listeners, by scheme, from the line in its log that follows the one on stdout."""
-    deadline = time.monotonic() + 60
-    while (ready := re.search(r"ready at (.*)", broker.log())) is None:
-        assert time.monotonic() < deadline, broker.log()
-        time.sleep(0.01)
+    ready = until(lambda: re.search(r"ready at (.*)", broker.log()), lambda: f"the broker is ready: {broker.log()}")
+    assert ready is not None
     return {url.partition(":")[0]: url.replace("127.0.0.1", "localhost") for url in ready[1].split(", ")}
 
 

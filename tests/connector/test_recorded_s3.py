@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +23,7 @@ from penstock.connector.replay import ReplayReader
 from penstock.connector.schema import source_schema
 
 from ..s3 import ACCESS, BUCKET, SECRET, Proxy, S3Server, environment
+from ..waiting import until
 
 COLUMNS = ("sequenceNumber", "subject", "outcome")
 WANTED = [(number, f"s {number}", "purged") for number in range(300)]
@@ -44,10 +44,7 @@ def broker(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
             batch = pa.record_batch({"body": [each.encode() for each in texts], "subject": texts})
             client.put({"op": "enqueue", "queue": "q"}, batch.schema, [batch])
             client.call("queue.purge", queue="q")
-            end = time.monotonic() + 60
-            while client.call("archive.status")["unrecorded"]:
-                assert time.monotonic() < end, running.log()
-                time.sleep(0.05)
+            until(lambda: not client.call("archive.status")["unrecorded"], lambda: f"all is recorded: {running.log()}")
         yield running
 
 

@@ -6,7 +6,6 @@ tests/spark/test_repeated.py does some of this with Spark itself.
 from __future__ import annotations
 
 import itertools
-import time
 from copy import deepcopy
 from typing import Any
 
@@ -20,6 +19,7 @@ from penstock.connector.context import SparkBatch
 from penstock.connector.options import Options
 from penstock.connector.sink import BatchWriter, Staged, StreamWriter
 
+from ..waiting import until
 from .helpers import INITIAL, LIMIT, Queue
 
 SCHEMA = StructType([StructField("body", BinaryType())])
@@ -105,11 +105,14 @@ def out(queue: Queue) -> str:
 
 def until_all_is_sent(spark: Spark, count: int) -> None:
     """Nothing is lost on the way, and in the end each has arrived once."""
-    deadline = time.monotonic() + 60
-    while spark.queue.counts() != (0, 0, count) and time.monotonic() < deadline:
-        spark.run(30)  # returns early where batches that sent nothing are held back for a moment
+
+    def sent() -> bool:
+        if spark.queue.counts() != (0, 0, count):
+            spark.run(30)  # returns early where batches that sent nothing are held back for a moment
+        return spark.queue.counts() == (0, 0, count)
+
+    until(sent, lambda: f"all is sent; the counts are {spark.queue.counts()}", limit_s=60)
     assert sorted(waiting(spark.queue.client, spark.out), key=int) == [b"%d" % n for n in range(count)]
-    assert spark.queue.counts() == (0, 0, count)
 
 
 KINDS = pytest.mark.parametrize("app", [None, "constant"])

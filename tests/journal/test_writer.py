@@ -12,6 +12,7 @@ import pytest
 from penstock.broker_core.errors import StorageError
 from penstock.broker_core.journal import writer
 
+from ..waiting import until
 from .helpers import append, content, open_journal, read_all, running, until_idle
 from .lying_disk import ROOM, LyingDisk
 
@@ -220,10 +221,7 @@ def test_interval_syncs_once_in_a_while_also_when_nothing_comes():
             disk.time_s += 0.001
         assert disk.calls["sync"] - before >= 3
         disk.time_s += 0.05
-        deadline = time.monotonic() + 60
-        while journal._writer.synced < journal.end and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert journal._writer.synced >= journal.end
+        until(lambda: journal._writer.synced >= journal.end, "all is synced")
 
 
 @pytest.mark.parametrize(("call", "here"), [(call, False) for call in FAILING] + [("append", True), ("sync", True)])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
+from .. import waiting
 from .webdriver import Browser, WebDriverError
 
 PASSWORD = "secret"
@@ -51,15 +51,9 @@ class Page:
     def js(self, script: str, *arguments: Any) -> Any:
         return self.browser.run(f"return ({script})", *arguments)
 
-    def until(self, found: Callable[[], Any], what: str = "") -> Any:
+    def until(self, found: Callable[[], Any], what: str = "the page shows it") -> Any:
         """Wait for something true."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            value = found()
-            if value:
-                return value
-            assert time.monotonic() < deadline, f"{what}; on the page: {self.text()}"
-            time.sleep(0.03)
+        return waiting.until(found, lambda: f"{what}; on the page: {self.text()}", limit_s=PATIENCE_S)
 
     def text(self, selector: str = "body") -> str:
         return str(self.js("[...document.querySelectorAll(arguments[0])].map((each) => each.innerText).join('\\n')", selector))

@@ -18,6 +18,7 @@ from penstock.broker_core.service.clock import STANDSTILL, RunningClock
 
 from ..flight.helpers import Reader, send
 from ..journal.lying_disk import LyingDisk
+from ..waiting import until
 from .helpers import Clock, abandon, advance, enqueue, numbered, open_service, read, stat
 
 SECOND = 1_000_000
@@ -98,12 +99,13 @@ def test_a_broker_that_was_stopped_gives_back_no_batch_before_it_has_listened(tm
         os.kill(broker.pid, signal.SIGSTOP)
         time.sleep(stopped_s)  # the standstill itself
         os.kill(broker.pid, signal.SIGCONT)
-        deadline = time.monotonic() + PATIENCE_S
-        stages = {"signal": "read"}
-        while stages["signal"] == "read" and time.monotonic() < deadline:
+
+        def looked() -> dict[str, str]:
+            """Return the leases once the broker has counted a second since then, and has looked at all of them."""
             stages = {each["lease"]: each["stage"] for each in client.call("lease.list")["leases"]}
-        # The broker has counted a second since then, and has looked at all leases.
-        assert stages == {"live": "read", "signal": "idle"}
+            return {} if stages["signal"] == "read" else stages
+
+        assert until(looked, "a lease has ended", limit_s=PATIENCE_S) == {"live": "read", "signal": "idle"}
         assert "stood still" in broker.log()
 
 

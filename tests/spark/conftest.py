@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from .. import waiting
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
@@ -137,11 +138,9 @@ class Rig:
     def path(self, *names: str) -> str:
         return str(self.folder.joinpath(*names))
 
-    def until(self, condition: Callable[[], bool], seconds: float = 200.0) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "it did not come about in time"
-            time.sleep(0.05)
+    def until(self, condition: Callable[[], bool], what: str, limit_s: float = 200.0) -> None:
+        """Wait for what a query, or the broker beside it, does."""
+        waiting.until(condition, what, limit_s=limit_s)
 
 
 @pytest.fixture

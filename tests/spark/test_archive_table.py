@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import deltalake
@@ -12,6 +11,7 @@ from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
 from ..flight.helpers import numbered, send
+from ..waiting import until
 
 
 def test_spark_reads_the_table_of_settled_messages(spark: SparkSession, tmp_path: Path) -> None:
@@ -21,10 +21,7 @@ def test_spark_reads_the_table_of_settled_messages(spark: SparkSession, tmp_path
         for _ in range(2):
             send(client, "orders", numbered(500))
             client.call("queue.purge", queue="orders")
-            end = time.monotonic() + 60
-            while client.call("archive.status")["unrecorded"]:
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            until(lambda: not client.call("archive.status")["unrecorded"], "all is recorded", limit_s=60)
     table = str(tmp_path / "data" / "archive" / "orders")
     deltalake.DeltaTable(table).create_checkpoint()
     frame = spark.read.format("delta").load(table)

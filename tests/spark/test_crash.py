@@ -46,7 +46,7 @@ def test_a_killed_driver(rig: Rig, settings: dict[str, str]) -> None:
         driver = subprocess.Popen([sys.executable, str(script), *arguments], stdout=said, stderr=said, start_new_session=True)
         try:
             # In the midst of it: some batches are settled, others wait.
-            rig.until(lambda: rig.counts("orders")[2] >= 1000, seconds=180)
+            rig.until(lambda: rig.counts("orders")[2] >= 1000, "some batches are settled")
         finally:
             _kill_group(driver)
     available, acquired, archived = rig.counts("orders")
@@ -69,12 +69,12 @@ def test_a_killed_broker_ends_no_query_that_is_between_two_batches(rig: Rig) -> 
     rig.send("orders", 0, 100)
     writer = rig.stream("orders").writeStream.format("delta").option("checkpointLocation", rig.path("checkpoint"))
     query = writer.trigger(processingTime="0 seconds").start(rig.path("table"))
-    rig.until(lambda: rig.counts("orders") == (0, 0, 100))
+    rig.until(lambda: rig.counts("orders") == (0, 0, 100), "the first hundred are settled")
     rig.broker.kill()
     time.sleep(1)  # the outage itself: an idle query asks every 10 ms, and finds nobody
     rig.broker.start()
     rig.send("orders", 100, 100)
-    rig.until(lambda: rig.counts("orders") == (0, 0, 200))
+    rig.until(lambda: rig.counts("orders") == (0, 0, 200), "all are settled")
     query.stop()
     assert rig.table() == list(range(200))
 
@@ -91,7 +91,8 @@ def test_a_broker_killed_again_and_again_while_a_query_runs(rig: Rig) -> None:
     start()
     for _ in range(3):
         before = rig.counts("orders")[2]
-        rig.until(lambda: rig.counts("orders")[2] > before or not rig.spark.streams.active)  # noqa: B023 (called at once)
+        more = lambda: rig.counts("orders")[2] > before or not rig.spark.streams.active  # noqa: B023, E731 (called at once)
+        rig.until(more, "more is settled, or the query has ended")
         rig.broker.kill()
         rig.broker.start()
         if not rig.spark.streams.active:
@@ -102,7 +103,7 @@ def test_a_broker_killed_again_and_again_while_a_query_runs(rig: Rig) -> None:
             start()
         return rig.counts("orders") == (0, 0, 3000)
 
-    rig.until(is_done)
+    rig.until(is_done, "all are settled")
     for query in rig.spark.streams.active:
         query.stop()
     assert rig.table() == list(range(3000))

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,8 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.connector import pyfiles
+
+from ..waiting import until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 
@@ -100,11 +101,12 @@ def process(arguments: list[str], *, env: dict[str, str], log: Path, ready: Call
     with log.open("wb") as said:
         started = subprocess.Popen(arguments, env=env, cwd=log.parent, stdout=said, stderr=said, start_new_session=True)
     try:
-        end = time.monotonic() + 120
-        while not ready():
+
+        def is_ready() -> bool:
             assert started.poll() is None, log.read_text()[-4000:]
-            assert time.monotonic() < end, log.read_text()[-4000:]
-            time.sleep(0.2)
+            return ready()
+
+        until(is_ready, lambda: f"{arguments[0]} is ready: {log.read_text()[-4000:]}", limit_s=120)
         yield
     finally:
         os.killpg(started.pid, signal.SIGTERM)

@@ -133,7 +133,7 @@ def test_streams_of_every_kind_under_kills(rig: Rig) -> None:
         for _ in range(random.randint(1, 3)):
             feeder.write()
         # Something has been settled since the last kill, and the next comes at any moment of what follows.
-        rig.until(lambda before=before: sum(rig.counts(queue)[2] for queue in QUEUES) > before)
+        rig.until(lambda before=before: sum(rig.counts(queue)[2] for queue in QUEUES) > before, "something is settled")
         time.sleep(random.random())  # that moment
         rig.broker.kill()
         rig.broker.start()
@@ -144,7 +144,7 @@ def test_streams_of_every_kind_under_kills(rig: Rig) -> None:
         matrix.keep_running()
         return matrix.left() == 0
 
-    rig.until(all_settled, seconds=600)
+    rig.until(all_settled, "all is settled", 600)
     for query in rig.spark.streams.active:
         query.stop()
     every = Counter(str(i) for i in range(feeder.written * ROWS))

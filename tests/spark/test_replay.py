@@ -63,7 +63,7 @@ def test_what_is_recorded_is_read_in_the_table_and_replayed_to_the_octet(rig: Ri
         sender.flush()
     rig.drain(rig.stream("orders"))
     before = settled(rig)
-    rig.until(lambda: recorded(rig))
+    rig.until(lambda: recorded(rig), "all is recorded")
     assert rig.look("orders", states="archived").rdd.getNumPartitions() == 1
     assert settled(rig) == before
     assert len(before) == 13
@@ -85,7 +85,7 @@ def test_what_is_recorded_is_read_in_the_table_and_replayed_to_the_octet(rig: Ri
     for first in (10, 12):
         rig.send("orders", first, 2)
         rig.client.call("queue.purge", queue="orders")
-        rig.until(lambda until=first + 2: rig.counts("again")[0] == until - 5)
+        rig.until(lambda last=first + 2: rig.counts("again")[0] == last - 5, "these are replayed, too")
     query.stop()
     assert rig.bodies("again")[:2] + rig.bodies("again")[5:] == ["8", "9", "10", "11", "12", "13"]
 
@@ -103,7 +103,7 @@ def test_the_table_is_copied_elsewhere_once_while_the_broker_goes_on(rig: Rig) -
         if first:
             rig.broker.kill()
             rig.broker.start()
-        rig.until(lambda: recorded(rig))
+        rig.until(lambda: recorded(rig), "all is recorded")
         archive.start(rig.spark, given).awaitTermination()
         assert rig.table("copy") == list(range(first + 10))
         last = max(Path(rig.path("copying"), "commits").glob("[0-9]*"), key=lambda path: int(path.name))

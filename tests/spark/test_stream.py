@@ -53,9 +53,9 @@ def test_an_idle_stream_settles_its_last_batch(rig: Rig) -> None:
     seen: list[int] = []
     writer = rig.stream("orders").writeStream.foreachBatch(lambda frame, _: seen.extend(numbers(frame)))
     query = writer.option("checkpointLocation", rig.path("checkpoint")).trigger(processingTime="0 seconds").start()
-    rig.until(lambda: rig.counts("orders") == (0, 0, 10))
+    rig.until(lambda: rig.counts("orders") == (0, 0, 10), "all are settled")
     rig.send("orders", 10, 10)
-    rig.until(lambda: rig.counts("orders") == (0, 0, 20))
+    rig.until(lambda: rig.counts("orders") == (0, 0, 20), "all are settled")
     query.stop()
     assert seen == list(range(20))
 
@@ -190,7 +190,7 @@ def test_several_queries_on_one_queue_share_it(rig: Rig) -> None:
         frame = rig.stream("orders", maxMessagesPerTrigger="10", lease=name)
         writer = frame.writeStream.foreachBatch(lambda batch, _, into=taken: into.extend(numbers(batch)))
         queries.append(writer.option("checkpointLocation", rig.path(name)).start())
-    rig.until(lambda: rig.counts("orders") == (0, 0, 200))
+    rig.until(lambda: rig.counts("orders") == (0, 0, 200), "all are settled")
     for query in queries:
         query.stop()
     assert sorted(seen["a"] + seen["b"]) == list(range(200))

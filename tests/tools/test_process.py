@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 
+from ..waiting import until
 from .conftest import enqueue
 
 pytestmark = pytest.mark.usefixtures("interpreters")
@@ -113,10 +113,7 @@ def test_it_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.communicate()
-    deadline = time.monotonic() + 60
-    while _alive(pid):
-        assert time.monotonic() < deadline, "the broker is still there"
-        time.sleep(0.05)
+    until(lambda: not _alive(pid), "the broker is gone, too")
 
 
 def _alive(pid: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,6 +15,8 @@ from penstock import Broker
 from penstock.broker_core import errors, wrong_port
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
+
+from ..waiting import until
 
 CONFIG = """
 tls_cert_file = "{cert}"
@@ -66,10 +67,7 @@ def by_amqp(url: str, ca: str | None = None) -> None:
 
 
 def logged(broker: Broker, text: str) -> None:
-    end = time.monotonic() + 20
-    while text not in broker.log():
-        assert time.monotonic() < end, broker.log()[-2000:]
-        time.sleep(0.02)
+    until(lambda: text in broker.log(), lambda: f"{text!r} is logged: {broker.log()[-2000:]}")
 
 
 def test_grpc_at_the_amqp_port(plain: Broker) -> None:
