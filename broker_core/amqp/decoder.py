@@ -2,8 +2,9 @@
 
 Nothing is allocated on the peer's word. A size must fit in the octets left, a count must fit in the size (each element takes at
 least its constructor, or in an array its width), nesting is bounded, and so is the number of values of one call: an array of a
-type without width (null, true, uint0, …) could otherwise announce 4 G elements in 12 octets. Rejected: an explicit stack
-instead of recursion; a bounded depth makes recursion safe, and the functions stay three lines long.
+type without width (null, true, uint0, …) could otherwise announce 4 G elements in 12 octets. A map with many keys whose hashes
+the peer knows is never hashed by them: a few hundred kilobytes of chosen uuids or numbers would take seconds. Rejected: an
+explicit stack instead of recursion; a bounded depth makes recursion safe, and the functions stay three lines long.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ from .types import (
 MAX_DEPTH = 64  # levels of nesting: clients send a handful; readers recurse, and Python limits a recursion to 1,000 frames
 MAX_WIDTHLESS = 1 << 12  # elements without octets (null, true, uint0) of one array: they cost only the reader
 MAX_ITEMS = 1 << 18  # values in all, nested ones too: each costs the sender two octets, the reader an object
+MAX_HASHED = 64  # keys of a map that become a dict's, unless all are texts or binaries
+_SALTED = frozenset({str, Symbol, Char, bytes, Decimal32, Decimal64, Decimal128})
+"""Types whose hashes are secret. Those of the others are known: whoever chooses many such keys can make all of them collide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +56,24 @@ class Limits:
 
 LIMITS = Limits()
 
-_Budget = list[int]  # one element: how many more values this call may make
-_Reader = Callable[[bytes, int, int, int, _Budget], tuple[Value, int]]  # buffer, position, end, levels left, budget
+Budget = list[int]
+"""One element: how many more values may be made. Several calls of `decode` can share it."""
+_Reader = Callable[[bytes, int, int, int, Budget], tuple[Value, int]]  # buffer, position, end, levels left, budget
 
 
-def decode(buffer: bytes, position: int = 0, end: int | None = None, limits: Limits = LIMITS) -> tuple[Value, int]:
+def decode(
+    buffer: bytes, position: int = 0, end: int | None = None, limits: Limits = LIMITS, budget: Budget | None = None
+) -> tuple[Value, int]:
     """Return the value whose constructor is at `position`, and its end.
 
-    `end` (default: the buffer's) is the first octet after the value's range. Raises DecodeError with the offset in the buffer.
+    `end` (default: the buffer's) is the first octet after the value's range. `budget` replaces the limit of values. Raises
+    DecodeError with the offset in the buffer.
     """
     if type(buffer) is not bytes:
         buffer = bytes(buffer)  # slices of anything else would not be `bytes`
     if end is None or end > len(buffer):
         end = len(buffer)
-    return _value(buffer, position, end, limits.depth, [limits.items])
+    return _value(buffer, position, end, limits.depth, [limits.items] if budget is None else budget)
 
 
 def decode_all(buffer: bytes, limits: Limits = LIMITS) -> Value:
@@ -76,7 +84,7 @@ def decode_all(buffer: bytes, limits: Limits = LIMITS) -> Value:
     return value
 
 
-def _value(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+def _value(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
     if position >= end:
         raise DecodeError("a value is missing", position)
     code = buffer[position]
@@ -86,7 +94,7 @@ def _value(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) 
     return reader(buffer, position + 1, end, depth, budget)
 
 
-def _described(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+def _described(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
     if depth <= 0:
         raise DecodeError("nested too deep", position)
     descriptor, position = _value(buffer, position, end, depth - 1, budget)
@@ -102,7 +110,7 @@ def _fixed(layout: str, make: Callable[[Any], Value] | None = None) -> _Reader:
     compiled = struct.Struct(layout)
     unpack, width = compiled.unpack_from, compiled.size
 
-    def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+    def read(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
         after = position + width
         if after > end:
             raise DecodeError("cut short", position)
@@ -112,7 +120,7 @@ def _fixed(layout: str, make: Callable[[Any], Value] | None = None) -> _Reader:
     return read
 
 
-def _boolean(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+def _boolean(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
     if position >= end:
         raise DecodeError("cut short", position)
     if buffer[position] > 1:
@@ -120,7 +128,7 @@ def _boolean(buffer: bytes, position: int, end: int, depth: int, budget: _Budget
     return buffer[position] == 1, position + 1
 
 
-def _char(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+def _char(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
     if position + 4 > end:
         raise DecodeError("cut short", position)
     point = int.from_bytes(buffer[position : position + 4], "big")
@@ -130,7 +138,7 @@ def _char(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -
 
 
 def _variable(width: int, make: Callable[[bytes], Value] | None, what: str) -> _Reader:
-    def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+    def read(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
         start = position + width
         if start > end:
             raise DecodeError(f"a {what} cut short", position)
@@ -162,7 +170,7 @@ def _header(buffer: bytes, position: int, end: int, width: int, what: str) -> tu
 
 
 def _elements(
-    buffer: bytes, position: int, width: int, end: int, depth: int, budget: _Budget, what: str
+    buffer: bytes, position: int, width: int, end: int, depth: int, budget: Budget, what: str
 ) -> tuple[list[Value], int]:
     count, cursor, after = _header(buffer, position, end, width, what)
     if count > after - cursor:
@@ -188,14 +196,14 @@ def _elements(
 
 
 def _list(width: int) -> _Reader:
-    def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+    def read(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
         return _elements(buffer, position, width, end, depth, budget, "list")
 
     return read
 
 
 def _map(width: int) -> _Reader:
-    def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+    def read(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
         flat, after = _elements(buffer, position, width, end, depth, budget, "map")
         if len(flat) % 2:
             raise DecodeError(f"a map of {len(flat)} elements", position)
@@ -206,20 +214,21 @@ def _map(width: int) -> _Reader:
 
 def _to_map(flat: list[Value], position: int) -> Value:
     keys = flat[0::2]
-    try:
-        mapping = dict(zip(keys, flat[1::2], strict=True))
-        if len(mapping) == len(keys):
-            return mapping
-    except TypeError:
-        pass  # a key that cannot be hashed
-    # Two keys are equal in Python. AMQP compares type and value, as their canonical encodings do.
+    if len(keys) <= MAX_HASHED or _SALTED.issuperset(map(type, keys)):
+        try:
+            mapping = dict(zip(keys, flat[1::2], strict=True))
+            if len(mapping) == len(keys):
+                return mapping
+        except TypeError:
+            pass  # a key that cannot be hashed
+    # Perhaps two keys are equal in Python. AMQP compares type and value, as their canonical encodings do.
     if len({encode(key) for key in keys}) != len(keys):
         raise DecodeError("a map with the same key twice", position)
     return Pairs(zip(keys, flat[1::2], strict=True))
 
 
 def _array(width: int) -> _Reader:
-    def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+    def read(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
         count, cursor, after = _header(buffer, position, end, width, "array")
         if depth <= 0:
             raise DecodeError("nested too deep", position)

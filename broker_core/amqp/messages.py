@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .composites import from_values
-from .decoder import KINDS, LIMITS, Limits, decode
+from .decoder import KINDS, LIMITS, MAX_HASHED, Limits, decode
 from .encoder import encode, encode_into
 from .errors import DecodeError, EncodeError, FieldError
 from .performatives import Header, Properties
@@ -182,11 +182,15 @@ class Message:
 
 
 def decode_message(message: bytes, *, limits: Limits = LIMITS) -> Message:
-    """Decode every section. Raises DecodeError, or FieldError for a value that its section does not allow."""
+    """Decode every section. Raises DecodeError, or FieldError for a value that its section does not allow.
+
+    The sections of the bare message together have no more values than `limits` says, and so have the others together.
+    """
     result = Message()
+    inside, around = [limits.items], [limits.items]
     for section in scan(message, limits=limits):
-        value, _ = decode(message, section.value, section.end, limits)
         code = section.code
+        value, _ = decode(message, section.value, section.end, limits, inside if PROPERTIES <= code <= VALUE else around)
         if code in _ATTRIBUTE:
             _check_keys(code, value)
             setattr(result, _ATTRIBUTE[code], value)
@@ -220,7 +224,7 @@ def _check_keys(code: int, mapping: Value) -> None:
     ulongs as keys (3.2.10).
     """
     if isinstance(mapping, Pairs):
-        raise FieldError(f"{_ATTRIBUTE[code]} with keys of several types")
+        raise FieldError(f"{_ATTRIBUTE[code]} with keys of several types, or with more than {MAX_HASHED} that are no texts")
     if code == APPLICATION_PROPERTIES:
         if any(type(key) is not str for key in mapping):
             wrong = next(key for key in mapping if type(key) is not str)

@@ -185,7 +185,8 @@ class Decimal128(_Opaque):
 
 
 class Pairs(tuple[tuple[Any, Any], ...]):
-    """A map that a dict cannot hold: with keys that Python finds equal or cannot hash. Pairs in the order of the wire."""
+    """A map that a dict cannot hold: with keys that Python finds equal or cannot hash, or with many (`decoder.MAX_HASHED`) whose
+    hashes a peer can choose. Pairs in the order of the wire."""
 
     __slots__ = ()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import struct
+import time
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import settings
@@ -181,3 +183,31 @@ class Pair:
 
 def raw_frame(body: bytes, channel: int = 0, kind: int = 0, doff: int = 2) -> bytes:
     return struct.pack(">IBBH", 8 + len(body), doff, kind, channel) + body
+
+
+# --- maps whose keys are uuids
+
+ALIKE = (1 << 61) - 1  # Python's hash of an integer is its remainder by this
+
+
+def chosen(count: int) -> bytes:
+    """A map of different uuids with one hash."""
+    return mapping([(number * ALIKE).to_bytes(16, "big") for number in range(count)])
+
+
+def random(count: int) -> bytes:
+    return mapping([os.urandom(16) for _ in range(count)])
+
+
+def mapping(uuids: list[bytes]) -> bytes:
+    body = b"".join(b"\x98" + octets + b"\x40" for octets in uuids)
+    return b"\xd1" + struct.pack(">II", len(body) + 4, 2 * len(uuids)) + body
+
+
+def best(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)

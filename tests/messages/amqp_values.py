@@ -19,3 +19,6 @@ compounds = _module.compounds
 integers = _module.integers
 scalar = _module.scalar
 scalars = _module.scalars
+best = _module.best
+chosen = _module.chosen
+random = _module.random

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...amqp.decoder import LIMITS, decode
+from ...amqp.decoder import LIMITS, MAX_HASHED, MAX_ITEMS, Budget, decode
 from ...amqp.encoder import put_compound
 from ...amqp.errors import DecodeError, FieldError
 from ...amqp.messages import MESSAGE_ANNOTATIONS, scan, skip
 from ...amqp.types import Symbol, ULong
 
 KEPT_SECTIONS = 1024  # sections known to be right; then it begins anew
-KEPT_OCTETS = 512  # longer ones are looked at each time
+KEPT_OCTETS = 512  # longer ones are looked at each time, and those of more values
+AROUND = MAX_ITEMS - 3 * KEPT_OCTETS
+"""The budget of the sections around one message: with those that are `known`, which are not counted, it is within `MAX_ITEMS`."""
 
 known: set[bytes] = set()
 """Sections that `check` has found right before. Read only."""
 
 
-def check(section: bytes) -> None:
+def check(section: bytes, budget: Budget | None = None) -> None:
     """Refuse a section of annotations, or a footer, that is not a map with symbols or ulongs as its keys.
 
-    Its values are decoded too, since it may leave merged with others or be read as text. Raises DecodeError, FieldError.
+    Its values are decoded too, since it may leave merged with others or be read as text. `budget` is shared by the sections of
+    one message. Raises DecodeError, FieldError.
     """
     if section in known:
         return
+    budget = [AROUND] if budget is None else budget
+    before = budget[0]
     (found,) = scan(section)
-    mapping, _ = decode(section, found.value, found.end)
-    # Among symbols and ulongs no two keys are equal in Python and different in AMQP: what does not become a dict has others.
-    if type(mapping) is not dict or any(type(key) not in (Symbol, ULong) for key in mapping):
+    mapping, _ = decode(section, found.value, found.end, budget=budget)
+    # Among symbols and ulongs no two keys are equal in Python and different in AMQP: what does not become a dict has others, or
+    # has many ulongs.
+    if type(mapping) is not dict:
+        text = f"a key that is neither symbol nor ulong, or more than {MAX_HASHED} keys that are no symbols"
+        raise FieldError(f"section 0x{found.code:02x} has {text}")
+    if any(type(key) not in (Symbol, ULong) for key in mapping):
         raise FieldError(f"section 0x{found.code:02x} has a key that is neither symbol nor ulong")
-    if len(section) <= KEPT_OCTETS:
+    if len(section) <= KEPT_OCTETS and before - budget[0] <= KEPT_OCTETS:
         if len(known) >= KEPT_SECTIONS:
             known.clear()
         known.add(section)

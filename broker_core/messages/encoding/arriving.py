@@ -248,17 +248,18 @@ def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
 def _plain(payload: bytes, parts: _Parts) -> None:
     """One message, whatever it looks like. Raises DecodeError, FieldError."""
     said, note, foot = NOTHING, None, None
+    budget = [annotation.AROUND]
     sections = scan(payload)
     for section in sections:
         octets = payload[section.start : section.end] if section.code in _AROUND else b""
         if section.code == HEADER:
             said = headers.read(octets)
         elif section.code == DELIVERY_ANNOTATIONS:
-            annotation.check(octets)
+            annotation.check(octets, budget)
         elif section.code == MESSAGE_ANNOTATIONS:
-            annotation.check(note := octets)
+            annotation.check(note := octets, budget)
         elif section.code == FOOTER:
-            annotation.check(foot := octets)
+            annotation.check(foot := octets, budget)
     row = len(parts.messages)
     if note is not None:
         parts.annotations[row] = note
@@ -307,8 +308,13 @@ _TABLES = _tables()
 
 
 def _distinct(said: list[HeaderFields]) -> list[HeaderFields]:
+    """One of each kind; of what is all alike the only one."""
     # Nearly always all are one and the same object, which `count` sees without comparing.
-    return said[:1] if not said or said.count(said[0]) == len(said) else list(set(said))
+    if not said or said.count(said[0]) == len(said):
+        return said[:1]
+    # Not a set of them: their numbers are the senders' choice, and so would the hashes be.
+    kinds = {(one.priority is None, one.durable, one.ttl is None): one for one in said}
+    return [said[0], *kinds.values()]
 
 
 def _payload(parts: _Parts, distinct: list[HeaderFields]) -> tuple[Payload, int]:

@@ -8,8 +8,10 @@ Whatever is not understood is not valid at a glance, which means nothing: the de
 
 from __future__ import annotations
 
+from ...amqp.decoder import MAX_ITEMS
 from .fields import ALL_FIELDS
 
+MOST_VALUES = MAX_ITEMS - len(ALL_FIELDS)  # of one section: with those of the other within the decoder's limit
 KEPT_SHAPES = 1024  # of all lengths; then it begins anew
 OF_ONE_LENGTH = 4  # that are compared before a section is walked
 KEPT_OCTETS = 1024  # of a section whose shape is kept: a longer one is walked each time
@@ -95,6 +97,8 @@ def _section(message: bytes, position: int) -> int:
 def _walk(octets: bytes) -> None:
     """Follow the values of a section; KeyError, IndexError or UnicodeDecodeError where one is not understood."""
     count, position = _begin(octets)
+    if count > MOST_VALUES:
+        raise KeyError
     if octets[2] == 0x73:
         if count > len(_FIELDS):
             raise KeyError

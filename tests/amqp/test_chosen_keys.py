@@ -1,0 +1,87 @@
+"""Keys of maps that a peer has chosen so that Python's hashes of them collide, and values beyond the limit of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from penstock.broker_core.amqp.decoder import MAX_HASHED, Limits, decode_all
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.errors import DecodeError, FieldError
+from penstock.broker_core.amqp.messages import Message, decode_message
+from penstock.broker_core.amqp.types import Array, Described, Long, Pairs, Symbol, Timestamp, UInt, ULong
+
+from .values import best, chosen, random
+
+KEYS = 6000
+
+
+def test_keys_that_collide_cost_no_more_than_others() -> None:
+    """By their hashes they cost seventy times as much."""
+    usual, bad = random(KEYS), chosen(KEYS)
+    assert best(lambda: decode_all(bad)) < 8 * best(lambda: decode_all(usual))
+
+
+MAKERS: dict[str, tuple[Callable[[int], Any], bool]] = {
+    "string": (lambda n: f"k{n}", True),
+    "symbol": (lambda n: Symbol(f"k{n}"), True),
+    "binary": (lambda n: b"%d" % n, True),
+    "uuid": (lambda n: UUID(int=n), False),
+    "long": (Long, False),
+    "uint": (UInt, False),
+    "ulong": (ULong, False),
+    "timestamp": (Timestamp, False),
+    "double": (float, False),
+    "described": (lambda n: Described(ULong(1), n), False),
+    "mixed": (lambda n: ULong(n) if n else "a text", False),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_many_keys_are_hashed_only_where_their_hashes_are_secret(kind: str) -> None:
+    make, secret = MAKERS[kind]
+    few, many = ({make(n): n for n in range(count)} for count in (MAX_HASHED, MAX_HASHED + 1))
+    assert decode_all(encode(few)) == few
+    found = decode_all(encode(many))
+    assert type(found) is (dict if secret else Pairs)
+    assert dict(found) == many
+    assert encode(found) == encode(many)
+
+
+def test_of_many_keys_that_are_not_hashed_each_still_comes_once() -> None:
+    twice = encode(Pairs([*((n, None) for n in range(100)), (7, None)]))
+    with pytest.raises(DecodeError, match="twice"):
+        decode_all(twice)
+
+
+def test_annotations_have_as_many_ulongs_as_are_hashed_and_any_number_of_symbols() -> None:
+    symbols = {Symbol(f"k{n}"): n for n in range(1000)}
+    assert decode_message(Message(message_annotations=symbols).encode()).message_annotations == symbols
+    few = {ULong(n): n for n in range(MAX_HASHED)}
+    assert decode_message(Message(footer=few).encode()).footer == few
+    with pytest.raises(FieldError, match="no texts"):
+        decode_message(Message(footer={**few, ULong(MAX_HASHED): 0}).encode())
+
+
+def test_the_sections_of_a_body_share_the_limit_of_values() -> None:
+    def body(*counts: int) -> bytes:
+        return Message(sequences=[[None] * count for count in counts]).encode()
+
+    limits = Limits(items=30)
+    assert decode_message(body(10, 10, 10), limits=limits).sequences == [[None] * 10] * 3
+    with pytest.raises(DecodeError, match="too many values"):
+        decode_message(body(10, 10, 11), limits=limits)
+
+
+def test_the_sections_around_it_have_a_limit_of_their_own() -> None:
+    def around(one: int, two: int) -> bytes:
+        arrays = [{Symbol("k"): Array("int", (0,) * count)} for count in (one, two)]
+        return Message(delivery_annotations=arrays[0], footer=arrays[1], sequences=[[None] * 20]).encode()
+
+    limits = Limits(items=20)
+    assert decode_message(around(8, 8), limits=limits).sequences == [[None] * 20]
+    with pytest.raises(DecodeError, match="too many values"):
+        decode_message(around(8, 9), limits=limits)
