@@ -30,7 +30,7 @@ from . import settle
 from .access import Access
 from .backoff import Patience
 from .batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
-from .brokers.publishing import Publishing
+from .brokers.publishing import Publishing, check_finished
 from .brokers.spread import Spread
 from .context import attempt, spark_batch
 from .options import FOREIGN_ONLY, MAX_NAME, WRITE, Options
@@ -173,12 +173,13 @@ class Writer:
         The request is repeated while no answer comes: the broker knows the writes that it has published.
         """
         query, batch = next(((task.query, task.batch) for task in tasks if task.batch is not None), (None, None))
+        told = any(task.published for task in tasks)
         if self._spread is not None:
+            _check_there(tasks, self._spread.ids)
             parts = {
                 broker: [task.attempt for task in tasks if task.attempt is not None and broker in task.brokers]
                 for broker in self._spread.ids
             }
-            told = any(task.published for task in tasks)
             Publishing(self._spread, key, query, batch).publish(write, parts, told=told)
             return
         attempts = [task.attempt for task in tasks if task.attempt is not None]
@@ -188,12 +189,17 @@ class Writer:
         while True:
             try:
                 with self._access.client() as client:
-                    if key and any(task.published for task in tasks) and not client.call("stage.published", **key)["published"]:
-                        raise DataLoss(
-                            "the broker has answered that this write was published before, and does not know it now: its data "
-                            "directory was restored from an older state. Nothing was published; write the data again"
-                        )
-                    client.call("stage.publish", **request, query=query, queryBatch=batch)
+                    if key and told:
+                        known = client.call("stage.published", **key)
+                        if not known["published"]:
+                            raise DataLoss(
+                                "the broker has answered that this write was published before, and does not know it now: its data"
+                                " directory was restored from an older state. Nothing was published; write the data again"
+                            )
+                        check_finished(client, known["elsewhere"])
+                    done = client.call("stage.publish", **request, query=query, queryBatch=batch)
+                    if key and done["repeated"] and not told:
+                        check_finished(client, client.call("stage.published", **key)["elsewhere"])
                     return
             except (PeerError, StorageError) as error:
                 try:
@@ -302,6 +308,16 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
 
 def _key(query: str, batch: int) -> dict[str, Any]:
     return {"kind": "stream", "id": query, "number": batch}
+
+
+def _check_there(tasks: Sequence[Staged], brokers: Sequence[str]) -> None:
+    """Raise InvalidOption for rows at a broker that is none of these: nobody would publish them."""
+    strange = sorted({broker for task in tasks for broker in task.brokers} - set(brokers))
+    if strange:
+        raise InvalidOption(
+            f"rows of this write were staged at broker {strange[0]}, to which the option url does not lead any more: nothing was"
+            " published; see where its names lead, and write the data again"
+        )
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

@@ -9,12 +9,14 @@ repetition need not fall to the same brokers, and no row is sent twice or left o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ...broker_core.client.flight import Client
 from ...broker_core.errors import DataLoss, InvalidOption, PeerError, PenstockError, StageNotFound, StorageError
 from ..backoff import Patience
+from ..identity import identity_of
 from .spread import Spread
 
 PUBLISH_S = 120.0  # how long each publish is asked for again: all tasks' work hangs on it
@@ -94,13 +96,9 @@ class Publishing:
     def _finish(self, text: str) -> None:
         """Publish what is missing of a write that was decided."""
         decided = json.loads(text)
-        strange = [broker for broker in decided["brokers"] if broker not in self._spread.ids]
-        if strange:
-            raise InvalidOption(
-                f"this write was begun with broker {strange[0]}, which the option url does not name now, and its part there may"
-                " be missing: put that broker back, and write it again"
-            )
-        for broker, mine in decided["brokers"].items():
+        parts = {broker: mine for broker, mine in decided["brokers"].items() if mine or broker in self._spread.ids}
+        _check_named(parts, self._spread.ids)
+        for broker, mine in parts.items():
             try:
                 self._publish(broker, decided["write"], numbers(mine), text)
             except StageNotFound as error:
@@ -140,6 +138,26 @@ class Publishing:
                     return client.call(action, **request)
             except (PeerError, StorageError) as error:
                 patience.wait(error)
+
+
+def check_finished(client: Client, text: str | None) -> None:
+    """Check a write that one broker alone is asked for, and that it has published, by what its publish said of other brokers.
+
+    Raises InvalidOption if a part may be missing. Brokers publish in turn: those named before this one have published."""
+    if text is not None:
+        here, parts = identity_of(client).broker, json.loads(text)["brokers"]
+        named = list(parts)
+        after = named[named.index(here) + 1 :] if here in parts else named
+        _check_named([broker for broker in after if parts[broker]], [here])
+
+
+def _check_named(brokers: Iterable[str], named: Sequence[str]) -> None:
+    strange = [broker for broker in brokers if broker not in named]
+    if strange:
+        raise InvalidOption(
+            f"this write was begun with broker {strange[0]}, which the option url does not name now, and its part there may"
+            " be missing: put that broker back, and write it again"
+        )
 
 
 def runs(numbers: Sequence[int]) -> list[int]:

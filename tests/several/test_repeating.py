@@ -113,3 +113,45 @@ def test_a_publish_that_comes_after_the_abort_publishes_nothing(site: Site) -> N
     again = writer(site, txnAppId=site.queue, txnVersion="1")
     again.commit(list(written(again, rows(0, 90))))
     assert numbers(site) == list(range(90))
+
+
+# --- With other brokers ----------------------------------------------------------------------------------------------------
+
+
+def test_rows_staged_at_a_broker_that_the_url_no_longer_leads_to_are_told(site: Site) -> None:
+    """A stream's commit asks the urls again: a name may lead to another broker by then."""
+    _, task = in_stream(site, rows(0, 90), 1)
+    committing = StreamWriter(site.options("ab"), SENT, False)
+    with pytest.raises(errors.InvalidOption, match="nothing was published"):
+        committing.commit([task], 1)
+    assert numbers(site) == []
+    made, task = in_stream(site, rows(0, 90), 1)
+    made.commit([task], 1)
+    assert numbers(site) == list(range(90))
+
+
+def test_the_first_broker_alone_does_not_pass_for_a_write_that_others_have_parts_of(site: Site) -> None:
+    first, *_ = in_order(site)
+    late = writer(site, first, txnAppId=site.queue, txnVersion="1")
+    tasks = list(written(late, rows(0, 90)))  # before the other driver publishes
+    made = writer(site, txnAppId=site.queue, txnVersion="1")
+    with halfway(site), pytest.raises(errors.Unreachable):
+        made.commit(list(written(made, rows(0, 90))))
+    here = len(site.bodies(first))
+    with pytest.raises(errors.InvalidOption, match="put that broker back"):
+        late.commit(tasks)
+    alone = writer(site, first, txnAppId=site.queue, txnVersion="1")
+    with pytest.raises(errors.InvalidOption, match="put that broker back"):
+        alone.commit(list(written(alone, rows(0, 90))))
+    assert len(numbers(site)) == here
+    again = writer(site, txnAppId=site.queue, txnVersion="1")
+    again.commit(list(written(again, rows(0, 90))))
+    assert numbers(site) == list(range(90))
+
+
+def test_the_last_broker_alone_knows_that_the_others_have_published(site: Site) -> None:
+    *_, last = in_order(site)
+    for letters in ("abc", last):
+        made = writer(site, letters, txnAppId=site.queue, txnVersion="1")
+        made.commit(list(written(made, rows(0, 90))))
+    assert numbers(site) == list(range(90))
