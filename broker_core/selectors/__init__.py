@@ -6,6 +6,7 @@ pyarrow.
 lexer, parser, syntax                 from text to tree
 names                                 identifiers: fields and application properties
 evaluate, truth, patterns, numerals   operators on columns
+search                                LIKE in many texts
 operands                              the value of an expression in many messages, of any type
 values                                numbers, texts and booleans in many messages
 columnar, encoded, typed, single      operands from the two forms of a payload

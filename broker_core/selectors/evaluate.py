@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from . import patterns, syntax
+from . import patterns, search, syntax
 from .operands import Operand, literal
 from .syntax import Identifier, Literal, Node
 from .truth import NO, YES, Mask, Truth, conjunction, disjunction, negation
@@ -132,12 +132,16 @@ def _between(node: syntax.Between, columns: Columns) -> Truth:
 def _of_text(node: syntax.In | syntax.Like, found: Operand) -> Truth:
     if found.texts is None:
         return Truth(NO, found.null)
-    there, values = found.texts.there, found.texts.array
+    there, values, unknown = found.texts.there, found.texts.array, found.null
     if isinstance(node, syntax.In):
         matches = mask_of(pc.is_in(values, value_set=pa.array(node.values, pa.string())))
     else:
+        long = mask_of(pc.greater(pc.binary_length(values), search.MAX_TEXT_OCTETS))
+        if long.any():
+            there, unknown = there & ~long, unknown | (there & long)
+            values = pc.if_else(pa.array(long), None, values)
         matches = mask_of(_like(values, patterns.parts(node.pattern, node.escape)))
-    return Truth(there & (~matches if node.negated else matches), found.null)
+    return Truth(there & (~matches if node.negated else matches), unknown)
 
 
 def _like(values: pa.Array, parts: list[Any]) -> pa.Array:
@@ -152,7 +156,7 @@ def _like(values: pa.Array, parts: list[Any]) -> pa.Array:
         if any_at == [0] and texts:
             return pc.ends_with(values, text)
         return pc.match_substring(values, text)
-    return pc.match_substring_regex(values, patterns.regular(parts))
+    return pa.array(search.fitting(values, parts))
 
 
 # --- Arithmetic --------------------------------------------------------------------------------------------------------------

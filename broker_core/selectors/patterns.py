@@ -42,12 +42,3 @@ def _literal(found: list[Any], character: str) -> None:
 def wildcards(pattern: str, escape: str | None) -> int:
     """Return the number of ANY in a pattern."""
     return sum(part is ANY for part in parts(pattern, escape))
-
-
-def regular(found: list[Any]) -> str:
-    """Return the parts as a regular expression of RE2 for a whole text."""
-    return r"(?s)\A" + "".join(".*" if part is ANY else "." if part is ONE else _quoted(part) for part in found) + r"\z"
-
-
-def _quoted(text: str) -> str:
-    return "".join(c if c.isalnum() or not c.isascii() else f"\\x{ord(c):02x}" for c in text)
