@@ -241,9 +241,9 @@ class Recorder:
         content = None if current is None else self._host.content(backlog, current)
         if current is None or content is None:
             return True
-        if not current.rows and content.inherited:
+        if not content.rows and content.inherited:
             return self._disown(backlog, content)
-        if not current.rows:
+        if not content.rows:
             self._host.submit(EndPass(backlog.queue_id, current.number, -1))
             return True
         url = table_url(self.url, backlog.queue)

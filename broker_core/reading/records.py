@@ -182,9 +182,8 @@ def record_slices(journal: Records, block_slice: BlockSlice, damaged: OnDamage |
 
 def _payload(record: Payload, extent: Extent, scattered: Ints | None) -> Payload:
     """Take the rows of an extent out of its record, in the form that this has."""
-    rows = extent.indexes.stop - extent.indexes.start
     if isinstance(record, Lone):
-        return record if rows == 1 else _taken(record.batch, extent, scattered)  # copies of it stand behind each other
+        return record
     if isinstance(record, Alike) and scattered is not None:
         return record.take(scattered.tolist())
     return _taken(record, extent, scattered)

@@ -149,9 +149,8 @@ class Cleaner:
         if self._looked_at == (self._owner.journal.end, keeping):
             return True
         total = sum(segment.bytes for segment in segments)
-        with self._owner.lock:  # of one queue, since several may hold the same payloads
-            live = max((queue.bytes for queue in self._owner.state.queues.values()), default=0)
-        return total <= self.bound(live) and (not segments or segments[0].base >= keeping.stayed)  # of retention
+        # Messages that live say nothing of what is needed: queues, and one alone, may have many copies of a payload.
+        return total <= self.bound(0) and (not segments or segments[0].base >= keeping.stayed)  # of retention
 
     def retain(self) -> int:
         """Drop the segments of which nothing is needed; return the bytes that this frees."""

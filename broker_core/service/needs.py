@@ -70,12 +70,17 @@ class Counted:
         self._shift = np.uint64(64 - bits)
 
     def add(self, positions: Ints, payload_rows: Ints) -> npt.NDArray[np.bool_]:
-        """Mark rows of records, none of them twice; say which of them were not there."""
+        """Mark rows of records; say which of them were not there. Of rows that come several times, the first was not."""
         keys = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # odd numbers that spread neighbours evenly
         keys += payload_rows.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
         slots = (keys >> self._shift).astype(np.int64)
         fresh: npt.NDArray[np.bool_] = ~self._marks[slots]
         self._marks[slots] = True
+        rising = (positions[1:] > positions[:-1]) | ((positions[1:] == positions[:-1]) & (payload_rows[1:] > payload_rows[:-1]))
+        if not rising.all():  # else all are different; a queue may have copies of a message
+            first = np.zeros(len(slots), np.bool_)
+            first[np.unique(slots, return_index=True)[1]] = True
+            fresh &= first
         return fresh
 
 

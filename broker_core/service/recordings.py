@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from ..archiver.rows import Content
 from ..engine import BrokerState
 from ..engine.columns.packing import pack
+from ..engine.columns.rowset import RowSet
+from ..engine.columns.series import Rows
 from ..engine.commands import Command, Now
 from ..engine.model.passes import NO_TABLE, Backlog, Pass
 from ..journal import Journal
@@ -37,31 +39,37 @@ class Recordings:
         return reply
 
     def content(self, backlog: Backlog, current: Pass) -> Content | None:
-        """Return what a pass consists of; None where its queue is gone. The columns of a block are copied under the lock."""
-        columns, packed, hold = {}, {}, self._journal.hold()
+        """Return what a pass consists of now: rows that became live again since it began are not in it any more. None where its
+        queue is gone. The columns of a block are copied under the lock."""
+        columns, packed, parts, hold = {}, {}, list[tuple[int, Rows]](), self._journal.hold()
         for number in current.rows.blocks:
             with self._lock:
                 queue = self._state.by_id.get(backlog.queue_id)
-                if queue is None:
+                if queue is None or queue.passes.current is None:
                     return None
+                part = queue.passes.current.rows.rows(number)
+                if part is None:
+                    continue
+                parts.append((number, part))
                 block, entry = queue.blocks.get(number), queue.packed.get(number)
                 if block is not None:
                     columns[number] = block.persisted()
                 elif entry is not None:
                     packed[number] = entry.position
                 origins, takers, version = list(queue.origins), list(queue.takers.names), queue.passes.version
+        rows = RowSet.of(parts)
         lineage = self._journal.lineage.of(str(backlog.queue_id), current.number)
         return Content(
             backlog.queue,
             backlog.queue_id,
             current.number,
             lineage,
-            origins if current.rows else [],
-            takers if current.rows else [],
-            current.rows,
+            origins if rows else [],
+            takers if rows else [],
+            rows,
             {number: pack(each) for number, each in columns.items()},
             packed,
-            version if current.rows else NO_TABLE,
+            version if rows else NO_TABLE,
             lineage != self._journal.lineage.name,
             hold,
         )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -20,6 +21,7 @@ from penstock.broker_core.archiver.stores import store_of
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.model.passes import Backlog, Pass
 from penstock.broker_core.messages.columns import SYSTEM_COLUMNS
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service.broker import BrokerService
@@ -301,3 +303,26 @@ def test_settings_of_the_archive_that_are_read_again_hold_from_then_on(rig: Rig)
     rig.up += 100_000
     rig.record()
     assert [request["retentionS"] for request in rig.child.asked if request["op"] == "keep"][-1] == 60.0
+
+
+def test_a_dead_letter_that_is_redriven_as_its_pass_begins_is_not_in_it(rig: Rig) -> None:
+    """D4: it has not ended any more. What becomes of it then is recorded, once."""
+    rig.service.submit(c.DeclareQueue("once", options={"maxAttempts": 1}))
+    rig.send("once", [b"ends", b"dies"])
+    rig.settle("once", 1)
+    link = rig.service.submit(c.Subscribe("once"))
+    rows = rig.service.submit(c.Acquire("once", link, 1)).rows
+    rig.service.submit(c.Release("once", link, rows, Cause.MODIFIED), c.Unsubscribe("once", link))
+    host, redriven = rig.recorder._host, list[int]()
+
+    def redrive_before(backlog: Backlog, current: Pass, content: Any = host.content) -> Any:
+        redriven.append(rig.service.submit(c.Redrive("once")).messages)
+        return content(backlog, current)
+
+    host.content = redrive_before  # type: ignore[method-assign]
+    rig.record()
+    assert (redriven, sequences(rig.table("once"))) == ([1], [0])
+    rig.settle("once", 1)
+    rig.record()
+    found = rig.table("once")
+    assert (sequences(found), found["outcome"].to_pylist()) == ([0, 1], ["accepted", "accepted"])

@@ -301,7 +301,6 @@ def interrupted(queues: Queues, offset: dict[str, Any], most: int) -> None:
         lease = Lease(queues.options("abc"), queue, client, Renewals(), known.of(queue))
         lease.plan(known.of(queue), known.of(queue))
         lease.advance(known.of(queue), TriggerLimits(most, None, measure=True))
-        lease.close()
 
 
 def test_a_crash_between_two_queues_changes_nothing(queues: Queues) -> None:

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
@@ -22,7 +21,7 @@ from penstock.broker_core.engine.model.options import level_of_priority, rules
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import conserved
 
-from .harness import START, Engine
+from .harness import Engine
 
 NAMES = ("a", "b", "c")
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -36,6 +35,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "a ring of bytes": ("fifo", {"maxBytes": 12, "overflow": "ring"}),
     "a limit": ("fifo", {"maxMessages": 5, "maxBytes": 12, "overflow": "reject"}),
     "ids": ("fifo", {"duplicateWindow": 3, "duplicateTime": 4000}),
+    "a limit of ids": ("fifo", {"maxMessages": 5, "maxBytes": 12, "overflow": "reject", "duplicateWindow": 3}),
 }
 
 
@@ -80,19 +80,25 @@ class Model:
     def arrive(self, batch: list[dict[str, int]], now: int) -> tuple[list[int], int]:
         """Return which are refused, and how many are duplicates."""
         refused, duplicates = [], 0
-        fresh = []
+        fresh, again = [], []
         since = now - self.rules.duplicate_time if self.rules.duplicate_time else 0
         for index, said in enumerate(batch):
             known = self.ids.get(said["id"], -1) >= since
-            if self.rules.duplicate_window and said["id"] and (known or said["id"] in [other["id"] for _, other in fresh]):
+            firsts = [first for first, other in fresh if self.rules.duplicate_window and said["id"] and other["id"] == said["id"]]
+            if self.rules.duplicate_window and said["id"] and known:
                 duplicates += 1
+            elif firsts:
+                again.append((index, firsts[0]))
             else:
                 fresh.append((index, said))
         count, size = len(self.live), sum(m.size for m in self.live)
         stuck = self.of(State.DELAYED, State.ACQUIRED)
         taken, taken_bytes = len(stuck), sum(m.size for m in stuck)
-        fits = True
+        fits, free = True, self.rules.max_bytes - size
         for index, said in fresh:
+            if self.rules.overflow == "reject" and self.rules.max_bytes and said["size"] > free:
+                refused.append(index)  # and takes nothing from the others
+                continue
             if self.rules.overflow == "reject":
                 count, size = count + 1, size + said["size"]
                 fits = fits and not (self.rules.max_messages and count > self.rules.max_messages)
@@ -110,6 +116,8 @@ class Model:
             if said["id"] and index not in refused:
                 self.ids.pop(said["id"], None)
                 self.ids[said["id"]] = now
+        nowhere = [index for index, first in again if first in refused]
+        refused, duplicates = sorted(refused + nowhere), duplicates + len(again) - len(nowhere)
         while len(self.ids) > self.rules.duplicate_window:
             del self.ids[next(iter(self.ids))]
         while self.rules.overflow == "ring" and self.too_full():
@@ -404,85 +412,3 @@ def test_what_a_leases_selector_left_behind_is_offered_when_its_batch_has_ended(
     assert engine.run(c.Acquire("q", 1, 1)).rows.sequences().tolist() == []
     engine.run(c.ReleaseLease("l", settle=True))
     assert engine.run(c.Acquire("q", 1, 1)).rows.sequences().tolist() == [0]
-
-
-def test_keys_that_wait_in_stages_count() -> None:
-    """Q15 Q17: no publish brings more keys than a queue keeps."""
-    engine = Engine()
-
-    def stage(name: str, *keys: str) -> None:
-        attributes = Attributes(key=Coded(list(keys), np.arange(1, len(keys) + 1)))
-        engine.run(c.StageMessages(name, "q", len(keys), 1, attributes=attributes))
-
-    engine.run(c.DeclareQueue("q", "lastvalue", {"key": "groupId", "maxKeys": 2}))
-    stage("s", "a")
-    stage("t", "a", "b")
-    for _ in range(2):
-        with pytest.raises(errors.QueueFull):
-            stage("u", "c")
-        engine.run(c.Discard(["s"]))
-        engine = engine.from_snapshot()
-    engine.run(c.Discard(["t"]))
-    stage("u", "c", "d")
-    engine.run(c.Publish(["u"]))
-    stage("v", "c")
-    assert sorted(name for name, _ in engine.state.queues["q"].keys.names()) == ["c", "d"]
-
-
-def test_what_is_staged_for_a_queue_counts_also_when_that_is_declared_anew() -> None:
-    """Q15: live as after a recovery, so that nothing is counted out that was never counted in."""
-    engine = Engine()
-    declare = c.DeclareQueue("q", options={"maxMessages": 3, "overflow": "reject"})
-    engine.run(declare, c.StageMessages("s", "q", 2, 5), c.DeleteQueue("q"), declare)
-    for queue in (each.state.queues["q"] for each in (engine, engine.recovered(), engine.from_snapshot())):
-        assert (queue.staged, queue.staged_bytes) == (2, 10)
-    assert len(engine.run(c.Enqueue("q", 4, 1)).refused) == 3
-    engine.run(c.Discard(["s"]))
-    assert len(engine.run(c.Enqueue("q", 4, 1)).refused) == 2
-
-
-def test_a_key_that_was_refused_is_not_known_for_that() -> None:
-    """Q17: nor is one of which there were only duplicates; nothing of them is kept."""
-    engine = Engine()
-    options = {"key": "groupId", "maxKeys": 1, "duplicateWindow": 9}
-    engine.run(c.DeclareQueue("q", "lastvalue", options))
-    for _ in range(2):
-        attributes = Attributes(key=Coded(["a", "b", "c"], np.array([3, 1, 2])), ids=np.array([b"old", b"", b""], "S16"))
-        engine.state.queues["q"].remembered.remember(attributes.ids[:1], START // 1000, 9)
-        assert engine.run(c.Enqueue("q", 3, 1, attributes=attributes)).kept == (1,)
-        engine = engine.from_snapshot()
-    engine.run(c.Purge("q"))
-    assert len(engine.state.queues["q"].keys) == 0
-    engine.run(c.StageMessages("s", "q", 1, 1, attributes=Attributes(key=Coded(["a", "b"], np.array([2])))))
-    engine.run(
-        c.StageMessages("t", "q", 1, 1, attributes=Attributes(key=Coded(["x", "b"], np.array([2])))), c.Publish(["s", "t"])
-    )
-    assert [name for name, _ in engine.state.queues["q"].keys.names()] == ["b"]
-
-
-@pytest.mark.parametrize("overflow", ["reject", "ring"])
-def test_a_key_too_many_lets_no_other_message_pass_a_limit(overflow: str) -> None:
-    """Q15 Q17: each message of a batch is held to the limits, whatever was refused before it for its key."""
-    engine = Engine()
-    options = {"key": "groupId", "maxKeys": 1, "maxBytes": 4, "overflow": overflow}
-    engine.run(c.DeclareQueue("q", "lastvalue", options))
-    keys = Attributes(key=Coded(["a", "b"], np.array([1, 2, 0, 0, 0])))
-    placed = engine.run(c.Enqueue("q", 5, np.array([1, 1, 2, 5, 2]), attributes=keys))
-    refused, dropped = ((1, 3, 4), 0) if overflow == "reject" else ((1, 3), 1)
-    queue = engine.state.queues["q"]
-    assert (placed.refused, queue.ended[Outcome.DROPPED], queue.bytes <= 4) == (refused, dropped, True)
-
-
-@pytest.mark.parametrize("limit", [{"maxMessages": 5}, {"maxBytes": 5}])
-@pytest.mark.parametrize("old", [False, True])
-def test_a_ring_drops_no_more_for_a_publish_than_for_what_is_sent(limit: dict[str, int], old: bool) -> None:
-    """Q15: what was staged is not counted once more when it takes its places; in an old journal it was, and its rows say so."""
-    engine = Engine()
-    engine.run(c.DeclareQueue("q", options={**limit, "overflow": "ring"}), c.Enqueue("q", 3, 1))
-    engine.run(c.StageMessages("s", "q", 1, 1), c.StageMessages("t", "q", 2, 1), c.Publish(["s", "t"]))
-    if old:
-        meta, position = engine.log[-1]
-        engine.log[-1] = meta.replace(b',"makes_room":true', b""), position
-    queue = engine.recovered().state.queues["q"]
-    assert conserved(queue)
-    assert (queue.ended[Outcome.DROPPED], queue.staged, queue.staged_bytes) == (4 if old else 1, 0, 0)

@@ -90,6 +90,20 @@ def test_one_stuck_message_and_much_traffic_keep_the_journal_small() -> None:
         assert size(service) <= bound(service) + MIB
 
 
+def test_copies_of_a_message_in_one_queue_count_once() -> None:
+    """D2: forty of one payload are not forty payloads, so the journal stays as small as beside one."""
+    with running(LyingDisk(), segment_bytes=MIB, clean_bandwidth=1 << 40) as service:
+        large = bytes(MIB // 4)
+        service.submit(*(c.DeclareQueue(queue) for queue in ("stuck", "copies", "q")), enqueue("stuck", large))
+        service.submit(*[c.Copy("stuck", "copies")] * 40, c.DeleteQueue("stuck", force=True))
+        pass_through(service, count=5)
+        service.submit(c.DeleteQueue("q", force=True))
+        assert len(large) <= service.cleaner.needs().total < 2 * len(large)
+        in_vain(service)
+        assert size(service) <= bound(service)
+        assert len(everything(service, "copies")) == 40
+
+
 def test_without_retention_and_without_an_archive_what_is_settled_is_kept() -> None:
     with running(LyingDisk(), segment_bytes=MIB) as service:
         stick(service)

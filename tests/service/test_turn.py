@@ -149,7 +149,7 @@ def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
 
 @pytest.mark.parametrize("together", [1, 2])
 def test_copies_of_one_message_that_stand_behind_each_other_are_all_read(together: int) -> None:
-    """Messages with one record and one time. `together`: as many came with the one that is copied."""
+    """Messages of one record and one time. `together`: as many came with the one that is copied."""
     with running(LyingDisk()) as service:
         service.submit(*(c.DeclareQueue(queue) for queue in "abc"), c.Subscribe("c"))
         with service.turn() as turn:
@@ -162,9 +162,9 @@ def test_copies_of_one_message_that_stand_behind_each_other_are_all_read(togethe
         service.journal.wait(end)
         (stored,) = service.slices("c", rows)
         for block_slice in (at_hand, stored):
-            (found,) = record_slices(service.journal, block_slice)
-            assert as_batch(found.payload)["message"].to_pylist() == [MESSAGE, MESSAGE]
-            assert found.sequences().tolist() == [0, 1]
+            found = list(record_slices(service.journal, block_slice))
+            assert [as_batch(each.payload)["message"].to_pylist() for each in found] == [[MESSAGE], [MESSAGE]]
+            assert [each.sequences().tolist() for each in found] == [[0], [1]]
 
 
 def test_what_is_at_hand_is_bounded() -> None:

@@ -77,7 +77,7 @@ class Run(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Rows of one record, enqueued at one time, among the rows of `Locations`."""
+    """Rows of one record, each once and in the record's order, enqueued at one time, among the rows of `Locations`."""
 
     position: int  # log position of the record
     time: int  # microseconds since 1970
@@ -116,12 +116,15 @@ class Locations(NamedTuple):
         return found
 
     def extents(self) -> Iterator[Extent]:
-        """Yield the rows record by record, in order; rows of one record with different times are extents of their own."""
+        """Yield the rows record by record, in order: no extent has a row of its record twice, or rows with different times."""
         if not len(self.row):
             return
+        ends = np.cumsum(self.rows)
+        last = self.payload_row + self.rows - 1 if self.scattered is None else self.scattered[ends - 1]
         apart = (self.position[1:] != self.position[:-1]) | (self.time[1:] != self.time[:-1])
+        apart |= self.payload_row[1:] <= last[:-1]  # a copy, or an earlier row
         begins = np.flatnonzero(np.concatenate([[True], apart, [True]]))
-        edges = np.concatenate([[0], np.cumsum(self.rows)])[begins]
+        edges = np.concatenate([[0], ends])[begins]
         firsts = self.payload_row[begins[:-1]]
         together = begins[1:] - begins[:-1] == 1
         if self.scattered is not None:

@@ -49,6 +49,11 @@ def admit(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes, n
     if whole and not fits.all():
         raise full(queue, len(rows))
     kept, refused = rows[fits], rows[~fits]
+    if duplicates and len(refused):  # whose first one is refused is refused, too: it is nowhere
+        assert attributes.ids is not None
+        dropped = np.delete(np.arange(count), rows)
+        again = dropped[np.isin(attributes.ids[dropped], attributes.ids[refused])]
+        refused, duplicates = np.sort(np.concatenate([refused, again])), duplicates - len(again)
     return Admission(None if len(kept) == count else kept, refused, duplicates)
 
 
@@ -115,16 +120,20 @@ def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFu
 
 
 def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
-    """By message, whether there is capacity for it. `stays`: 1 where it frees none for those that come after it."""
+    """By message, whether there is capacity for it. `stays`: 1 where it frees none for those that come after it.
+
+    A message that would not fit alone takes nothing from those that came with it.
+    """
     rules, taken, taken_bytes = queue.rules, queue.live + queue.staged, queue.bytes + queue.staged_bytes
     if rules.overflow == "ring":  # what is AVAILABLE gives way
         taken -= queue.counts[State.AVAILABLE]
         taken_bytes -= queue.available_bytes
-    fits = np.ones(len(stays), np.bool_)
+    each = np.broadcast_to(np.asarray(sizes, np.int64), len(stays))
+    fits = taken_bytes + each <= rules.max_bytes if rules.max_bytes else np.ones(len(stays), np.bool_)
+    stays = stays * fits
     if rules.max_messages:
         fits &= taken + np.cumsum(stays) - stays + 1 <= rules.max_messages
     if rules.max_bytes:
-        each = np.broadcast_to(np.asarray(sizes, np.int64), len(stays))
         fits &= taken_bytes + np.cumsum(stays * each) - stays * each + each <= rules.max_bytes
     return fits
 
