@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker_core.amqp.performatives import Attach, Detach, Disposition, Source, Target
-from penstock.broker_core.amqp.types import Described, Symbol, ULong
+from penstock.broker_core.amqp.types import Array, Described, Symbol, ULong
 from penstock.broker_core.amqp_plane.links.conditions import Refusal
 from penstock.broker_core.amqp_plane.loop.server import TICK_S
 from penstock.broker_core.amqp_plane.nodes import subscriptions
@@ -48,6 +48,22 @@ def test_or_by_its_key() -> None:
     found = filters_of(Source(filter={Symbol(SELECTOR): "a = 1", Symbol(NO_LOCAL): []}))
     assert found.selector is not None
     assert found.no_local
+
+
+def test_of_no_local_only_the_name_is_answered_so_that_a_link_keeps_nothing_large() -> None:
+    large = Array("symbol", (Symbol("ab"),) * 20_000)
+    for descriptor in (Symbol(NO_LOCAL), ULong(0x0000468C00000003)):
+        found = read(no_local=Described(descriptor, large), again=Described(descriptor, large))
+        assert found == Filters(no_local=True, answered={"no-local": Described(descriptor, [])})
+    assert filters_of(Source(filter={Symbol(NO_LOCAL): large})).answered == {NO_LOCAL: Described(Symbol(NO_LOCAL), [])}
+
+
+@pytest.mark.parametrize("value", [Described(Symbol(SELECTOR), "a = 1"), Described(Symbol(NO_LOCAL), [])])
+def test_a_long_key_is_refused_where_its_filter_is_known(value: Described) -> None:
+    assert filters_of(Source(filter={Symbol("k" * 255): value})).answered == {"k" * 255: value}
+    with pytest.raises(Refusal, match="256 characters; at most 255"):
+        filters_of(Source(filter={Symbol("k" * 256): value}))
+    assert filters_of(Source(filter={Symbol("k" * 256): Described(Symbol("com.example:filter"), "x")})) == Filters()
 
 
 def test_what_is_not_known_is_not_answered() -> None:

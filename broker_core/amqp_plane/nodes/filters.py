@@ -2,7 +2,7 @@
 what holds.
 
 What says which filter it is, is the descriptor of its value, as a name or as a number; some clients put the name into the key
-alone.
+alone. The answer is kept as long as the link, so it holds nothing of the peer's but a key, a descriptor and a selector.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SELECTOR = ("apache.org:selector-filter:string", 0x0000468C00000004)
 NO_LOCAL = ("apache.org:no-local-filter:list", 0x0000468C00000003)
+
+MAX_KEY = 255  # characters of the key of a filter that we know: each link keeps its own; the longest in use have 32
 
 
 class Filters(NamedTuple):
@@ -45,9 +47,16 @@ def _kind(key: str, value: Value) -> object:
 def filters_of(source: Source) -> Filters:
     """Read the filters of a source. Raises Refusal for a selector that is there twice, InvalidRequest for one that cannot be
     read."""
-    selector, no_local, answered = None, False, {}
+    selector, no_local = None, False
+    answered: dict[str, Value] = {}
     for key, value in (source.filter or {}).items():
         kind = _kind(key, value)
+        if kind not in SELECTOR + NO_LOCAL:
+            continue
+        if len(key) > MAX_KEY:
+            raise Refusal(
+                Condition.INVALID_FIELD, f"the key of a filter has {len(key):,} characters; at most {MAX_KEY} are allowed"
+            )
         if kind in SELECTOR:
             if selector is not None:
                 raise Refusal(Condition.INVALID_FIELD, "a link has one selector: join the two with AND")
@@ -55,11 +64,10 @@ def filters_of(source: Source) -> Filters:
             if not isinstance(text, str):
                 raise Refusal(Condition.INVALID_FIELD, f"a selector is a string, not {text!r:.80}")
             selector = parse(text)
-        elif kind in NO_LOCAL:
+            answered[key] = Described(value.descriptor, text) if isinstance(value, Described) else text
+        elif not no_local:  # the same again says nothing more
             no_local = True
-        else:
-            continue
-        answered[key] = value
+            answered[key] = Described(value.descriptor if isinstance(value, Described) else Symbol(NO_LOCAL[0]), [])
     return Filters(selector, no_local, answered or None)
 
 
