@@ -52,6 +52,16 @@ def test_only_those_named_go_back() -> None:
     survives(engine)
 
 
+@pytest.mark.parametrize("limits", [{"maxBytes": 100}, {"maxBytes": 100, "maxMessages": 2}])
+def test_a_message_that_is_too_large_for_the_target_keeps_back_no_other(limits: dict[str, int]) -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("from"), c.DeclareQueue("to", options=limits), c.Enqueue("from", 4, np.array([1000, 1, 101, 2])))
+    assert engine.run(c.Move("from", "to")) == c.Shifted(2, None, 2)
+    assert engine.state.queues["to"].bytes == 3
+    with pytest.raises(errors.ResourceLimit, match="full"):
+        engine.run(c.Move("from", "to"))
+
+
 def test_a_dead_letter_whose_queue_is_gone_or_full_stays() -> None:
     """Q13."""
     engine = make(3, maxMessages=1, overflow="reject")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..columns.limits import MAX_ORIGINS, MAX_OVERLAY_BYTES
-from ..columns.rowset import RowSet, head, row_count
+from ..columns.rowset import RowSet, as_array, head, row_count
 from ..columns.series import Rows
 from .admission import within_keys
 from .queue import Queue
@@ -25,8 +25,8 @@ def accepts(queue: Queue, source: str) -> bool:
 
 def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet:
     """Return the first rows for which there is capacity: all of them, unless the queue has limits. A full ring counts as full: it
-    drops nothing of its own for them. For a last-value queue, rows that would exceed `maxKeys` stay behind. Of a queue with
-    limits, the accepted rows are added to `coming`."""
+    drops nothing of its own for them. What is larger than all that the queue may hold stays behind, and so do, for a last-value
+    queue, rows that would exceed `maxKeys`. Of a queue with limits, the accepted rows are added to `coming`."""
     if source.overlay_bytes and queue is not source and queue.overlay_bytes + source.overlay_bytes > MAX_OVERLAY_BYTES:
         rows = _without_overlays(source, rows)
     rules = queue.rules
@@ -34,6 +34,8 @@ def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet
         rows = _within_keys(queue, source, rows)
     if not rules.max_messages and not rules.max_bytes:
         return rows
+    if rules.max_bytes:
+        rows = _not_larger(source, rows, rules.max_bytes)  # else it would keep back those behind it for ever
     messages, size = coming.get(queue.name, (0, 0))
     if rules.max_messages:
         rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged - messages))
@@ -57,6 +59,14 @@ def first_of(rows: RowSet, count: int) -> RowSet:
         count -= row_count(parts[-1][1])
         if not count:
             break
+    return RowSet.of(parts)
+
+
+def _not_larger(source: Queue, rows: RowSet, max_bytes: int) -> RowSet:
+    parts: list[tuple[int, Rows]] = []
+    for number, part in rows.items():
+        fit = np.broadcast_to(source.blocks[number].sizes.get(part), row_count(part)) <= max_bytes
+        parts.append((number, part if fit.all() else as_array(part)[fit]))
     return RowSet.of(parts)
 
 

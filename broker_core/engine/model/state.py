@@ -427,7 +427,7 @@ def _staged(part: StagedPart) -> list[Any]:
     sizes = part.sizes if isinstance(part.sizes, int) else part.sizes.tolist()
     attributes = part.attributes.journaled()
     more = [to_json(attributes), to_json(part.kept), part.exchange]
-    return [part.queue, part.position, part.count, sizes, *(more if attributes or part.exchange else [])]
+    return [part.queue, part.position, part.count, sizes, *(more if attributes or part.exchange or part.kept is not None else [])]
 
 
 def _staged_of(
