@@ -8,7 +8,6 @@ repetition need not fall to the same brokers, and no row is sent twice or left o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,6 +16,7 @@ from ...broker_core.client.flight import Client
 from ...broker_core.errors import DataLoss, InvalidOption, PeerError, PenstockError, StageNotFound, StorageError
 from ..backoff import Patience
 from ..identity import identity_of
+from . import decision
 from .spread import Spread
 
 PUBLISH_S = 120.0  # how long each publish is asked for again: all tasks' work hangs on it
@@ -43,7 +43,7 @@ class Publishing:
                 " restored from an older state. Nothing was published; write the data again"
             )
         if decided is None:
-            text = json.dumps({"write": write, "brokers": {broker: runs(each) for broker, each in attempts.items()}})
+            text = decision.written(write, attempts)
             first, *others = self._spread.ids
             if not self._publish(first, write, attempts[first], text):
                 self._publish_all(write, {broker: attempts[broker] for broker in others}, text)
@@ -53,7 +53,7 @@ class Publishing:
             self._finish(decided)
         for broker in self._spread.ids:
             # A repetition: the broker gives back what was read for it and never sent. Ours is no such, if it was decided.
-            if not decided or json.loads(decided)["write"] != write:
+            if not decided or decision.read(decided).write != write:
                 self._publish(broker, write, [], None)
 
     def give_up(self, write: str, timeout_s: float) -> None:
@@ -65,7 +65,7 @@ class Publishing:
             # First this: a publish that is still under way there decides nothing afterwards.
             client.call("stage.discard", write=write, timeout_s=timeout_s)
             decided = client.call("stage.published", **self._key, timeout_s=timeout_s)["elsewhere"]
-            if decided and json.loads(decided)["write"] == write:
+            if decided and decision.read(decided).write == write:
                 return
             for broker in others:
                 self._spread.discard_at(broker, write, timeout_s=timeout_s)
@@ -75,7 +75,8 @@ class Publishing:
         for broker, mine in attempts.items():
             try:
                 if mine or self._key is not None:
-                    self._publish(broker, write, mine, text)
+                    if self._publish(broker, write, mine, text):
+                        self._check_same(broker, text)
                     done.append(self._spread.url(broker))
                 else:
                     self._spread.discard_at(broker, write)  # what killed attempts may have left
@@ -95,12 +96,13 @@ class Publishing:
 
     def _finish(self, text: str) -> None:
         """Publish what is missing of a write that was decided."""
-        decided = json.loads(text)
-        parts = {broker: mine for broker, mine in decided["brokers"].items() if mine or broker in self._spread.ids}
+        decided = decision.read(text)
+        parts = {broker: mine for broker, mine in decided.parts.items() if mine or broker in self._spread.ids}
         _check_named(parts, self._spread.ids)
         for broker, mine in parts.items():
             try:
-                self._publish(broker, decided["write"], numbers(mine), text)
+                if self._publish(broker, decided.write, mine, text) and mine:
+                    self._check_same(broker, text)
             except StageNotFound as error:
                 if not mine:
                     continue  # no rows are missing
@@ -109,6 +111,25 @@ class Publishing:
                     " discarded, after a day or by an operator. Those rows are missing; write them under another txnAppId:"
                     f" {error}"
                 ) from error
+
+    def _check_same(self, broker: str, text: str | None) -> None:
+        """Check a broker that has published under the key before. Raises DataLoss if that was another driver's write.
+
+        Two drivers may have decided at two brokers: the one that was replaced, and its replacement with one more broker."""
+        if self._key is None or text is None:
+            return
+        known = self._call(broker, "stage.published", self._key)["elsewhere"]
+        if known == text:
+            return
+        later = {**self._key, "number": self._key["number"] + 1}
+        if known is None and self._call(broker, "stage.published", later)["published"]:
+            return  # another write has followed, and its publish is the one that is known
+        first = next(each for each in decision.read(text).parts if each in self._spread.ids)
+        raise DataLoss(
+            "two drivers have written this at the same time, with different brokers in the option url:"
+            f" {self._spread.url(broker)} has published another one's part, and rows at {self._spread.url(first)} may be there"
+            " twice: look into its queue, then write this once with that broker left out, which finishes the other one's write"
+        )
 
     def _decided(self) -> str | None:
         """Return what a publish with this key said of the write's parts; an empty text if nothing; None: there is none."""
@@ -145,7 +166,7 @@ def check_finished(client: Client, text: str | None) -> None:
 
     Raises InvalidOption if a part may be missing. Brokers publish in turn: those named before this one have published."""
     if text is not None:
-        here, parts = identity_of(client).broker, json.loads(text)["brokers"]
+        here, parts = identity_of(client).broker, decision.read(text).parts
         named = list(parts)
         after = named[named.index(here) + 1 :] if here in parts else named
         _check_named([broker for broker in after if parts[broker]], [here])
@@ -158,19 +179,3 @@ def _check_named(brokers: Iterable[str], named: Sequence[str]) -> None:
             f"this write was begun with broker {strange[0]}, which the option url does not name now, and its part there may"
             " be missing: put that broker back, and write it again"
         )
-
-
-def runs(numbers: Sequence[int]) -> list[int]:
-    """Return numbers as pairs of a first one and a count, where they rise by one; their order is kept."""
-    found: list[int] = []
-    for number in numbers:
-        if found and number == found[-2] + found[-1]:
-            found[-1] += 1
-        else:
-            found += [number, 1]
-    return found
-
-
-def numbers(pairs: Sequence[int]) -> list[int]:
-    """Return the numbers that `runs` has written."""
-    return [first + i for first, count in zip(pairs[::2], pairs[1::2], strict=True) for i in range(count)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors
-from penstock.connector.brokers import publishing
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.columns.limits import MAX_ELSEWHERE
+from penstock.connector.brokers import decision, publishing
 from penstock.connector.brokers.publishing import Publishing
-from penstock.connector.sink import Staged, StreamWriter
+from penstock.connector.sink import BatchWriter, Staged, StreamWriter
 
 from .helpers import SENT, Site
 from .test_writing import numbers, rows, writer, written
@@ -155,3 +158,101 @@ def test_the_last_broker_alone_knows_that_the_others_have_published(site: Site) 
         made = writer(site, letters, txnAppId=site.queue, txnVersion="1")
         made.commit(list(written(made, rows(0, 90))))
     assert numbers(site) == list(range(90))
+
+
+def test_two_drivers_that_decide_at_two_brokers_are_told_and_the_way_out_leads_out(site: Site) -> None:
+    """A driver that has been replaced publishes while its replacement does, with one more broker before the others."""
+    first, second, third = in_order(site)
+    for old in (second, second + third):  # one broker has no word of others; two have
+        app = f"{site.queue}-{old}"
+        begin = len(numbers(site))
+        late = writer(site, old, txnAppId=app, txnVersion="1")
+        before = list(written(late, rows(begin, 90)))
+        new = writer(site, txnAppId=app, txnVersion="1")
+        tasks = list(written(new, rows(begin, 90)))
+        publish = Publishing._publish
+
+        def between(
+            made: Publishing,
+            *given: Any,
+            publish: Any = publish,
+            late: BatchWriter = late,
+            before: list[Staged] = before,
+            new: BatchWriter = new,
+        ) -> bool:
+            if made._spread is new._spread and given[0] == site.id(first):
+                late.commit(list(before))
+            return bool(publish(made, *given))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Publishing, "_publish", between)
+            with pytest.raises(errors.DataLoss, match=f"rows at {site.broker(first).url} may be there twice"):
+                new.commit(list(tasks))
+        again = writer(site, txnAppId=app, txnVersion="1")
+        with pytest.raises(errors.DataLoss, match="two drivers"):
+            again.commit(list(written(again, rows(begin, 90))))
+        out = writer(site, second + third, txnAppId=app, txnVersion="1")
+        out.commit(list(written(out, rows(begin, 90))))
+        site.call(first, "queue.purge", queue=site.queue)
+        assert numbers(site) == list(range(begin + 90))
+
+
+def test_a_driver_that_comes_late_after_the_next_write_is_told_nothing(site: Site) -> None:
+    """Parts of its write were published by the repetition, and the brokers know a later one by now."""
+    _, second, _ = in_order(site)
+    made = writer(site, txnAppId=site.queue, txnVersion="1")
+    tasks = list(written(made, rows(0, 90)))
+    publish = Publishing._publish
+
+    def overtaken(publishing: Publishing, *given: Any) -> bool:
+        if publishing._spread is made._spread and given[0] == site.id(second):
+            for version in "12":
+                other = writer(site, txnAppId=site.queue, txnVersion=version)
+                other.commit(list(written(other, rows(90 * int(version) - 90, 90))))
+        return publish(publishing, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Publishing, "_publish", overtaken)
+        made.commit(tasks)
+    assert numbers(site) == list(range(180))
+
+
+# --- Many tasks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("brokers", [2, 8, 64])
+def test_what_is_kept_of_a_write_of_ten_thousand_tasks_is_short(brokers: int) -> None:
+    """Homes go in turn, and a hundred tasks were started again."""
+    tasks = list(range(5_000_000, 5_010_000))
+    tasks[::100] = range(5_010_000, 5_010_100)
+    parts = {f"{broker:032}": tasks[broker::brokers] for broker in range(brokers)}
+    text = decision.written("w" * 40, parts)
+    assert len(text) <= MAX_ELSEWHERE // 2
+    assert decision.read(text) == ("w" * 40, parts)
+    assert list(decision.read(text).parts) == list(parts)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_what_is_kept_of_four_thousand_tasks_in_any_order_has_room(everywhere: bool) -> None:
+    """As docs/spark.md says; with message groups a task has rows for each of them."""
+    tasks = list(range(5_000_000, 5_004_000))
+    random.Random(1).shuffle(tasks)
+    parts = {f"{broker:032}": tasks if everywhere else tasks[broker::8] for broker in range(8)}
+    text = decision.written("w" * 40, parts)
+    assert len(text) <= MAX_ELSEWHERE
+    assert decision.read(text).parts == parts
+
+
+def test_a_write_of_thousands_of_tasks_over_two_brokers_is_published(site: Site) -> None:
+    made = writer(site, "ab", txnAppId=site.queue, txnVersion="1")
+    tasks = []
+    for number in range(2000):
+        tasks.append(report := Staged(made._write, number))
+        report.brokers = (site.id("ab"[number % 2]),)
+    with Client(site.broker("a").url) as a, Client(site.broker("b").url) as b:
+        for number in range(2000):
+            batch = pa.record_batch({"body": pa.array([f"0:{number}".encode()], pa.binary())})
+            stage = {"op": "stage", "queue": site.queue, "write": made._write, "attempt": number}
+            (a, b)[number % 2].put(stage, batch.schema, [batch])
+    made.commit(list(tasks))
+    assert numbers(site) == list(range(2000))

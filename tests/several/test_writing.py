@@ -195,8 +195,8 @@ def begun(site: Site) -> tuple[str, str]:
     made = writer(site, txnAppId=site.queue, txnVersion="1")
     tasks = written(made, rows(0, 90))
     first, *_, last = sorted("abc", key=site.id)
-    parts = {site.id(letter): publishing.runs([tasks[0].attempt or 0]) for letter in "abc"}
-    text = json.dumps({"write": tasks[0].write, "brokers": parts})
+    parts = {broker: [tasks[0].attempt or 0, 1] for broker in sorted(site.id(letter) for letter in "abc")}
+    text = json.dumps({"write": tasks[0].write, "brokers": parts})  # as a version before wrote it
     fields = {"write": tasks[0].write, "base": tasks[0].attempt, "attempts": [0], "key": made._key, "elsewhere": text}
     site.call(first, "stage.publish", **fields)
     return first, last
