@@ -109,13 +109,8 @@ class Producer:
             _seconds_left(deadline),
             f"a message to {self.address!r} was not sent: {self.unconfirmed_octets:,} octets before it are not confirmed",
         )
-        transaction = self.session.transaction_id() if self.session.transacted else None
+        transaction = self._with_credit(deadline)
         confirmation = Confirmation(self, payload, transaction, awaited, callback, self.session.changed)
-        self.wait_until(
-            lambda: self._link is not None and not self._to_resend and self._link.ready,
-            _seconds_left(deadline),
-            f"a message to {self.address!r} was not sent: the broker gives no credit for it",
-        )
         assert self._link is not None
         sequence, self._sent = self._sent, self._sent + 1
         self._unconfirmed[sequence] = confirmation
@@ -126,6 +121,27 @@ class Producer:
             self._forget(sequence)
             raise
         return confirmation
+
+    def _with_credit(self, deadline: float) -> bytes | None:
+        """Wait until a message can be sent; return the transaction that it belongs to, if the session has transactions.
+
+        A transaction that ends meanwhile, with its connection, is not named any more: another one may have its id by now. The
+        next one is declared, and its commit says that the first was rolled back.
+        """
+        session = self.session
+        while True:
+            transaction = session.transaction_id() if session.transacted else None
+            self.wait_until(
+                lambda named=transaction: not session.is_current(named) or self._ready,  # type: ignore[misc]
+                _seconds_left(deadline),
+                f"a message to {self.address!r} was not sent: the broker gives no credit for it",
+            )
+            if session.is_current(transaction):
+                return transaction
+
+    @property
+    def _ready(self) -> bool:
+        return self._link is not None and not self._to_resend and self._link.ready
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float | None, what: str) -> None:
         """Wait under the lock, over reconnects. Raises the error that ended this producer, or PeerError for `what` after the

@@ -219,8 +219,14 @@ class Session:
         return self.wire, self.machine
 
     def transaction_id(self) -> bytes:
-        """Return the id of the current transaction; declare one if there is none. May wait."""
+        """Return the id of the current transaction; declare one if there is none. May wait, over reconnects."""
+        if self._transaction.id is None:
+            self.connection.on_current_wire(lambda wire: self._transaction.declared())
         return self._transaction.declared()
+
+    def is_current(self, transaction: bytes | None) -> bool:
+        """Return True until that transaction has ended; None stands for work outside of transactions."""
+        return transaction is None or self._transaction.id == transaction
 
     def mark_rollback_only(self, error: errors.PenstockError) -> None:
         """Make the current transaction's commit fail with `error` as its cause."""

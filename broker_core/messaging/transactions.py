@@ -37,19 +37,20 @@ class Transaction:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._link: TargetLink | None = None
-        self._id: bytes | None = None
+        #: The broker's id of it; None while it is not declared.
+        self.id: bytes | None = None
         self._rollback_cause: errors.PenstockError | None = None
         self._requests = 0
         self._answers: dict[int, object] = {}
 
     def declared(self) -> bytes:
         """Return the transaction's id; declare it at the broker at its first use. May wait."""
-        if self._id is None:
+        if self.id is None:
             answer = self._request(Message(value=Declare(), has_value=True), "declare a transaction")
             if not isinstance(answer, Declared):
                 raise failures.from_outcome(answer, "the declaration of a transaction was")
-            self._id = answer.txn_id
-        return self._id
+            self.id = answer.txn_id
+        return self.id
 
     def mark_rollback_only(self, error: errors.PenstockError) -> None:
         """Forbid the commit, because of `error`."""
@@ -57,9 +58,9 @@ class Transaction:
 
     def lost(self, error: errors.PenstockError) -> None:
         """Reset after the loss of the connection: the broker rolls back."""
-        if self._id is not None or self._session.ledger.unsettled:
+        if self.id is not None or self._session.ledger.unsettled:
             self.mark_rollback_only(error)
-        self._link = self._id = None
+        self._link = self.id = None
         self._answers.clear()
 
     def commit(self) -> None:
@@ -77,7 +78,7 @@ class Transaction:
             cause = self._rollback_cause
             self.rollback()
             raise RolledBack(f"the transaction was rolled back: {cause}") from cause
-        if self._id is None and not messages:
+        if self.id is None and not messages:
             return
         try:
             name = self.declared()
@@ -93,7 +94,7 @@ class Transaction:
         session.ledger.settled(messages)
 
     def _discharge(self, name: bytes) -> None:
-        self._id = None
+        self.id = None
         try:
             answer = self._request(Message(value=Discharge(txn_id=name, fail=False), has_value=True), "commit")
         except errors.PenstockError as error:
@@ -112,7 +113,7 @@ class Transaction:
 
     def rollback(self, *, resume: bool = True) -> None:
         """Discard the sends; return the received messages in their order, with their delivery counted."""
-        name, self._id = self._id, None
+        name, self.id = self.id, None
         if name is not None and self._link is not None and self._link.usable:
             with suppress(errors.PenstockError):  # no answer: the connection is gone, and the transaction with it
                 self._request(Message(value=Discharge(txn_id=name, fail=True), has_value=True), "roll back")
@@ -143,6 +144,6 @@ class Transaction:
 
     def _gone(self, error: errors.PenstockError) -> None:
         """Handle the end of the control link: the broker rolls back what was declared on it (4.4)."""
-        if self._id is not None:
+        if self.id is not None:
             self.mark_rollback_only(error)
-        self._id = None
+        self.id = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from penstock.broker_core import amqp, errors
@@ -218,6 +220,72 @@ def test_c11_a_connection_lost_before_the_commit_rolls_back_what_was_done_before
         producer.send(b"again")
         session.commit()
         assert hook.committed == [[("sent", b"again")]]
+
+
+class WithoutCredit(Transactions):
+    """A coordinator whose links to *scarce* get credit only when somebody attaches to *go*."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.declared = threading.Event()
+        self._waiting: list[amqp.Receiver] = []
+
+    def __call__(self, peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Attached) and getattr(event.attach.target, "address", None) == "scarce":
+            event.link.attach(source=event.attach.source, target=event.attach.target)
+            assert isinstance(event.link, amqp.Receiver)
+            self._waiting.append(event.link)
+            return True
+        if isinstance(event, events.Attached) and getattr(event.attach.source, "address", None) == "go":
+            for link in self._waiting:
+                link.grant(10)
+        done = super().__call__(peer, machine, event)
+        if self.log:
+            self.declared.set()
+        return done
+
+
+def test_c11_a_send_that_waits_over_a_loss_is_in_no_other_session_s_transaction() -> None:
+    """Both servers number their transactions alike; the transaction it began in was rolled back with the first."""
+    hooks = WithoutCredit(), WithoutCredit()
+    with Peer(hook=hooks[1]) as second, Peer(hook=hooks[0]) as first:
+        with connect([first.url, second.url], pause=lambda seconds, closing: None) as connection:
+            one, two = transacted(connection), transacted(connection)
+            waiting, other = one.producer("scarce"), two.producer("plenty")
+            sending = threading.Thread(target=waiting.send, args=(b"mine",))
+            sending.start()
+            assert hooks[0].declared.wait(LIMIT_S)
+            first.cut()
+            with connection.changed:
+                assert connection.changed.wait_for(lambda: connection.url == second.url, LIMIT_S)
+            other.send(b"yours")
+            connection.session().consumer("go")
+            sending.join(LIMIT_S)
+            assert not sending.is_alive()
+            with pytest.raises(RolledBack):
+                one.commit()
+            two.commit()
+            assert hooks[1].committed == [[("sent", b"yours")]]
+            waiting.send(b"again")  # the producer and the session go on
+            one.commit()
+            assert hooks[1].committed[1:] == [[("sent", b"again")]]
+
+
+def test_c11_a_declaration_that_is_lost_is_made_at_the_next_server() -> None:
+    hook = Transactions()
+
+    def cut(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Delivered):
+            peer.cut()
+            return True
+        return False
+
+    with Peer(hook=hook) as second, Peer(hook=cut) as first:
+        with connect([first.url, second.url], pause=lambda seconds, closing: None) as connection:
+            session = transacted(connection)
+            session.producer("out").send(b"x")
+            session.commit()
+            assert (first.received, hook.committed) == ([], [[("sent", b"x")]])
 
 
 def test_a_broker_without_transactions_is_an_error_at_the_first_send() -> None:
