@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from .executors import Pool
 from .modes import AcknowledgeMode
 from .servers import Dependencies, Servers
 from .session import Session
-from .wire import Wire
+from .wire import Wire, ours
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from 3.11 on
@@ -170,7 +171,7 @@ class Connection:
         """Log an error that no call can raise, and pass it to `on_error` on a thread of the pool."""
         _LOG.warning("%s", error, exc_info=None if isinstance(error, errors.PenstockError) else error)
         if self._on_error is not None:
-            with self.changed:
+            with self.changed, suppress(RuntimeError):  # no thread can be started: the log has it
                 self.pool.submit(partial(self._on_error, error))
 
     def forget(self, session: Session) -> None:
@@ -182,7 +183,12 @@ class Connection:
 
     def open(self) -> None:
         """Connect for the first time. Raises the last server's error when none answers."""
-        self._use(*self._servers.first())
+        wire, url = self._servers.first()
+        try:
+            self._use(wire, url)
+        except BaseException:
+            wire.close()
+            raise
 
     def _use(self, wire: Wire, url: str) -> None:
         """Move all sessions to this wire. Raises when the wire is lost meanwhile."""
@@ -194,8 +200,8 @@ class Connection:
                     session.attach(wire)
                 wire.check()
                 self.check()  # the application may have closed it meanwhile
-            except errors.PenstockError as error:
-                self._interrupt(error)
+            except Exception as error:
+                self._interrupt(ours(error))
                 raise
             self._wire, self.url = wire, url
             self.changed.notify_all()
@@ -219,18 +225,24 @@ class Connection:
 
     def _lost(self, wire: Wire, error: errors.PenstockError) -> None:
         """Connect again after the wire in use has failed. Its pump calls this; the pump's thread makes the next wire."""
+        try:
+            final = self._reconnect(wire, error)
+        except Exception as found:  # nobody else would tell those who wait
+            final = ours(found)
+        if final is not None:
+            self._fail(final)
+
+    def _reconnect(self, wire: Wire, error: errors.PenstockError) -> errors.PenstockError | None:
         with self.changed:
             if wire is not self._wire or self._closing.is_set():
-                return
+                return None
             lost, self._wire, self.url = self.url, None, None
             assert lost is not None
             self.losses += 1
             self._interrupt(error)
             self.changed.notify_all()
         self.report(error)
-        final = self._servers.reconnect(lost, error, self._closing, self._use)
-        if final is not None:
-            self._fail(final)
+        return self._servers.reconnect(lost, error, self._closing, self._use)
 
     def _interrupt(self, error: errors.PenstockError) -> None:
         for session in self._sessions:
@@ -239,9 +251,9 @@ class Connection:
     def _fail(self, error: errors.PenstockError) -> None:
         with self.changed:
             self._failure = self._failure or error
-            for producer in [each for session in self._sessions for each in session.producers]:
-                producer.fail(error)
+            self.changed.notify_all()
             for consumer in [each for session in self._sessions for each in session.consumers]:
                 consumer.wake()
-            self.changed.notify_all()
+            for producer in [each for session in self._sessions for each in session.producers]:
+                producer.fail(error)
         self.report(error)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .. import errors
 from .backoff import Backoff
-from .wire import Wire
+from .wire import Wire, ours
 
 #: Errors that no other server and no waiting mends: a wrong password tried again and again only locks the account.
 _FINAL = (errors.Unauthenticated, errors.NotAllowed)
@@ -71,6 +71,6 @@ class Servers:
                 return None
             except _FINAL as final:
                 return final
-            except errors.PenstockError as failed:
-                error = failed
+            except Exception as failed:  # whatever it is, it may be over at the next attempt
+                error = ours(failed)
         return error

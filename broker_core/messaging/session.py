@@ -221,8 +221,11 @@ class Session:
     def transaction_id(self) -> bytes:
         """Return the id of the current transaction; declare one if there is none. May wait, over reconnects."""
         if self._transaction.id is None:
-            self.connection.on_current_wire(lambda wire: self._transaction.declared())
+            self.connection.on_current_wire(self._declare)
         return self._transaction.declared()
+
+    def _declare(self, wire: Wire) -> None:
+        self._transaction.declared()
 
     def is_current(self, transaction: bytes | None) -> bool:
         """Return True until that transaction has ended; None stands for work outside of transactions."""

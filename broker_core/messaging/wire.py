@@ -38,13 +38,30 @@ class Wire(amqp_client.Connection):
         self._ended: set[amqp.Session] = set()
 
     def start(self, changed: threading.Condition, timers: Timers, lost: Callable[[Wire, errors.PenstockError], None]) -> None:
-        """Start the pump. It calls `lost` once, without the lock, when the connection ends without `close`."""
-        self._changed = changed
-        self._wake_reader, self._wake_writer = socket.socketpair()
+        """Start the pump. It calls `lost` once, without the lock, when the connection ends without `close`.
+
+        Raises ResourceLimit when this process can have no more descriptors or threads; `close` then works as without a pump.
+        """
+        try:
+            self._wake_reader, self._wake_writer = socket.socketpair()
+        except OSError as error:
+            raise self._no_pump(error) from error
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
         self._thread = threading.Thread(target=self._pump, args=(changed, timers, lost), name="penstock-wire", daemon=True)
-        self._thread.start()
+        self._changed = changed
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._changed = None
+            self._wake_reader.close()
+            self._wake_writer.close()
+            raise self._no_pump(error) from error
+
+    def _no_pump(self, error: Exception) -> errors.PenstockError:
+        return errors.ResourceLimit(
+            f"this process cannot read from {self.name}: {error}; raise its limit of open files (ulimit -n) or threads"
+        )
 
     # --- for the application's threads, under the lock
 
@@ -118,11 +135,8 @@ class Wire(amqp_client.Connection):
         error: errors.PenstockError | None = None
         try:
             self._read(changed, timers)
-        except errors.PenstockError as found:
-            error = found
         except Exception as found:
-            _LOG.exception("the client itself failed")
-            error = errors.PenstockError(f"the client itself failed, which is our fault: {found!r}")
+            error = ours(found)
         with changed:
             if error is not None:
                 self._fail(error)
@@ -177,6 +191,14 @@ class Wire(amqp_client.Connection):
             self.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+def ours(error: Exception) -> errors.PenstockError:
+    """Return the error itself if it is one of Penstock's, else log it, and return one that says so."""
+    if isinstance(error, errors.PenstockError):
+        return error
+    _LOG.error("the client itself failed", exc_info=error)
+    return errors.PenstockError(f"the client itself failed, which is our fault: {error!r}")
 
 
 def _sooner(left: float | None, right: float | None) -> float | None:

@@ -11,6 +11,7 @@ from penstock.broker_core.amqp import Rejected, events
 from penstock.broker_core.amqp.performatives import Coordinator, Discharge
 from penstock.broker_core.messaging import AcknowledgeMode, Connection, InDoubt, RolledBack, Session
 
+from ..waiting import until
 from .applications import LIMIT_S, Transactions, bodies, connect, round_trip, said
 from .peer import Peer
 
@@ -227,7 +228,6 @@ class WithoutCredit(Transactions):
 
     def __init__(self) -> None:
         super().__init__()
-        self.declared = threading.Event()
         self._waiting: list[amqp.Receiver] = []
 
     def __call__(self, peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
@@ -239,36 +239,36 @@ class WithoutCredit(Transactions):
         if isinstance(event, events.Attached) and getattr(event.attach.source, "address", None) == "go":
             for link in self._waiting:
                 link.grant(10)
-        done = super().__call__(peer, machine, event)
-        if self.log:
-            self.declared.set()
-        return done
+        return super().__call__(peer, machine, event)
 
 
 def test_c11_a_send_that_waits_over_a_loss_is_in_no_other_session_s_transaction() -> None:
     """Both servers number their transactions alike; the transaction it began in was rolled back with the first."""
     hooks = WithoutCredit(), WithoutCredit()
-    with Peer(hook=hooks[1]) as second, Peer(hook=hooks[0]) as first:
-        with connect([first.url, second.url], pause=lambda seconds, closing: None) as connection:
-            one, two = transacted(connection), transacted(connection)
-            waiting, other = one.producer("scarce"), two.producer("plenty")
-            sending = threading.Thread(target=waiting.send, args=(b"mine",))
-            sending.start()
-            assert hooks[0].declared.wait(LIMIT_S)
-            first.cut()
-            with connection.changed:
-                assert connection.changed.wait_for(lambda: connection.url == second.url, LIMIT_S)
-            other.send(b"yours")
-            connection.session().consumer("go")
-            sending.join(LIMIT_S)
-            assert not sending.is_alive()
-            with pytest.raises(RolledBack):
-                one.commit()
-            two.commit()
-            assert hooks[1].committed == [[("sent", b"yours")]]
-            waiting.send(b"again")  # the producer and the session go on
+    with (
+        Peer(hook=hooks[1]) as second,
+        Peer(hook=hooks[0]) as first,
+        connect([first.url, second.url], pause=lambda seconds, closing: None) as connection,
+    ):
+        one, two = transacted(connection), transacted(connection)
+        waiting, other = one.producer("scarce"), two.producer("plenty")
+        sending = threading.Thread(target=waiting.send, args=(b"mine",))
+        sending.start()
+        until(lambda: one._transaction.id, "the sender has a transaction, and waits for credit")
+        first.cut()
+        with connection.changed:
+            assert connection.changed.wait_for(lambda: connection.url == second.url, LIMIT_S)
+        other.send(b"yours")
+        connection.session().consumer("go")
+        sending.join(LIMIT_S)
+        assert not sending.is_alive()
+        with pytest.raises(RolledBack):
             one.commit()
-            assert hooks[1].committed[1:] == [[("sent", b"again")]]
+        two.commit()
+        assert hooks[1].committed == [[("sent", b"yours")]]
+        waiting.send(b"again")  # the producer and the session go on
+        one.commit()
+        assert hooks[1].committed[1:] == [[("sent", b"again")]]
 
 
 def test_c11_a_declaration_that_is_lost_is_made_at_the_next_server() -> None:
@@ -280,12 +280,15 @@ def test_c11_a_declaration_that_is_lost_is_made_at_the_next_server() -> None:
             return True
         return False
 
-    with Peer(hook=hook) as second, Peer(hook=cut) as first:
-        with connect([first.url, second.url], pause=lambda seconds, closing: None) as connection:
-            session = transacted(connection)
-            session.producer("out").send(b"x")
-            session.commit()
-            assert (first.received, hook.committed) == ([], [[("sent", b"x")]])
+    with (
+        Peer(hook=hook) as second,
+        Peer(hook=cut) as first,
+        connect([first.url, second.url], pause=lambda seconds, closing: None) as connection,
+    ):
+        session = transacted(connection)
+        session.producer("out").send(b"x")
+        session.commit()
+        assert (first.received, hook.committed) == ([], [[("sent", b"x")]])
 
 
 def test_a_broker_without_transactions_is_an_error_at_the_first_send() -> None:

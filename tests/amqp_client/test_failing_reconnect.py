@@ -1,0 +1,70 @@
+"""A reconnect goes on, or says that it has failed, whatever goes wrong in it: a process without descriptors, a mistake, slowness.
+
+The faults are real, or come from the clocks and the randomness that a connection is given.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import events
+
+from .applications import LIMIT_S, bodies, connect
+from .peer import Peer
+
+#: Receives over a loss; the first attempt to connect again has one descriptor, for the socket, and none for the pump.
+STARVED = """
+    import os, resource, sys
+    from penstock.broker_core.messaging.opening import Environment
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    attempts = []
+
+    def pause(seconds, closing):
+        attempts.append(seconds)
+        if len(attempts) == 1:
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, hard))
+        else:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    with Environment(pause=pause).connect(sys.argv[1]) as connection:
+        consumer = connection.session().consumer("q")
+        print("ready", flush=True)
+        print(consumer.receive(30).body.decode(), len(attempts), flush=True)
+"""
+
+
+def test_c12_an_attempt_without_descriptors_is_followed_by_another() -> None:
+    with Peer() as peer:
+        command = [sys.executable, "-c", textwrap.dedent(STARVED), peer.url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n"
+            peer.queues["q"] += bodies("after the loss")
+            peer.cut()
+            said, log = program.communicate(timeout=2 * LIMIT_S)
+        assert said == "after the loss 2\n", log
+        assert len([each for each in peer.seen if isinstance(each, events.Opened)]) == 3  # the second one had no pump
+
+
+def test_c12_a_mistake_in_the_reconnect_is_told_to_those_who_wait() -> None:
+    told: list[Exception] = []
+
+    def random() -> float:
+        raise ZeroDivisionError("a mistake")
+
+    with Peer() as peer, connect(peer.url, random=random, on_error=told.append) as connection:
+        consumer = connection.session().consumer("q")
+        peer.cut()
+        with pytest.raises(errors.PenstockError, match="a mistake"):
+            consumer.receive(LIMIT_S)
+        with pytest.raises(errors.PenstockError, match="a mistake"):
+            connection.session()
+    assert len(told) == 2  # the loss, and what came of it
