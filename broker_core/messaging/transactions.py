@@ -102,6 +102,8 @@ class Transaction:
             if wire is None or wire.failed or self._link is None or self._link.usable:
                 if wire is not None:
                     wire.abandon(error)  # the broker's state is unknown: both sides begin anew
+                self._session.ledger.lost()
+                self._rollback_cause = None  # the loss is this transaction's, not the next one's
                 raise InDoubt(f"it is unknown whether the transaction was committed: {error}") from error
             reason = error  # a coordinator may also refuse by ending the link (4.4.3)
         else:

@@ -202,6 +202,33 @@ def test_c11_a_connection_lost_during_the_commit_leaves_it_in_doubt_and_says_so(
         assert hook.committed == [[("sent", b"x")], [("sent", b"y")]]
 
 
+def test_c11_what_was_received_in_a_transaction_in_doubt_does_not_roll_back_the_next_one() -> None:
+    hook = Transactions()
+
+    def cut(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        asked = isinstance(event, events.Delivered) and isinstance(event.link.target, Coordinator)
+        if asked and hook.work and not hook.committed:
+            hook(peer, machine, event)
+            peer.cut()
+            return True
+        return hook(peer, machine, event)
+
+    with Peer(hook=cut) as peer, connect(peer.url, pause=lambda seconds, closing: None) as connection:
+        peer.queues["q"] += bodies("a")
+        session = transacted(connection)
+        producer, consumer = session.producer("out"), session.consumer("q")
+        message = consumer.receive(LIMIT_S)
+        producer.send(b"x")
+        with pytest.raises(InDoubt):
+            session.commit()
+        with pytest.raises(errors.PeerError, match="connection that is lost"):
+            message.acknowledge()
+        until(lambda: connection.losses and connection.url, "it is connected again")
+        producer.send(b"y")
+        session.commit()
+        assert hook.committed == [[("sent", b"x"), ("Accepted", b"a")], [("sent", b"y")]]
+
+
 def test_c11_a_connection_lost_before_the_commit_rolls_back_what_was_done_before_and_after() -> None:
     hook = Transactions()
     with Peer(hook=hook) as peer, connect(peer.url, pause=lambda seconds, closing: None) as connection:
