@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .. import errors
 from .producer import Producer
 from .sending import Sendable
 
@@ -22,8 +24,14 @@ MAX_IDLE_PRODUCERS = 64
 
 @dataclass(eq=False)
 class _Used:
-    producer: Producer
+    """A producer that calls use, or will use once the first of them has attached it."""
+
+    attached: Future[Producer] = field(default_factory=Future)
     calls: int = 0
+
+    @property
+    def failed(self) -> bool:
+        return self.attached.done() and (self.attached.exception() is not None or self.attached.result().failed)
 
 
 class Outbox:
@@ -31,7 +39,8 @@ class Outbox:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held for a moment, never while the broker is waited for
+        self._opening = threading.Lock()
         self._session: Session | None = None
         self._idle: OrderedDict[str, Producer] = OrderedDict()  # the one that was used last at the end
         self._used: dict[str, _Used] = {}
@@ -43,36 +52,51 @@ class Outbox:
 
     @contextmanager
     def _producer(self, address: str) -> Iterator[Producer]:
+        idle: Producer | None = None
         with self._lock:
             used = self._used.get(address)
-            if used is None or used.producer.failed:
-                used = self._used[address] = _Used(self._idle_or_new(address))
+            first = used is None or used.failed
+            if used is None or first:
+                used = self._used[address] = _Used()
+                idle = self._idle.pop(address, None)
             used.calls += 1
         try:
-            yield used.producer
+            if first:
+                self._attach(address, used, idle)
+            yield used.attached.result()
         finally:
+            if first and not used.attached.done():
+                used.attached.set_exception(errors.PeerError(f"the call that attached to {address!r} was interrupted: try again"))
             with self._lock:
                 used.calls -= 1
                 if used.calls == 0:
                     self._give_back(address, used)
 
-    def _idle_or_new(self, address: str) -> Producer:
-        producer = self._idle.pop(address, None)
-        if producer is not None and producer.failed:  # while nobody used it: its queue was deleted, say
-            producer.detach()
-            producer = None
-        if producer is None:
+    def _attach(self, address: str, used: _Used, idle: Producer | None) -> None:
+        """Attach a producer for whoever waits for this address; sends to others go on meanwhile."""
+        try:
+            if idle is not None and idle.failed:  # while nobody used it: its queue was deleted, say
+                idle.detach()
+                idle = None
+            used.attached.set_result(idle or self._opened().producer(address))
+        except Exception as error:
+            used.attached.set_exception(error)
+
+    def _opened(self) -> Session:
+        with self._opening:  # a session is needed for every address
             if self._session is None:
                 self._session = self._connection.session()
-            producer = self._session.producer(address)
-        return producer
+            return self._session
 
     def _give_back(self, address: str, used: _Used) -> None:
         if self._used.get(address) is used:
             del self._used[address]
-        if used.producer.failed:
-            used.producer.detach()
+        if used.attached.exception() is not None:
             return
-        self._idle[address] = used.producer
+        producer = used.attached.result()
+        if producer.failed:
+            producer.detach()
+            return
+        self._idle[address] = producer
         if len(self._idle) > MAX_IDLE_PRODUCERS:
             self._idle.popitem(last=False)[1].detach()  # all that it sent is confirmed

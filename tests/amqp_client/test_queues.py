@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import Message
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import Message, events
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messaging import Connection, outbox
 from penstock.broker_core.messaging.composing import Fields, composed
 from penstock.broker_core.server.process import Broker
 
-from .applications import LIMIT_S, stat
+from ..waiting import until
+from .applications import LIMIT_S, body_of, connect, stat
+from .peer import Peer
 
 
 def test_json_and_fields_arrive_as_they_were_sent(broker: Broker, connection: Connection) -> None:
@@ -146,6 +148,34 @@ def test_many_threads_and_more_addresses_than_producers_are_kept(broker: Broker,
     with Client(broker.url) as client:
         found = {queue["queue"]: queue["available"] for queue in client.call("queue.list")["queues"]}
     assert {name: found[name] for name in names} == dict.fromkeys(names, 4)
+
+
+def test_a_slow_attach_holds_up_no_send_to_another_address() -> None:
+    """The peer answers the attach to *slow* when that to *fast* has come; both who wait for it send over one link."""
+    slow: list[events.Attached] = []
+
+    def hold(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        address = getattr(event.attach.target, "address", None) if isinstance(event, events.Attached) else None
+        if isinstance(event, events.Attached) and address == "slow" and not slow:
+            slow.append(event)
+            return True
+        if address == "fast":
+            link, asked = slow[0].link, slow[0].attach
+            assert isinstance(link, amqp.Receiver)
+            link.attach(source=asked.source, target=asked.target)
+            link.grant(10)
+        return False
+
+    with Peer(hook=hold) as peer, connect(peer.url, timeout_s=5) as connection:
+        senders = [threading.Thread(target=connection.send, args=("slow", name)) for name in (b"1", b"2")]
+        for sender in senders:
+            sender.start()
+        until(lambda: slow, "the peer is asked to attach")
+        connection.send("fast", b"3")
+        for sender in senders:
+            sender.join(LIMIT_S)
+        assert sorted(map(body_of, peer.received)) == [b"1", b"2", b"3"]
+        assert len([each for each in peer.seen if isinstance(each, events.Attached)]) == 2
 
 
 @pytest.mark.parametrize(
