@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -27,6 +28,7 @@ from .opening import DEFAULT_BACKOFF, connect
 from .queues import Connection
 from .received import ReceivedMessage
 from .sending import Sendable
+from .session import Session
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in typing from 3.11 on
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 WAITING_CALLS = 32
 
 _T = TypeVar("_T")
+_C = TypeVar("_C", Connection, Session)
 
 
 class AsyncConnection:
@@ -70,7 +73,7 @@ class AsyncConnection:
         Raises:
             PenstockError: As of `penstock.connect`.
         """
-        self._connection = await self.wait(self._make)
+        self._connection = await self._opened(self._make)
         return self
 
     def queue(self, address: str) -> AsyncQueue:
@@ -113,6 +116,20 @@ class AsyncConnection:
             What the call returns.
         """
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def _opened(self, make: Callable[[], _C]) -> _C:
+        """Run a call that opens something. What it opens after this task was cancelled is closed: nobody else knows of it."""
+        made = self._pool.submit(make)
+        try:
+            return await asyncio.wrap_future(made)
+        except asyncio.CancelledError:
+            made.add_done_callback(self._abandoned)
+            raise
+
+    def _abandoned(self, made: Future[_C]) -> None:
+        if not made.cancelled() and made.exception() is None:
+            with suppress(RuntimeError):  # the connection is closed, and what belongs to it
+                self._pool.submit(made.result().close)
 
     async def __aenter__(self) -> AsyncConnection:
         return await self.open()
@@ -175,7 +192,8 @@ class AsyncQueue:
                 print(message.json())
         """
         wait = self.connection.wait
-        session = await wait(partial(self.connection.connection.session, AcknowledgeMode.INDIVIDUAL))
+        opened = partial(self.connection.connection.session, AcknowledgeMode.INDIVIDUAL)
+        session = await self.connection._opened(opened)
         try:
             window = prefetch if limit is None else min(prefetch, limit)
             consumer = await wait(partial(session.consumer, self.address, prefetch=window, selector=selector))
@@ -193,7 +211,8 @@ class AsyncQueue:
                 if message.outcome is None:
                     session.accept_if_held(message)
         finally:
-            await wait(session.close)
+            if not session.closed:  # with its connection, whose threads may be gone by now
+                await wait(session.close)
 
 
 def _wakes(consumer: Consumer) -> asyncio.Event:

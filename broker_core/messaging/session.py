@@ -19,10 +19,10 @@ from .producer import WINDOW_OCTETS, Producer
 from .received import ACCEPTED, Outcome, ReceivedMessage
 from .source_link import SourceLink, SourceOptions
 from .transactions import RolledBack, Transaction
+from .wire import NoAnswer, Wire
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .wire import Wire
 
 
 class Session:
@@ -175,6 +175,8 @@ class Session:
             self.wire.end(self.machine)
         self.wire = self.machine = None
         self.connection.forget(self)
+        for consumer in self.consumers:
+            consumer.wake()
         self.changed.notify_all()
 
     def __enter__(self) -> Session:
@@ -182,6 +184,11 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(flush=kind is None)
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`, of the session or of its connection."""
+        return self._closed
 
     # --- for its parts, under the lock
 
@@ -293,12 +300,14 @@ class Session:
     # --- connections come and go
 
     def attach(self, wire: Wire) -> None:
-        """Attach all producers and consumers on a new connection. Raises when that is lost again."""
+        """Attach all producers and consumers on a new connection. Raises when that is lost again, or says nothing."""
         self.wire, self.machine = wire, wire.begin()
         parts: list[Consumer | Producer] = [*self.producers, *self.consumers]
         for part in parts:
             try:
                 self._attach_one(part)
+            except NoAnswer:
+                raise  # a slow server refuses nothing: the next attempt may find it, or another, faster
             except errors.PenstockError as error:
                 wire.check()
                 part.fail(error)  # only this one ends

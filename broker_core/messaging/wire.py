@@ -25,6 +25,10 @@ _LOG = logging.getLogger(__name__)
 Timers = Callable[[], "float | None"]
 
 
+class NoAnswer(errors.PeerError):
+    """A server that has not answered in time; its answer may come yet."""
+
+
 class Wire(amqp_client.Connection):
     """A connection with a pump. One thread opens it, like its base.
 
@@ -99,6 +103,10 @@ class Wire(amqp_client.Connection):
 
         if not self._changed.wait_for(met, limit):
             raise self.timeout_error(what, limit)
+
+    def timeout_error(self, what: str, limit_s: float) -> errors.PenstockError:
+        """Return the error for an answer that has not come in time."""
+        return NoAnswer(str(super().timeout_error(what, limit_s)))
 
     def flush(self) -> None:
         """Write what the socket takes; the pump writes the rest. A failure is raised by `check`."""

@@ -11,12 +11,15 @@ from typing import Any, TypeVar
 import pytest
 
 from penstock import connect_async
-from penstock.broker_core import errors
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import events
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messaging import AsyncConnection
 from penstock.broker_core.server.process import Broker
 
 from ..waiting import until
-from .applications import LIMIT_S, stat
+from .applications import LIMIT_S, connect, stat
+from .peer import Peer
 
 _T = TypeVar("_T")
 
@@ -113,6 +116,88 @@ def test_errors_arrive_where_they_are_awaited(broker: Broker) -> None:
             await connect_async("amqp://127.0.0.1:1").open()
 
     run(go())
+
+
+def test_closing_the_connection_ends_a_loop_that_waits(broker: Broker) -> None:
+    broker.declare("waited-for")
+
+    async def go() -> None:
+        connection = await connect_async(broker.amqp_url).open()
+        receiving = asyncio.create_task(_collect(connection.queue("waited-for").receive()))
+        while stat(broker, "waited-for")["consumers"] == 0:
+            await asyncio.sleep(0.01)
+        await connection.close()
+        with pytest.raises(errors.PenstockError, match="is closed"):
+            await receiving
+
+    run(go())
+
+
+def test_a_loop_that_goes_on_after_the_connection_is_closed_says_so(broker: Broker) -> None:
+    broker.declare("half-way")
+
+    async def go() -> None:
+        connection = await connect_async(broker.amqp_url).open()
+        await connection.send("half-way", "x")
+        messages = connection.queue("half-way").receive()
+        await anext(messages)
+        await connection.close()
+        with pytest.raises(errors.PenstockError, match="is closed"):
+            await anext(messages)
+
+    run(go())
+
+
+def test_a_connection_that_nobody_waits_for_any_more_is_closed() -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hold(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Opened):
+            asked.set()
+            assert go_on.wait(LIMIT_S)
+        return False
+
+    async def go() -> None:
+        opening = asyncio.create_task(connect_async(peer.url).open())
+        await asyncio.to_thread(asked.wait, LIMIT_S)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+
+    with Peer(hook=hold) as peer:
+        run(go())
+        until(lambda: any(isinstance(each, events.Closed) for each in peer.seen), "the client closes the connection")
+
+
+def test_a_session_that_nobody_waits_for_any_more_is_closed() -> None:
+    """A loop is cancelled while its session waits for a server; there is one again later."""
+    lost, found = threading.Event(), threading.Event()
+
+    def pause(seconds: float, closing: threading.Event) -> None:
+        lost.set()
+        assert found.wait(LIMIT_S)
+
+    async def go() -> None:
+        async with AsyncConnection(lambda: connect(peer.url, pause=pause)) as connection:
+            peer.cut()
+            await asyncio.to_thread(lost.wait, LIMIT_S)
+            receiving = asyncio.create_task(_collect(connection.queue("q").receive()))
+            waiters = connection.connection.changed._waiters  # type: ignore[attr-defined]  # of threading.Condition
+            while not waiters:
+                await asyncio.sleep(0.001)
+            receiving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await receiving
+            found.set()
+            await asyncio.to_thread(until, lambda: count(events.Begun), "the session is opened")
+            await asyncio.to_thread(until, lambda: count(events.Ended) == count(events.Begun), "and closed")
+
+    def count(kind: type) -> int:
+        return len([each for each in peer.seen if isinstance(each, kind)])
+
+    with Peer() as peer:
+        run(go())
 
 
 def test_a_connection_that_is_not_open_says_so() -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
-from penstock.broker_core import errors
+from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import events
 
+from ..waiting import until
 from .applications import LIMIT_S, bodies, connect
 from .peer import Peer
 
@@ -54,6 +56,31 @@ def test_c12_an_attempt_without_descriptors_is_followed_by_another() -> None:
         assert len([each for each in peer.seen if isinstance(each, events.Opened)]) == 3  # the second one had no pump
 
 
+def test_c12_a_server_that_is_slow_after_a_loss_ends_nothing() -> None:
+    """It does not answer the first attach in time. That is a loss like any other; only a refusal ends a producer or consumer."""
+    silent = threading.Event()
+
+    def say_nothing_once(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Attached) and silent.is_set():
+            silent.clear()
+            return True
+        return False
+
+    with (
+        Peer(hook=say_nothing_once) as peer,
+        connect(peer.url, timeout_s=3, pause=lambda seconds, closing: None) as connection,
+    ):
+        session = connection.session()
+        producer, consumer = session.producer("out"), session.consumer("in")
+        silent.set()
+        peer.cut()
+        peer.queues["in"] += bodies("in")
+        message = consumer.receive(LIMIT_S)
+        assert (message and message.body, silent.is_set()) == (b"in", False)
+        producer.send("out", timeout_s=LIMIT_S)
+        assert len(peer.received) == 1
+
+
 def test_c12_a_mistake_in_the_reconnect_is_told_to_those_who_wait() -> None:
     told: list[Exception] = []
 
@@ -67,4 +94,4 @@ def test_c12_a_mistake_in_the_reconnect_is_told_to_those_who_wait() -> None:
             consumer.receive(LIMIT_S)
         with pytest.raises(errors.PenstockError, match="a mistake"):
             connection.session()
-    assert len(told) == 2  # the loss, and what came of it
+        until(lambda: len(told) == 2, "the loss, and what came of it, are told")
