@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,18 @@ def test_c11_c7_what_the_broker_has_taken_back_fails_the_commit(broker: Broker) 
         with pytest.raises(RolledBack, match="taken"):
             session.commit()
         assert plain.consumer("made", prefetch=0).receive(0) is None
+
+
+def test_a_broker_that_was_restarted_gives_no_id_again(tmp_path: Path) -> None:
+    """A client that still names the transaction of the former process finds none."""
+    with Broker(tmp_path, fsync="never") as broker:
+        broker.declare("q")
+        ids = []
+        for _ in range(2):
+            with connect(broker.amqp_url) as connection:
+                session = connection.session(AcknowledgeMode.TRANSACTED)
+                session.producer("q").send("x")
+                ids.append(session.transaction_id())
+            broker.stop()
+            broker.start()
+        assert len(set(ids)) == 2

@@ -36,6 +36,8 @@ from .library_client import PATIENCE_S, Client
 
 HEADER_OCTETS = 8
 MADE_UP = re.compile("temp:[0-9a-f]{24}")
+ID_OF_TRANSACTION = re.compile(r"b'(\d+)-[0-9a-f]{16}'")
+ID_IN_A_TEXT = re.compile("(?<=has no transaction )[0-9a-f]+")
 MANY = 1 << 30
 
 Some = TypeVar("Some", bound=Composite)
@@ -150,8 +152,10 @@ class Stage:
     # --- what it says
 
     def without_chance(self, text: str) -> str:
-        """With a number for each name that the broker makes up."""
-        return MADE_UP.sub(lambda found: f"temp:{self._names.setdefault(found[0], len(self._names) + 1)}", text)
+        """With a number for each name that the broker makes up, and transactions without the random part of their ids."""
+        text = MADE_UP.sub(lambda found: f"temp:{self._names.setdefault(found[0], len(self._names) + 1)}", text)
+        text = ID_IN_A_TEXT.sub(lambda found: str(bytes.fromhex(found[0])), text)
+        return ID_OF_TRANSACTION.sub(r"b'\1-RANDOM'", text)
 
     def nodes(self) -> None:
         """All queues and exchanges, in the transcript."""

@@ -11,6 +11,7 @@ refused, ignored, dropped or cut off on the way fails its transaction, whatever 
 from __future__ import annotations
 
 import itertools
+import secrets
 from typing import TYPE_CHECKING
 
 from ...amqp import Condition, TransactionalState
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..links.consuming import Consuming
     from .coordinator import Control
 
-ID_OCTETS = 8  # of an id: the engine's number
+RANDOM_OCTETS = 8  # of an id, in hexadecimal behind the engine's number
 
 _owners = itertools.count(1)
 
@@ -43,7 +44,8 @@ class Open:
 
     def __init__(self, number: int, control: Control) -> None:
         self.number = number
-        self.id = number.to_bytes(ID_OCTETS, "big")
+        # Numbers begin anew in each process: a client that has lost one names no transaction of the next.
+        self.id = f"{number}-{secrets.token_hex(RANDOM_OCTETS)}".encode()
         self.control = control
         self.asked = self.done = 0
         self.discharging = self.over = False
