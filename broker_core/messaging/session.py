@@ -235,7 +235,7 @@ class Session:
         self._transaction.declared()
 
     def is_current(self, transaction: bytes | None) -> bool:
-        """Return True until that transaction has ended; None stands for work outside of transactions."""
+        """Return True until `transaction`, by its id, has ended; None stands for work outside of transactions."""
         return transaction is None or self._transaction.id == transaction
 
     def mark_rollback_only(self, error: errors.PenstockError) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from .. import amqp, amqp_client, errors
 from ..amqp import LocalProtocolError, events
+from ..amqp.states import SessionState
 from ..amqp_client.address import Address
 from ..amqp_client.links import CLOSE_TIMEOUT_S
 from ..amqp_client.transport import Transport
@@ -80,12 +81,13 @@ class Wire(amqp_client.Connection):
         return session
 
     def end(self, session: amqp.Session) -> None:
-        """End a session, without waiting for the server's answer."""
+        """End a session, without waiting for the server's answer; one that the server has not begun yet ends when it has."""
         with suppress(errors.PenstockError, amqp.ProtocolError):
             self.check()
             self._ended.add(session)
-            session.end()
-            self.flush()
+            if session.state is not SessionState.BEGIN_SENT:
+                session.end()
+                self.flush()
 
     def wait_until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
         """Wait for `done()`, under the lock; the pump reads meanwhile. Raises like the base."""
@@ -178,6 +180,9 @@ class Wire(amqp_client.Connection):
     def _handle(self, event: events.Event) -> None:
         if isinstance(event, events.Ended) and event.session in self._ended:
             self._ended.discard(event.session)
+        elif isinstance(event, events.Begun) and event.session in self._ended:
+            with suppress(amqp.ProtocolError):  # the connection is just ending
+                event.session.end()
         else:
             super()._handle(event)
 

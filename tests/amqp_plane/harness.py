@@ -37,7 +37,7 @@ from .library_client import PATIENCE_S, Client
 HEADER_OCTETS = 8
 MADE_UP = re.compile("temp:[0-9a-f]{24}")
 ID_OF_TRANSACTION = re.compile(r"b'(\d+)-[0-9a-f]{16}'")
-ID_IN_A_TEXT = re.compile("(?<=has no transaction )[0-9a-f]+")
+ID_IN_A_TEXT = re.compile("(?<=has no transaction )[0-9a-f]{36,}")
 MANY = 1 << 30
 
 Some = TypeVar("Some", bound=Composite)
