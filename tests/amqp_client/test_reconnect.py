@@ -16,6 +16,7 @@ from penstock.broker_core.amqp.deliveries import Delivery
 from penstock.broker_core.amqp_client import dial
 from penstock.broker_core.messaging import AcknowledgeMode, Backoff, Confirmation, Connection, ReceivedMessage
 
+from ..waiting import until
 from .applications import LIMIT_S, Gate, bodies, body_of, connect, round_trip, said
 from .peer import Peer
 
@@ -314,6 +315,25 @@ def test_c12_a_server_that_says_nothing_is_lost(monkeypatch: pytest.MonkeyPatch)
         consumer = connection.session().consumer("q")
         with pytest.raises(errors.PeerError, match="idle time-out"):
             consumer.receive(LIMIT_S)
+
+
+def test_a_session_that_is_closed_before_the_server_has_begun_it_ends_then() -> None:
+    """The peer answers the first begin when the second has come."""
+    begun: list[amqp.Session] = []
+
+    def hold(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if not isinstance(event, events.Begun):
+            return False
+        begun.append(event.session)
+        if len(begun) == 2:
+            for session in begun:
+                session.begin()
+        return True
+
+    with Peer(hook=hold) as peer, connect(peer.url) as connection:
+        connection.session().close()
+        connection.session().producer("q").send("x")
+        until(lambda: [each.session for each in peer.seen if isinstance(each, events.Ended)] == begun[:1], "it is ended")
 
 
 def test_spark_s_tasks_are_not_sent_this_client() -> None:
