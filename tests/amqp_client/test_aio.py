@@ -124,8 +124,7 @@ def test_closing_the_connection_ends_a_loop_that_waits(broker: Broker) -> None:
     async def go() -> None:
         connection = await connect_async(broker.amqp_url).open()
         receiving = asyncio.create_task(_collect(connection.queue("waited-for").receive()))
-        while stat(broker, "waited-for")["consumers"] == 0:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(until, lambda: stat(broker, "waited-for")["consumers"], "the loop has its consumer")
         await connection.close()
         with pytest.raises(errors.PenstockError, match="is closed"):
             await receiving
@@ -184,8 +183,7 @@ def test_a_session_that_nobody_waits_for_any_more_is_closed() -> None:
             await asyncio.to_thread(lost.wait, LIMIT_S)
             receiving = asyncio.create_task(_collect(connection.queue("q").receive()))
             waiters = connection.connection.changed._waiters  # type: ignore[attr-defined]  # of threading.Condition
-            while not waiters:
-                await asyncio.sleep(0.001)
+            await asyncio.to_thread(until, lambda: waiters, "it waits for a server")
             receiving.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await receiving
