@@ -14,6 +14,8 @@ from ..security.rights import Right
 
 log = logging.getLogger("penstock.security")
 
+SEPARATOR = ":"  # between a user and the name that it has chosen: no user's name has one
+
 
 class Asking(Protocol):
     """Call of which nobody knows yet whose it is."""
@@ -45,6 +47,10 @@ class Caller:
     def gone(self) -> bool:
         """True when nobody hears the answer to the call any longer."""
         return self._call is not None and self._call.gone
+
+    def own(self, name: str) -> str:
+        """The engine's name of what this caller calls so, once there are users (see `namespaces`)."""
+        return f"{self.user}{SEPARATOR}{name}"
 
     def may(self, right: Right, queue: str) -> bool:
         """Say whether the caller has this right on this queue."""

@@ -5,7 +5,8 @@ with its owner before a colon, which no user's name has: `alice:etl`. Without us
 
 A lease outlives its query, and the query's user may change meanwhile. So a name finds another user's lease, too, where the caller
 has the right on that lease's queue, and the run is the lease's (a checkpoint has it) or not said (an operator's command). Stages
-and writes are found by their owner alone; an operator discards them by the name that `stage.list` gives.
+and writes are found by their owner alone; an operator discards them by the name that `stage.list` gives, and who sees that list
+may name them (`permissions` then asks for more).
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from typing import Any
 from .. import errors
 from ..engine.model.state import BrokerState
 from ..security.rights import Right
-from .callers import Caller
-from .permissions import NEEDS
+from .callers import SEPARATOR, Caller
+from .permissions import NEEDS, queues_of
 
-SEPARATOR = ":"
 LISTED = 5  # leases that an error names
 
 
@@ -29,7 +29,7 @@ def resolve(state: BrokerState, caller: Caller, request: str, fields: dict[str, 
         return
     for field in ("stage", "write"):
         name = fields.get(field)
-        if isinstance(name, str) and not (request == "stage.discard" and state.stages_of(name)):
+        if isinstance(name, str) and not (request == "stage.discard" and _listed(state, caller, name)):
             fields[field] = _own(caller, name)
     if isinstance(fields.get("stages"), list):
         fields["stages"] = [_own(caller, name) if isinstance(name, str) else name for name in fields["stages"]]
@@ -40,6 +40,14 @@ def resolve(state: BrokerState, caller: Caller, request: str, fields: dict[str, 
         fields["head"] = {**head, "lease": found}
     if isinstance(fields.get("lease"), str):
         fields["lease"] = _lease(state, caller, right, fields)
+
+
+def _listed(state: BrokerState, caller: Caller, name: str) -> bool:
+    """Say whether `stage.list` gives this name to the caller, for a write that is another's."""
+    if state.stages_of(_own(caller, name)):
+        return False
+    stages = [known for known in map(state.stages.get, state.stages_of(name)) if known is not None]
+    return bool(stages) and all(map(caller.sees, queues_of(state, stages)))
 
 
 def _after_the_last_user(state: BrokerState, fields: dict[str, Any]) -> None:
@@ -65,7 +73,7 @@ def named(caller: Caller, leases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _own(caller: Caller, name: str) -> str:
-    return f"{caller.user}{SEPARATOR}{name}"
+    return caller.own(name)
 
 
 def _lease(state: BrokerState, caller: Caller, right: Right, fields: dict[str, Any]) -> str:

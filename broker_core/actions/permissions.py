@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..engine.model import exchange_options, options
-from ..engine.model.state import StageParts
+from ..engine.model.state import BrokerState, StageParts
 from ..security.rights import Right
 from ..service.broker import BrokerService
 from .callers import Caller
@@ -14,8 +14,8 @@ from .requests import stage_of, strings
 
 
 class Need(NamedTuple):
-    """A right, and on which queues: `queue` (the fields `queue` and `exchange` name them), `lease`, `stages` (theirs), `all`
-    (there are and will be), or `seen` (any right will do)."""
+    """A right, and on which queues: `queue` (the fields `queue` and `exchange` name them), `lease`, `stages` (theirs),
+    `staged` (with those of their outcomes), `all` (there are and will be), or `seen` (any right will do)."""
 
     right: Right | None
     on: str | None
@@ -75,6 +75,7 @@ NEEDS: dict[str, Need] = {
     "settle": Need(Right.RECEIVE, "lease", "receive from"),
 }
 OUTCOMES = Need(Right.RECEIVE, "outcomes", "receive from")  # of a stage that says what becomes of messages of leases
+OTHERS = Need(Right.ADMIN, "staged", "discard what another user has staged for")  # of who discards a write that is not its own
 FROM = Need(Right.RECEIVE, "queue", "receive from")
 INTO = Need(Right.SEND, "target", "send to")
 ORIGINS = Need(Right.SEND, "origins", "send to")
@@ -117,6 +118,8 @@ class Permissions:
                 needs.append(OUTCOMES)
             if request == "settle" and any(stage.parts for stage in stages):
                 needs.append(NEEDS["stage"])
+        if request == "stage.discard" and caller.enforced and not _is_own(caller, fields["write"]):
+            needs = [OTHERS]
         if request in _SHIFTS:
             needs += [FROM, INTO]
         if request == "queue.redrive" and self._origins(fields):
@@ -165,6 +168,8 @@ class Permissions:
         if need.on == "outcomes":
             leases = {each.lease for stage in self._stages(fields) for each in list(stage.outcomes)}
             return sorted({state.leases[name].queue for name in leases if name in state.leases}), "the queues of these stages"
+        if need.on == "staged":
+            return queues_of(state, self._stages(fields)), "the queues of these stages"
         if need.on == "stages":
             found = self._stages(fields)
             # Who may send to an exchange may send to whatever it leads to.
@@ -189,6 +194,19 @@ class Permissions:
         else:
             names = strings("stages", fields.get("stages", []))
         return [known for known in map(state.stages.get, names) if known is not None]
+
+
+def queues_of(state: BrokerState, stages: Iterable[StageParts]) -> list[str]:
+    """The queues and exchanges that stages hold messages for, and the queues of the leases that they hold outcomes of."""
+    found: set[str] = set()
+    for stage in stages:
+        found.update(part.exchange or part.queue for part in list(stage.parts))
+        found.update(state.leases[each.lease].queue for each in list(stage.outcomes) if each.lease in state.leases)
+    return sorted(found)
+
+
+def _is_own(caller: Caller, write: str | None) -> bool:
+    return write is None or write.startswith(caller.own(""))
 
 
 def _named_by_options(fields: dict[str, Any]) -> list[str]:

@@ -179,11 +179,37 @@ def test_a_query_goes_on_when_the_last_user_is_gone(site: Site) -> None:
 
 def test_an_operator_discards_a_write_by_the_name_that_the_list_gives(site: Site) -> None:
     furnish(site, "orders")
-    bob = site.user("bob", Right.SEND, queue="orders")
+    bob = site.user("bob", Right.ADMIN, Right.SEND, queue="orders")
     (name, *_) = sorted(row["stage"] for row in bob.call("stage.list")["stages"])
     assert name == "root:other orders"
     assert bob.call("stage.discard", write=name) == {"discarded": 1}
     assert bob.call("stage.discard", write="s orders") == {"discarded": 0}
+
+
+@pytest.mark.parametrize("attempts", [[], [0]], ids=["all of it", "one attempt"])
+def test_nobody_discards_the_write_of_another_without_admin(site: Site, attempts: list[int]) -> None:
+    peers = {name: site.user(name, *Right) for name in ("root", "alice")}
+    peers["root"].call("queue.declare", queue="orders")
+    peers["alice"].put(b"x", op="stage", queue="orders", write="w", attempt=0)
+    for right in (Right.SEND, Right.SETTLE):
+        bob = site.user(f"bob {right.value}", right, queue="orders")
+        assert [row["stage"] for row in bob.call("stage.list")["stages"]] == ["alice:w"]
+        with pytest.raises(errors.NotAllowed, match=r"discard what another user has staged for .* the right admin"):
+            bob.call("stage.discard", write="alice:w", attempts=attempts)
+    stranger = site.user("stranger", Right.SEND, Right.ADMIN, queue="mine")
+    assert stranger.call("stage.discard", write="alice:w", attempts=attempts) == {"discarded": 0}  # as one that is not there
+    assert peers["alice"].call("stage.publish", write="w", attempts=[0]) == {"published": 1, "repeated": False}
+
+
+def test_the_outcomes_of_another_are_discarded_by_who_has_admin_where_they_hold(site: Site) -> None:
+    furnish(site, "q")
+    (row, *_) = site.user("root", *Right).get(op="batch", columns=["delivery"], **part("q"))
+    outcome = pa.record_batch({"delivery": pa.array([row["delivery"]], pa.binary()), "outcome": ["rejected"]})
+    site.user("root", *Right).put_batch(outcome, op="settle", stage="outcomes", lease="held q")
+    bob = site.user("bob", Right.RECEIVE, Right.SEND, queue="q")
+    with pytest.raises(errors.NotAllowed, match="the right admin"):
+        bob.call("stage.discard", write="root:outcomes")
+    assert site.user("ada", Right.ADMIN, queue="q").call("stage.discard", write="root:outcomes") == {"discarded": 1}
 
 
 def test_the_publish_keys_of_one_user_leave_room_for_others(site: Site) -> None:
