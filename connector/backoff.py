@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..broker_core.errors import PeerError, StorageError
 
 RECONNECT_S = 30.0  # a restart takes a second or two, a recovery of tens of millions of messages some more
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+
+_T = TypeVar("_T")
 
 
 class Patience:
@@ -21,3 +27,13 @@ class Patience:
             raise error
         time.sleep(self._pause)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
+
+
+def answered(ask: Callable[[], _T], seconds: float) -> _T:
+    """Ask what can be repeated, again while no answer comes, `seconds` in all; return the answer."""
+    patience = Patience(seconds)
+    while True:
+        try:
+            return ask()
+        except (PeerError, StorageError) as error:
+            patience.wait(error)

@@ -28,7 +28,7 @@ from ..broker_core.errors import DataLoss, InvalidColumn, InvalidOption, Invalid
 from ..broker_core.messages import incoming
 from . import settle
 from .access import Access
-from .backoff import Patience
+from .backoff import RECONNECT_S, Patience
 from .batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 from .brokers.publishing import Publishing, check_finished
 from .brokers.spread import Spread
@@ -80,6 +80,8 @@ class Staged(WriterCommitMessage):
 class Writer:
     """Writer of one DataFrame: what both sinks have in common."""
 
+    _patience_s = 0.0  # for one of several brokers that is away when the writer is made
+
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         options.check_for(WRITE)
         if overwrite:
@@ -97,7 +99,7 @@ class Writer:
         self._write = secrets.token_hex(16)
         self._spread: Spread | None = None
         if len(options.urls) > 1:
-            self._spread = Spread(options, self._columns)
+            self._spread = Spread(options, self._columns, self._patience_s)
         else:
             self._access = self._reached(options.access)
 
@@ -267,6 +269,8 @@ def written_as(app: str, place: Any) -> str:
 @reports_errors
 class StreamWriter(Writer, DataSourceStreamArrowWriter):
     """Writer for `df.writeStream.format("amqp")`: publishing the same (query id, batch id) again, or a lower one, is a no-op."""
+
+    _patience_s = RECONNECT_S  # Spark makes one before each batch, and another for its commit
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)

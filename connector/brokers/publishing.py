@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...broker_core.client.flight import Client
-from ...broker_core.errors import DataLoss, InvalidOption, PeerError, PenstockError, StageNotFound, StorageError
-from ..backoff import Patience
+from ...broker_core.errors import DataLoss, InvalidOption, PenstockError, StageNotFound
 from ..identity import identity_of
 from . import decision
 from .spread import Spread
@@ -152,13 +151,7 @@ class Publishing:
 
     def _call(self, broker: str, action: str, request: dict[str, Any]) -> dict[str, Any]:
         """Ask one broker, again while no answer comes."""
-        patience = Patience(PUBLISH_S)
-        while True:
-            try:
-                with self._spread.client(broker) as client:
-                    return client.call(action, **request)
-            except (PeerError, StorageError) as error:
-                patience.wait(error)
+        return self._spread.asked(broker, action, request, PUBLISH_S)
 
 
 def check_finished(client: Client, text: str | None) -> None:

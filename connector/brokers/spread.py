@@ -20,6 +20,7 @@ from ...broker_core.errors import InvalidRequest, PenstockError
 from ...broker_core.messages import conversion
 from .. import settle
 from ..access import Access
+from ..backoff import RECONNECT_S, answered
 from ..batching import BATCH_BYTES, BATCH_ROWS
 from ..identity import identity_of
 from ..options import Options
@@ -33,12 +34,17 @@ Fill = Callable[[Client, Iterator[pa.RecordBatch]], int]
 
 
 class Spread:
-    """The brokers of a write, by id. It asks them who they are when it is made, and travels to the tasks."""
+    """The brokers of a write, by id. It asks them who they are when it is made, and travels to the tasks.
 
-    def __init__(self, options: Options, columns: Mapping[str, int]) -> None:
-        with ExitStack() as stack:
-            clients = connected(options, stack)
-            found = {identity_of(client).broker: options.access.of(client.url).found_by(client) for client in clients}
+    `patience_s` is how long it waits for one that is away then."""
+
+    def __init__(self, options: Options, columns: Mapping[str, int], patience_s: float = 0.0) -> None:
+        def ask() -> dict[str, Access]:
+            with ExitStack() as stack:
+                clients = connected(options, stack)
+                return {identity_of(client).broker: options.access.of(client.url).found_by(client) for client in clients}
+
+        found = answered(ask, patience_s)
         self._accesses: dict[str, Access] = {broker: found[broker] for broker in sorted(found)}
         settles = options["operation"] == "settle"
         self._groups = None if settles else columns.get("groupId")
@@ -53,6 +59,15 @@ class Spread:
     def client(self, broker: str) -> Client:
         """Connect to a broker."""
         return self._accesses[broker].client()
+
+    def asked(self, broker: str, action: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Ask a broker what can be repeated, again while no answer comes, `seconds` in all; return the answer."""
+
+        def ask() -> dict[str, Any]:
+            with self.client(broker) as client:
+                return client.call(action, **request)
+
+        return answered(ask, seconds)
 
     def url(self, broker: str) -> str:
         """Return the url of a broker."""
@@ -69,11 +84,7 @@ class Spread:
 
     def is_published(self, key: dict[str, Any]) -> bool:
         """Ask whether the write has been decided: then the first of its brokers has published it, perhaps not all."""
-        return any(self._is_published(broker, key) for broker in self.ids)
-
-    def _is_published(self, broker: str, key: dict[str, Any]) -> bool:
-        with self.client(broker) as client:
-            return bool(client.call("stage.published", **key)["published"])
+        return any(self.asked(broker, "stage.published", key, RECONNECT_S)["published"] for broker in self.ids)
 
     def stage(self, batches: Iterable[pa.RecordBatch], home: str, fill: Fill) -> tuple[str, ...]:
         """Send each row to its broker; return the brokers that have a stage now."""

@@ -13,6 +13,7 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.columns.limits import MAX_ELSEWHERE
+from penstock.connector.backoff import Patience
 from penstock.connector.brokers import decision, publishing
 from penstock.connector.brokers.publishing import Publishing
 from penstock.connector.sink import BatchWriter, Staged, StreamWriter
@@ -215,6 +216,51 @@ def test_a_driver_that_comes_late_after_the_next_write_is_told_nothing(site: Sit
         patch.setattr(Publishing, "_publish", overtaken)
         made.commit(tasks)
     assert numbers(site) == list(range(180))
+
+
+# --- While one is away -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def away(site: Site, letter: str) -> Iterator[list[str]]:
+    """A broker is away until somebody waits for it: each who does is noted."""
+    wait, waited = Patience.wait, []
+
+    def start_and_wait(patience: Patience, error: BaseException) -> None:
+        if not site.broker(letter).running:
+            waited.append(letter)
+            site.broker(letter).start()
+        wait(patience, error)
+
+    site.broker(letter).stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Patience, "wait", start_and_wait)
+        yield waited
+
+
+def test_a_task_waits_for_a_broker_that_restarts_before_it_looks_at_a_row(site: Site) -> None:
+    for letter in "abc":
+        made = writer(site, txnAppId=site.queue, txnVersion=str("abc".index(letter)))
+        with away(site, letter) as waited:
+            tasks = written(made, rows(90 * "abc".index(letter), 90))
+        assert waited == [letter]
+        made.commit(list(tasks))
+    assert numbers(site) == list(range(270))
+
+
+def test_a_stream_waits_for_one_before_its_batch_and_before_its_commit(site: Site) -> None:
+    with away(site, "b") as waited:
+        _, task = in_stream(site, rows(0, 90), 1)
+    assert waited == ["b"]
+    with away(site, "c") as waited:
+        StreamWriter(site.options(), SENT, False).commit([task], 1)
+    assert waited == ["c"]
+    assert numbers(site) == list(range(90))
+
+
+def test_a_batch_write_begins_with_all_brokers_or_fails_at_once(site: Site) -> None:
+    with away(site, "b"), pytest.raises(errors.Unreachable):  # who waited would find the broker
+        writer(site)
 
 
 # --- Many tasks ------------------------------------------------------------------------------------------------------------
