@@ -119,6 +119,22 @@ def test_a_publish_that_comes_after_the_abort_publishes_nothing(site: Site) -> N
     assert numbers(site) == list(range(90))
 
 
+def test_a_discarded_write_without_rows_at_a_broker_is_finished_at_the_others(site: Site) -> None:
+    _, second, third = in_order(site)
+    while True:
+        made = writer(site, txnAppId=site.queue, txnVersion="1")
+        assert made._spread is not None
+        if made._spread.home(made._write, None) == site.id(third):
+            break
+    tasks = list(written(made, rows(0, 90).set_column(1, "groupId", pa.nulls(90, pa.string()))))
+    with halfway(site), pytest.raises(errors.Unreachable):
+        made.commit(tasks)
+    site.call(second, "stage.discard", write=made._write)
+    again = writer(site, txnAppId=site.queue, txnVersion="1")
+    again.commit(list(written(again, rows(0, 90))))
+    assert len(site.bodies(third)) == len(numbers(site)) == 90
+
+
 # --- With other brokers ----------------------------------------------------------------------------------------------------
 
 
