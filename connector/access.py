@@ -23,11 +23,15 @@ from ..broker_core.client.flight import Client
 
 @dataclass(frozen=True)
 class Access:
-    """Address and credentials of a broker. `url` is the user's, `known` the endpoint that was found there last."""
+    """Address and credentials of a broker. `url` is the user's, `known` the endpoint that was found there last.
+
+    `largest` is how many octets an AMQP message may have that comes from there; None: what the client takes unless told.
+    """
 
     url: str
     credentials: Credentials = field(default=NOBODY, repr=False)
     known: Endpoint | None = field(default=None, repr=False)
+    largest: int | None = None
 
     def client(self) -> Client:
         """Return a connection. With an AMQP url whose endpoint is not known yet, the broker is asked for it."""
@@ -47,11 +51,12 @@ class Access:
             external=mine.cert is not None,
             timeout_s=timeout_s,
             key=mine.shared,
+            **({} if self.largest is None else {"max_message_octets": self.largest}),
         )
 
     def of(self, url: str) -> Access:
         """Return a copy for one of several brokers; itself for its own url, or an empty one."""
-        return self if url in ("", self.url) else Access(url, self.credentials)
+        return self if url in ("", self.url) else replace(self, url=url, known=None)
 
     def at(self, known: Endpoint | None) -> Access:
         """Return a copy with this endpoint, which the planner or another task has found."""

@@ -42,6 +42,7 @@ DEFAULT_MESSAGES_PER_PARTITION = 1 << 19
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_LONG = 2**63 - 1
+LARGEST = 256 << 20  # octets of a message from another broker: `amqp_client.dial.MAX_MESSAGE_OCTETS`
 MAX_NAME = 255  # characters, the broker's limit on a name
 MAX_LEASE_TIMEOUT_S = 3650 * 86400  # the broker's limit
 MAX_QUEUES = 128  # of one query: each costs a request for every trigger, at each broker
@@ -265,6 +266,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("dedupe", (STREAM,), "messageId or none", _dedupe, "messageId"),
     Option("dedupeWindow", (STREAM,), _COUNT, _whole(1), 1_000_000),
     Option("minReaders", (STREAM,), "a whole number, 1 to 64", _readers, 1),
+    Option("maxMessageBytes", (STREAM,), "a size up to 2g, such as 512m", _united(_SIZES, 1, 1 << 31), LARGEST),
     # Reading at all.
     Option("mode", (STREAM, REPLAY, READ), "acquire or replay (a stream) or browse (a batch read)", _one_of(*MODES)),
     Option("selector", (STREAM, REPLAY, READ), "a selector in the syntax of JMS, such as colour = 'red' AND size > 5", _selector),
@@ -358,7 +360,7 @@ class Options(Mapping[str, Any]):
                 check(url, credentials)
         except InvalidRequest as error:
             raise InvalidOption(f"options url, userName, caFile, certFile, keyFile: {error}") from None
-        return Access(next(iter(self.urls), ""), replace(credentials, shared=shared))
+        return Access(next(iter(self.urls), ""), replace(credentials, shared=shared), largest=self["maxMessageBytes"])
 
     @property
     def urls(self) -> list[str]:
@@ -473,7 +475,7 @@ def _check_together(options: Options) -> None:
             f"option url names {len(options.urls)} brokers, option spool {len(set(options.spools))} folders: each broker that is"
             " no Penstock has a folder of its own; name them in the order of the urls, with commas between them"
         )
-    for name in ("settle", "dedupe", "dedupeWindow", "minReaders"):
+    for name in ("settle", "dedupe", "dedupeWindow", "minReaders", "maxMessageBytes"):
         if name in options.given and options["spool"] is None:
             raise InvalidOption(
                 f"option {name} is for a stream from a broker that is no Penstock: give the option spool beside it"

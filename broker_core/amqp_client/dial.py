@@ -21,6 +21,10 @@ MAX_FRAME_OCTETS = 64 * 1024
 MAX_SASL_FRAME_OCTETS = 8 * 1024
 #: Incoming window: transfer frames that may be on their way to us, whatever the credit.
 WINDOW_FRAMES = 8192
+#: Largest message that we take unless the caller says more, octets. All of it stands in memory before anybody sees it.
+MAX_MESSAGE_OCTETS = 256 << 20
+#: So many of the largest messages may be half received at once on a connection, each by a link.
+UNFINISHED_MESSAGES = 4
 #: Idle time-out, milliseconds. A broker silent for twice as long has failed: that is noticed within a minute.
 IDLE_TIME_OUT_MS = 25_000
 
@@ -39,6 +43,7 @@ def connect(
     cert_file: str | None = None,
     key_file: str | None = None,
     timeout_s: float = TIMEOUT_S,
+    max_message_octets: int = MAX_MESSAGE_OCTETS,
 ) -> Connection:
     """Open a connection to `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`.
 
@@ -53,6 +58,7 @@ def connect(
         cert_file: PEM file of a client certificate to log in with.
         key_file: PEM file of its key. None: it is in `cert_file`.
         timeout_s: Seconds that each wait for the broker takes at most.
+        max_message_octets: Largest message that is received; a broker that sends a larger one loses the link.
 
     Returns:
         An open connection; close it, or use `with`.
@@ -73,6 +79,7 @@ def connect(
         tls=credentials.tls_context() if tls else None,
         external=cert_file is not None,
         timeout_s=timeout_s,
+        max_message_octets=max_message_octets,
     )
 
 
@@ -87,6 +94,7 @@ def login(
     kind: type[Connection] = Connection,
     container_id: str | None = None,
     key: SignsTokens | None = None,
+    max_message_octets: int = MAX_MESSAGE_OCTETS,
 ) -> Connection:
     """Connect with a TLS context that is made already.
 
@@ -100,6 +108,7 @@ def login(
         kind: Class of the connection.
         container_id: Id to keep over several connections. None: a new one.
         key: Signs a token for the address of each link, which it precedes; the login is ANONYMOUS then. None: no tokens.
+        max_message_octets: Largest message that is received; a broker that sends a larger one loses the link.
 
     Returns:
         An open connection of the class `kind`.
@@ -127,6 +136,8 @@ def login(
             sasl_frame_size=MAX_SASL_FRAME_OCTETS,
             incoming_window=WINDOW_FRAMES,
             idle_time_out=IDLE_TIME_OUT_MS,
+            max_message_size=max_message_octets,
+            max_unfinished_size=UNFINISHED_MESSAGES * max_message_octets,
             errant_link_ends_session=False,  # what was on its way when a link ended must not hide why it did
         )
         connection = kind(wire, amqp.Connection(amqp.Role.CLIENT, settings, sasl), address, timeout_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import errors
-from ..amqp import Accepted, Condition, Modified, Rejected, Released
+from ..amqp import Accepted, Condition, Modified, Rejected, Released, RemoteProtocolError
 from ..amqp.performatives import Error
 
 _KINDS: dict[str, type[errors.PenstockError]] = {
@@ -26,6 +26,17 @@ def from_peer(error: Error | None, what: str) -> errors.PenstockError:
         return errors.PeerError(what)
     text = f"{what}: {error.description} ({error.condition})" if error.description else f"{what}: {error.condition}"
     return _KINDS.get(error.condition, errors.PeerError)(text)
+
+
+def from_violation(error: RemoteProtocolError, address: str, largest: int) -> errors.PenstockError:
+    """Return the error for a link that we have ended, because its peer broke the protocol or sent more than `largest` octets."""
+    if error.condition in (Condition.MESSAGE_SIZE_EXCEEDED, Condition.RESOURCE_LIMIT_EXCEEDED):
+        return errors.ResourceLimit(
+            f"the broker sends {error.description} from {address!r}, where this client takes {largest:,} octets in one: if"
+            " messages there are meant to be so large, raise max_message_octets (Spark: the option maxMessageBytes); if not, take"
+            " them from there with another client"
+        )
+    return errors.PeerError(f"the broker broke the protocol on the link to {address!r}: {error}")
 
 
 def from_outcome(state: object, what: str) -> errors.PenstockError:

@@ -42,9 +42,14 @@ class LinkConnection(Protocol):
 
 
 class ClientLink:
-    """A link of a client. Its calls raise the broker's reason once the broker has ended the link."""
+    """A link of a client. Its calls raise the broker's reason once the broker has ended the link.
+
+    Attributes:
+        overfull: Whether we have ended it, because a message is larger than this client takes: it would come again.
+    """
 
     link: amqp.Link
+    overfull = False
 
     def __init__(self, connection: LinkConnection, address: str) -> None:
         self.connection = connection
@@ -103,7 +108,9 @@ class ClientLink:
             if self._failure is None:
                 self._failure = failures.from_peer(event.error, f"the broker ended the link to {self.address!r}")
         elif isinstance(event, events.Violated):
-            self._failure = errors.PeerError(f"the broker broke the protocol on the link to {self.address!r}: {event.error}")
+            largest = self.link.session.settings.max_message_size
+            self._failure = failures.from_violation(event.error, self.address, largest)
+            self.overfull = isinstance(self._failure, errors.ResourceLimit)
 
     def on_outcome(self, deliveries: list[Any], state: object) -> None:
         """Handle the state that the peer has given to deliveries of this link."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..amqp_client.address import parse
 from ..amqp_client.connection import TIMEOUT_S
-from ..amqp_client.dial import login, new_container_id
+from ..amqp_client.dial import MAX_MESSAGE_OCTETS, login, new_container_id
 from ..client.credentials import Credentials
 from ..errors import InvalidRequest
 from .backoff import Backoff
@@ -55,6 +55,7 @@ class Environment(NamedTuple):
         reconnect: Backoff | None = DEFAULT_BACKOFF,
         callback_threads: int = CALLBACK_THREADS,
         on_error: Callable[[Exception], None] | None = None,
+        max_message_octets: int = MAX_MESSAGE_OCTETS,
     ) -> Connection:
         """Open a connection to the first server that answers; the others are for reconnects.
 
@@ -73,6 +74,7 @@ class Environment(NamedTuple):
             reconnect: When to try which server after a loss. None: a loss is final.
             callback_threads: Number of sessions whose callbacks run side by side at most.
             on_error: Gets errors that no call can raise: losses, exceptions of callbacks. Called on a thread of the client.
+            max_message_octets: Largest message that is received; a server that sends a larger one loses the consumer.
 
         Returns:
             An open connection; close it, or use `with`.
@@ -106,6 +108,7 @@ class Environment(NamedTuple):
                 timeout_s=timeout_s,
                 kind=Wire,
                 container_id=name,
+                max_message_octets=max_message_octets,
             )
             assert isinstance(wire, Wire)
             return wire

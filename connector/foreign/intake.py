@@ -281,6 +281,8 @@ class Intake:
                 except TooLarge:
                     raise  # the broker would send it again
                 except PenstockError as error:
+                    if any(link.overfull for _, link in self._links):
+                        raise  # likewise
                     self._lose(error)
             with suppress(PenstockError), shipped.own_errors():
                 while self._requests and self._connection is not None:

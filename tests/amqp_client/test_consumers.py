@@ -46,6 +46,19 @@ def test_c3_links_take_turns_in_one_queue_of_arrivals() -> None:
     assert len(arrivals) == 0
 
 
+def test_a_message_beyond_the_limit_ends_its_consumer_and_says_so() -> None:
+    def heedless(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Attached):
+            event.attach.max_message_size = None
+        return False
+
+    with Peer(hook=heedless) as peer, connect(peer.url, max_message_octets=100_000) as connection:
+        peer.queues["a"] += [amqp.Message(data=[b"x" * 200_000]).encode()]
+        consumer = connection.session().consumer("a")
+        with pytest.raises(errors.ResourceLimit, match="raise max_message_octets"):
+            consumer.receive(LIMIT_S)
+
+
 def test_c3_one_consumer_over_three_queues_is_fair_and_shares_its_prefetch() -> None:
     with Peer() as peer, connect(peer.url) as connection:
         for name in "abc":

@@ -9,6 +9,7 @@ import pytest
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released, events
 from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.amqp_client.dial import MAX_MESSAGE_OCTETS
 
 from .peer import Peer
 from .test_sending import messages
@@ -45,6 +46,62 @@ def test_a_message_in_many_frames_is_one_delivery() -> None:
         peer.queues["orders"] += sent
         receiver = connection.receiver("orders", credit=2)
         assert [delivery.payload for _ in range(2) for delivery in receiver.receive(1, timeout_s=30)] == sent
+
+
+def heedless(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+    """Make a peer that takes no notice of how large a message we take."""
+    if isinstance(event, events.Attached):
+        event.attach.max_message_size = None
+    return False
+
+
+@pytest.mark.parametrize("size", [99_000, 1_000_000], ids=["small enough", "too large"])
+def test_a_message_beyond_the_limit_ends_its_link_and_fills_no_memory(size: int) -> None:
+    with Peer(hook=heedless) as peer, connect(peer.url, max_message_octets=100_000) as connection:
+        peer.queues["orders"] += messages(1, size=size)
+        peer.queues["others"] += messages(1)
+        receiver, other = connection.receiver("orders", credit=1), connection.receiver("others", credit=1)
+        if size < 100_000:
+            assert len(receiver.receive(1, timeout_s=30)) == 1
+        else:
+            with pytest.raises(
+                errors.ResourceLimit, match=r"from 'orders', where this client takes 100,000 .* max_message_octets"
+            ):
+                receiver.receive(1, timeout_s=30)
+        assert len(other.receive(1, timeout_s=30)) == 1  # the connection goes on
+
+
+def test_a_message_without_an_end_is_cut_off() -> None:
+    """Look at what is kept of it: never more than the limit; the rest is dropped as it comes."""
+    with Peer(hook=heedless) as peer, connect(peer.url, max_message_octets=100_000) as connection:
+        peer.queues["orders"] += messages(1, size=20_000_000)
+        receiver = connection.receiver("orders", credit=1)
+        held = [0]
+
+        def receive() -> None:
+            while True:
+                receiver.receive(1, timeout_s=0)
+                held.append(receiver.link.session.connection.unfinished_size)
+
+        with pytest.raises(errors.ResourceLimit):
+            receive()
+        assert max(held) <= 100_000
+        assert receiver.link.session.connection.unfinished_size == 0
+
+
+def test_the_peer_is_told_how_large_a_message_may_be() -> None:
+    told = []
+
+    def hook(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Attached):
+            told.append(event.attach.max_message_size)
+        return False
+
+    with Peer(hook=hook) as peer:
+        for given in ({}, {"max_message_octets": 1000}):
+            with connect(peer.url, **given) as connection:
+                connection.receiver("orders")
+    assert told == [MAX_MESSAGE_OCTETS, 1000]
 
 
 def test_credit_that_is_lowered_is_taken_back() -> None:

@@ -14,11 +14,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Accepted, Condition, Message, SaslServer, events
 from penstock.broker_core.amqp.performatives import Error, Header
+from penstock.broker_core.amqp_client.dial import MAX_MESSAGE_OCTETS
 from penstock.connector.brokers import several
 from penstock.connector.brokers.several import SeveralBrokers
 from penstock.connector.foreign import intake
 from penstock.connector.foreign.store import Store
-from penstock.connector.options import Options
+from penstock.connector.options import LARGEST, Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream import StreamReader
 
@@ -61,6 +62,32 @@ def counting(peers: Callable[..., Peer]) -> tuple[list[Any], Peer]:
         return False
 
     return asked, peers(hook=count)
+
+
+def test_a_stream_takes_messages_as_large_as_the_client_does() -> None:
+    assert LARGEST == MAX_MESSAGE_OCTETS
+
+
+def test_a_message_beyond_the_limit_ends_the_query_and_a_higher_limit_takes_it(
+    peers: Callable[..., Peer], tmp_path: Path
+) -> None:
+    def heedless(peer: Peer, _: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Attached):
+            event.attach.max_message_size = None
+        return False
+
+    peer = peers(hook=heedless)
+    large = Message(data=[b"x" * 200_000]).encode()
+    peer.queues["q"] = [large]
+    reader = reader_of(peer, tmp_path, maxMessageBytes="100k")
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(errors.ResourceLimit, match=r"from 'q', where this client takes 102,400 .* the option maxMessageBytes"):
+        next_batch(reader, INITIAL)
+    reader.stop()
+    peer.queues["q"] = [large]
+    again = reader_of(peer, tmp_path, maxMessageBytes="1m")
+    again.prepareForTriggerAvailableNow()
+    assert [len(row["body"]) for row in rows(again, INITIAL, next_batch(again, INITIAL))] == [200_000]
 
 
 def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(peers: Callable[..., Peer], tmp_path: Path) -> None:
