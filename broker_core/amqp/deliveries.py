@@ -16,8 +16,8 @@ class Delivery:
     """A message on its way, from its first transfer until it is settled.
 
     `id` is its delivery id in the session, `tag` its delivery tag on the link; `payload` the encoded message (at a receiver, once
-    it is complete). `state` is our last state, `remote_state` the peer's; `settled` and `remote_settled` say which side has
-    settled it. `rcv_settle_mode` is the mode of this delivery.
+    it is complete). `state` is our last state, `remote_state` the peer's, `in_short`; `settled` and `remote_settled` say which
+    side has settled it. `rcv_settle_mode` is the mode of this delivery.
     """
 
     __slots__ = (

@@ -9,7 +9,8 @@ being right, only on the positions of the holes (`_holes` walks the list it has 
 two. Rejected: a hand-written decoder of the common shapes (a second truth); numpy over the buffer (frames have to be found one
 after the other anyway, and at 64 KiB a read the arrays cost more than they save).
 
-Templates are found by their first octets, from the data offset to the third field (`_LISTS`); a connection keeps at most 256.
+Templates are found by their first octets, from the data offset to the third field (`_LISTS`); a connection keeps at most 256. A
+template holds a decoded performative, so only short ones are learnt, and none with a state or properties that carry more.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from .composites import Composite
 from .errors import RemoteProtocolError
 from .frames import AMQP_FRAME, HEADER_SIZE, Frame, frame_size, parse_frame
 from .messages import skip
-from .performatives import Disposition, Flow, Transfer
+from .performatives import Disposition, Flow, Transfer, in_short
 
 MAX_TEMPLATES = 256
+MAX_LEARNT = 256  # octets of a performative; what clients repeat has a few dozen
 
 # Fields that may be holes, by their index in the list. Only uints of fixed width and a binary of up to 255 octets qualify.
 _HOLES: dict[type, frozenset[int]] = {
@@ -243,11 +245,18 @@ class Scanner:
             return
         octets = buffer[position + 4 : position + size - len(frame.payload)]
         key, fields = _LISTS[octets[7]]
-        if len(octets) < key:
+        if not key <= len(octets) <= MAX_LEARNT or not _is_small(frame.performative):
             return
         if len(self._templates) >= MAX_TEMPLATES:
             self._templates.clear()
         self._templates[octets[:key]] = _Template(frame, octets, _holes(frame.performative, octets, fields))
+
+
+def _is_small(performative: Any) -> bool:
+    """Say whether a performative of few octets is small decoded, too: it may announce thousands of nulls in ten octets."""
+    if type(performative) is not Flow:
+        return in_short(performative.state) is performative.state
+    return all(type(value) is bytes for value in (performative.properties or {}).values())
 
 
 # Constructor of a list → length of a template's key, and offset of the fields, both counted from the data offset: 4 octets of

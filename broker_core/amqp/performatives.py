@@ -7,10 +7,10 @@ is a boolean on the wire: SENDER is False, RECEIVER is True.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from .composites import Composite, composite, wire
-from .types import Described, Value
+from .types import Described, Symbol, Value
 
 SENDER, RECEIVER = False, True
 """Role (2.8.1)."""
@@ -155,6 +155,43 @@ Outcome: TypeAlias = Accepted | Rejected | Released | Modified | Declared | Desc
 DeliveryState: TypeAlias = Received | TransactionalState | Outcome
 TERMINAL = (Accepted, Rejected, Released, Modified, Declared)
 """The delivery states that are outcomes (3.4, 4.5.5)."""
+MAX_CONDITION, MAX_DESCRIPTION = 100, 200
+"""Characters of an outcome's error that are kept as long as its delivery is unsettled."""
+UNKNOWN = Described(Symbol("unknown"), None)
+"""Stands for a delivery state that is none of the above."""
+
+
+def in_short(state: DeliveryState | None) -> Any:
+    """Return what is kept of a delivery state that has been told: what it is, not what it carries.
+
+    Else each unsettled delivery could keep a decoded frame. A state that carries little is returned as it is.
+    """
+    kind = type(state)
+    if state is None or kind in _SMALL:
+        return state
+    if isinstance(state, Rejected):
+        error = _short(state.error)
+        return state if error is state.error else Rejected(error=error)
+    if isinstance(state, Modified):
+        if state.message_annotations is None:
+            return state
+        return Modified(delivery_failed=state.delivery_failed, undeliverable_here=state.undeliverable_here)
+    if isinstance(state, TransactionalState):
+        outcome = in_short(state.outcome)
+        return state if outcome is state.outcome else TransactionalState(txn_id=state.txn_id, outcome=outcome)
+    return UNKNOWN
+
+
+_SMALL = (Accepted, Released, Received, Declared)
+
+
+def _short(error: Error | None) -> Error | None:
+    if error is None:
+        return None
+    condition, description = error.condition, error.description
+    if error.info is None and len(condition) <= MAX_CONDITION and len(description or "") <= MAX_DESCRIPTION:
+        return error
+    return Error(condition=condition[:MAX_CONDITION], description=description and description[:MAX_DESCRIPTION])
 
 
 # --- the messages of a coordinator link (4.5)

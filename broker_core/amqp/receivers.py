@@ -30,6 +30,7 @@ from .performatives import (
     Flow,
     TransactionalState,
     Transfer,
+    in_short,
 )
 from .states import LinkState
 from .types import Value
@@ -257,8 +258,9 @@ class Receiver(Link):
             for delivery in deliveries:
                 delivery.batchable = True
         if run.transfer.state is not None:
+            state = in_short(run.transfer.state)
             for delivery in deliveries:
-                delivery.remote_state = run.transfer.state
+                delivery.remote_state = state
         if not settled:
             unsettled.update(zip(tags, deliveries, strict=True))
             self.session.incoming.update(zip(ids, deliveries, strict=True))
@@ -282,4 +284,4 @@ def _apply_state(delivery: Delivery, state: DeliveryState) -> None:
     if isinstance(known, TransactionalState) and (not isinstance(state, TransactionalState) or state.txn_id != known.txn_id):
         raise not_allowed("a delivery whose transfers are not of one transaction")
     if not isinstance(known, TERMINAL):
-        delivery.remote_state = state
+        delivery.remote_state = in_short(state)

@@ -31,6 +31,7 @@ from .performatives import (
     Flow,
     TransactionalState,
     Transfer,
+    in_short,
 )
 from .receivers import Receiver
 from .senders import Sender
@@ -405,9 +406,10 @@ class Session:
         if settled and len(ranges) > 1:
             found = list(dict.fromkeys(found))  # it is gone when it is named again
         if state is not None:
+            known = in_short(state)
             for delivery in found:
                 if issuer_receives or self._may_set_state(delivery, state):
-                    delivery.remote_state = state
+                    delivery.remote_state = known
         if settled:
             for delivery in found:
                 delivery.remote_settled = True

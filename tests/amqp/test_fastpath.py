@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +13,13 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.amqp import disposing
 from penstock.broker_core.amqp.composites import Composite
-from penstock.broker_core.amqp.fastpath import MAX_TEMPLATES, Dispositions, Run, Scanner, scan_plainly
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.fastpath import MAX_LEARNT, MAX_TEMPLATES, Dispositions, Run, Scanner, scan_plainly
 from penstock.broker_core.amqp.frames import AMQP_FRAME, Frame, encode_frame, parse_frame
 from penstock.broker_core.amqp.performatives import (
     Accepted,
     Disposition,
+    Error,
     Flow,
     Modified,
     Rejected,
@@ -23,6 +27,7 @@ from penstock.broker_core.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
+from penstock.broker_core.amqp.types import Array, Described, Symbol
 
 from .values import STEADY
 
@@ -139,6 +144,50 @@ def test_templates_are_bounded() -> None:
         body = Transfer(handle=handle * 2**16, delivery_id=1, delivery_tag=b"t", message_format=handle)
         scanner.scan(encode_frame(handle, body.encode()), 0, LIMIT)
     assert len(scanner._templates) <= MAX_TEMPLATES
+
+
+def transfer_of(value: Any) -> Transfer:
+    state = Described(Symbol("x"), value)
+    return Transfer(handle=1, delivery_id=1, delivery_tag=b"t", message_format=0, state=state)
+
+
+def disposition_of(value: Any) -> Disposition:
+    return Disposition(role=True, first=1, last=2, state=Rejected(error=Error(condition="x", info={Symbol("k"): value})))
+
+
+def flow_of(value: Any) -> Flow:
+    return Flow(incoming_window=1, next_outgoing_id=1, outgoing_window=1, handle=1, properties={Symbol("k"): value})
+
+
+@pytest.mark.parametrize("make", [transfer_of, disposition_of, flow_of])
+def test_what_is_large_decoded_is_not_learnt(make: Callable[[Any], Composite]) -> None:
+    """A template keeps it: symbols that fill a frame, or thousands of nulls in ten octets."""
+    stand_in, nulls = encode(b"\xff" * 8), b"\xf0" + struct.pack(">II", 5, 4000) + b"\x40"
+    symbols = make(Array("symbol", (Symbol("a"),) * 1000)).encode()
+    octets = make(b"x" * MAX_LEARNT).encode()
+    short = make(b"\xff" * 8).encode()
+    assert stand_in in short
+    for body in (symbols, octets, short.replace(stand_in, nulls)):
+        scanner = Scanner()
+        items, _, error = scanner.scan(encode_frame(0, body), 0, LIMIT)
+        assert (len(items), error) == (1, None)
+        assert not scanner._templates
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Transfer(handle=1, delivery_id=1, delivery_tag=b"t", message_format=0, state=TransactionalState(txn_id=b"x" * 32)),
+        Transfer(handle=1, delivery_id=1, delivery_tag=b"t" * 32, message_format=0),
+        Disposition(role=True, first=1, last=2, state=TransactionalState(txn_id=b"x", outcome=Accepted())),
+        Disposition(role=True, first=1, last=2, state=Rejected(error=Error(condition="x:y", description="because"))),
+        flow_of(b"x" * 32),
+    ],
+)
+def test_what_clients_repeat_is_learnt(body: Composite) -> None:
+    scanner = Scanner()
+    scanner.scan(encode_frame(0, body.encode()), 0, LIMIT)
+    assert len(scanner._templates) == 1
 
 
 def test_it_is_fast_at_all() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.broker_core.amqp import performatives as p
@@ -9,6 +11,20 @@ from penstock.broker_core.amqp.composites import Composite, compose, decode_comp
 from penstock.broker_core.amqp.decoder import decode_all
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.errors import DecodeError, EncodeError, FieldError
+from penstock.broker_core.amqp.performatives import (
+    MAX_CONDITION,
+    MAX_DESCRIPTION,
+    UNKNOWN,
+    Accepted,
+    Declared,
+    Error,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+    TransactionalState,
+    in_short,
+)
 from penstock.broker_core.amqp.types import Array, Described, Symbol, UInt, ULong
 
 ALL = [cls for cls in vars(p).values() if isinstance(cls, type) and issubclass(cls, Composite) and cls is not Composite]
@@ -162,3 +178,54 @@ def test_what_is_no_frame_body(octets: bytes) -> None:
 def test_values_a_field_cannot_hold(sample: Composite) -> None:
     with pytest.raises(EncodeError):
         sample.encode()
+
+
+WHY, TXN = Error(condition="x:y", description="why"), b"t"
+WIDE = {Symbol("k"): Array("symbol", (Symbol("a"),) * 1000)}
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        (
+            Rejected(error=Error(condition="x:y", description="why", info=WIDE)),
+            Rejected(error=Error(condition="x:y", description="why")),
+        ),
+        (Rejected(error=Error(condition="c" * 999)), Rejected(error=Error(condition="c" * MAX_CONDITION))),
+        (
+            Rejected(error=Error(condition="c", description="d" * 999)),
+            Rejected(error=Error(condition="c", description="d" * MAX_DESCRIPTION)),
+        ),
+        (Modified(undeliverable_here=True, message_annotations=WIDE), Modified(undeliverable_here=True)),
+        (Described(Symbol("x:y"), WIDE), UNKNOWN),
+        (
+            TransactionalState(txn_id=TXN, outcome=Modified(delivery_failed=True, message_annotations=WIDE)),
+            TransactionalState(txn_id=TXN, outcome=Modified(delivery_failed=True)),
+        ),
+        (
+            TransactionalState(txn_id=TXN, outcome=Described(Symbol("x:y"), WIDE)),
+            TransactionalState(txn_id=TXN, outcome=UNKNOWN),
+        ),
+    ],
+)
+def test_of_a_state_that_was_told_little_is_kept(told: Any, kept: Any) -> None:
+    assert in_short(told) == kept
+    assert in_short(kept) is kept
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None,
+        Accepted(),
+        Released(),
+        Rejected(),
+        Modified(delivery_failed=True),
+        Received(section_number=1, section_offset=2),
+        Declared(txn_id=TXN),
+        TransactionalState(txn_id=TXN, outcome=Accepted()),
+        TransactionalState(txn_id=TXN),
+    ],
+)
+def test_a_state_that_carries_little_is_kept_as_it_is(state: Any) -> None:
+    assert in_short(state) is state

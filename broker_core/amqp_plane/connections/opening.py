@@ -24,6 +24,9 @@ def answer(peer: Peer, theirs: Open) -> None:
     peer.opened = True
     properties = {**(plane.protocol.properties or {}), **plane.flight_properties(peer.user)}
     refusal = _refusal(peer, theirs)
+    # Of its open nothing is needed any more but the numbers: there may be many connections.
+    theirs.hostname = theirs.properties = None
+    theirs.outgoing_locales = theirs.incoming_locales = theirs.offered_capabilities = theirs.desired_capabilities = ()
     if peer.sole is not None:
         properties[containers.POLICY] = UInt(peer.sole)  # what is enforced, of the two that there are
     if refusal is not None:

@@ -253,8 +253,10 @@ class Peer:
     # --- sessions
 
     def _on_begin(self, event: events.Begun) -> None:
+        begin = event.begin
+        begin.properties = None  # not kept: there may be many sessions
+        begin.offered_capabilities = begin.desired_capabilities = ()
         event.session.begin()
-        event.begin.properties = None  # not kept: there may be many sessions
 
     def _on_end(self, event: events.Ended) -> None:
         session = event.session

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...amqp import Released, Sender, TransactionalState
-from ...amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received
+from ...amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received, in_short
 from ...amqp.resume import offset_of
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
@@ -225,7 +225,7 @@ class Consuming(Outgoing):
             fresh = self.acquisition.without_strays(fresh)
         if self.peer.transactions:
             fresh = still_open(self, fresh, state, settled)
-        its = state if isinstance(state, TERMINAL) else Released()
+        its = in_short(state) if isinstance(state, TERMINAL) else Released()
         for delivery in fresh:
             delivery.state = its
         if fresh:
@@ -333,7 +333,7 @@ class Consuming(Outgoing):
         for tag, state in compared.ended.items():
             disposition = disposition_of(state, None)
             if disposition is not None:
-                self.resumptions.outcomes[tag] = state
+                self.resumptions.outcomes[tag] = in_short(state)
                 ended.setdefault(disposition, []).append(tag)
         for disposition, several in ended.items():
             self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows_of_tags(several)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import Condition, TransactionalState
-from ...amqp.performatives import TERMINAL, Error
+from ...amqp.performatives import TERMINAL, Error, in_short
 from ...engine import commands as c
 from ...engine.model.dispositions import ROLLED_BACK, Disposition
 from ..links.conditions import Refusal, as_error
@@ -71,8 +71,9 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
         transaction.done += len(deliveries)  # there is no outcome for them
     if disposition is None or not fresh:
         return
+    its = in_short(state)
     for delivery in fresh:
-        delivery.state = state
+        delivery.state = its
     if not settled:
         transaction.waiting.setdefault(link, {}).update(dict.fromkeys(fresh))
     acquired = [d for d in fresh if link.acquisition.deliveries.get(d) is transaction]
