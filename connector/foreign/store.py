@@ -3,6 +3,9 @@
 S3 and Google show an object once it is whole. A local disk and Azure show a file from its first octet, so there it is written
 under another name, and moved: in Azure that takes an account with a hierarchical namespace, and pyarrow refuses any other. HDFS
 and whatever else pyarrow knows are refused.
+
+The files hold whole messages. A local folder that we make is its user's alone. In one that is there, files and folders are also
+for its group, as the folder itself is: the accounts of driver and executors may differ. They are never for everybody.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -73,8 +77,9 @@ class Store:
 
     def prepare(self) -> None:
         """Make the folder, where it is not there."""
-        found, root = self._place
-        self._try("made", lambda: found.create_dir(root, recursive=True) if self.local else None)
+        root = self._place[1]
+        if self.local:
+            self._try("made", lambda: os.makedirs(root, 0o700, exist_ok=True))
 
     def names(self, under: str = "", *, deep: bool = False) -> list[str]:
         """Return the names of all files in the folder, or in a folder of it; with `deep` also of those in its folders."""
@@ -122,13 +127,13 @@ class Store:
         part = f"{path}.{secrets.token_hex(4)}{PART}"
         try:
             try:
-                file = pa.OSFile(part, "wb")
+                self._make_file(part)
             except FileNotFoundError:
                 if "/" not in name:
                     raise
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                file = pa.OSFile(part, "wb")
-            with file:
+                self._make_folders(os.path.dirname(name))
+                self._make_file(part)
+            with pa.OSFile(part, "wb") as file:
                 write(file)
             descriptor = os.open(part, os.O_RDONLY)
             try:
@@ -145,6 +150,27 @@ class Store:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+    def _mode(self) -> int:
+        return os.stat(self._place[1]).st_mode
+
+    def _make_file(self, path: str) -> None:
+        """Make an empty file for who may enter the folder, whatever the umask says: not even for a moment for more."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            if self._mode() & stat.S_IXGRP:
+                os.fchmod(descriptor, 0o640)
+        finally:
+            os.close(descriptor)
+
+    def _make_folders(self, name: str) -> None:
+        """Make a folder in the folder, and those on the way, with the same rights but for everybody else's."""
+        path = self._place[1]
+        for part in name.split("/"):
+            path = f"{path}/{part}"
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+                os.chmod(path, stat.S_IRWXU | self._mode() & (stat.S_ISGID | stat.S_IRWXG))
 
     def _put_whole(self, name: str, write: Callable[[Any], object], new: bool = False) -> None:
         from pyarrow import fs

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,50 @@ def test_what_is_set_aside_in_an_object_store_is_counted(s3: S3Server, monkeypat
     for name in (aside.file_of(1, 0, 3), aside.file_of(12, 0, 5), "aside/x"):
         store.put(name, lambda file: file.write(b"x"))
     assert (aside.count(store, 1), aside.count(store, 2), aside.enter(store, {12})) == (3, 0, 3)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """The rights of a folder and of all that is in it."""
+    return {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def fill(folder: Path) -> None:
+    store = Store(str(folder))
+    store.prepare()
+    for name in ("batch-1.arrow", "aside/batch-1/x"):
+        store.put(name, lambda file: file.write(b"a message"))
+    store.put("owner.json", lambda file: file.write(b"{}"), new=True)
+
+
+def test_a_spool_that_we_make_is_its_user_s_alone(umask: int, tmp_path: Path) -> None:
+    folder = tmp_path / "on" / "the" / "way"
+    fill(folder)
+    made = {name: 0o700 if (folder / name).is_dir() else 0o600 for name in modes(folder)}
+    assert len(made) == 6
+    assert modes(folder) == made
+
+
+@pytest.mark.parametrize(
+    ("mode", "folders", "files"),
+    [(0o700, 0o700, 0o600), (0o755, 0o750, 0o640), (0o777, 0o770, 0o640), (0o2770, 0o2770, 0o640), (0o707, 0o700, 0o600)],
+    ids=lambda mode: f"{mode:o}",
+)
+def test_in_a_folder_that_is_there_files_are_for_its_group_as_it_is(
+    umask: int, tmp_path: Path, mode: int, folders: int, files: int
+) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    folder.chmod(mode)
+    fill(folder)
+    made = {name: folders if (folder / name).is_dir() else files for name in modes(folder)} | {".": mode}
+    assert modes(folder) == made
 
 
 class Ending:
