@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..broker_core.errors import PeerError, StorageError
+from ..broker_core.errors import PeerError, StorageError, WrongPort
 
 RECONNECT_S = 30.0  # a restart takes a second or two, a recovery of tens of millions of messages some more
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
@@ -29,6 +29,11 @@ class Patience:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
 
 
+def is_loss(error: BaseException) -> bool:
+    """Say whether an error means that a broker is away, and not that something is wrong."""
+    return isinstance(error, PeerError) and not isinstance(error, WrongPort)
+
+
 def answered(ask: Callable[[], _T], seconds: float) -> _T:
     """Ask what can be repeated, again while no answer comes, `seconds` in all; return the answer."""
     patience = Patience(seconds)
@@ -36,4 +41,6 @@ def answered(ask: Callable[[], _T], seconds: float) -> _T:
         try:
             return ask()
         except (PeerError, StorageError) as error:
+            if isinstance(error, WrongPort):
+                raise
             patience.wait(error)

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-from ...broker_core.errors import PeerError, PenstockError, WrongPort
+from ...broker_core.errors import PenstockError
 from ..identity import Identity
 from ..options import Options
 from .consumer import OneBroker
@@ -115,11 +115,6 @@ class Member:
             except BaseException as error:
                 answer.set_exception(error)
             del asked, answer, call
-
-
-def is_loss(error: BaseException) -> bool:
-    """Say whether an error means that a broker is away, and not that something is wrong."""
-    return isinstance(error, PeerError) and not isinstance(error, WrongPort)
 
 
 def _named(error: PenstockError, url: str) -> PenstockError:

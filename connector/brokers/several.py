@@ -21,12 +21,12 @@ from typing import Any, TypeVar
 from pyspark.sql.datasource import InputPartition
 
 from ...broker_core.errors import PenstockError, Unreachable, WrongOffset
-from ..backoff import RECONNECT_S, Patience
+from ..backoff import RECONNECT_S, Patience, is_loss
 from ..options import Options
 from .consumer import OneBroker
 from .credit import Credit
 from .identities import check_identities
-from .member import Member, Poll, is_loss
+from .member import Member, Poll
 from .offset import BrokerOffsets, parse
 
 log = logging.getLogger("penstock")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from .store import PART, Store
 
 FOLDER = "aside"
 # Batch, row of the first message of a record batch, messages in the file.
-_FILE = re.compile(r"batch-(\d+)/\d+-(\d+)\.arrow")
+_FILE = re.compile(r"batch-(\d+)[-/]\d+-(\d+)\.arrow")  # the first version had no folders
 
 
 def file_of(batch: int, row: int, messages: int) -> str:
@@ -17,13 +17,18 @@ def file_of(batch: int, row: int, messages: int) -> str:
     return f"{FOLDER}/batch-{batch}/{row}-{messages}.arrow"
 
 
-def count(store: Store, batch: int) -> int:
-    """Count the messages of a batch that are set aside. Other batches' files are not looked at: there may be many."""
-    found = (_FILE.fullmatch(f"batch-{batch}/{name}") for name in store.names(f"{FOLDER}/batch-{batch}"))
+def count(store: Store, batches: Iterable[int]) -> int:
+    """Count the messages of some batches that are set aside. Other batches' files are not looked at: there may be many."""
+    there = set(store.folders(FOLDER))
+    found = [
+        _FILE.fullmatch(f"{folder}/{name}")
+        for folder in there.intersection(f"batch-{batch}" for batch in batches)
+        for name in store.names(f"{FOLDER}/{folder}")
+    ]
     return sum(int(file[2]) for file in found if file is not None)
 
 
-def enter(store: Store, without: Container[int]) -> int:
+def clear_and_count(store: Store, without: Container[int]) -> int:
     """Delete what killed tasks have left half-written. Count the messages that are set aside, without those of some batches."""
     messages = 0
     for name in store.names(FOLDER, deep=True):

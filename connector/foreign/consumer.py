@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ...broker_core.errors import PeerError, PenstockError, StorageError
+from ...broker_core.errors import InvalidRequest, PeerError, PenstockError, StorageError, WrongPort
 from ..backoff import RECONNECT_S, Patience
 from ..brokers.credit import Credit
 from ..identity import Identity
@@ -118,7 +118,7 @@ class ForeignConsumer:
             self._returned = offset.batch
             there = self._spool.after(offset.batch)
             if there is None:
-                self._begin(0.0 if offset.initial else RECONNECT_S)  # of a new query the url or the queue is wrong, rather
+                self._begin(0.0 if offset.initial else RECONNECT_S)  # a new query fails at once: its url or queue may be wrong
                 if self._ended or credit.spent or not self._receive(wait_ms, credit):
                     if self._ended:
                         self._intake.flush()  # nothing else is asked of this planner, perhaps
@@ -184,6 +184,8 @@ class ForeignConsumer:
             try:
                 self._intake.start()
                 self._beginning = False
+            except (InvalidRequest, WrongPort):
+                raise  # no wait changes it
             except PenstockError as error:  # a refusal, too: see `Intake`
                 self._connecting = self._connecting and not isinstance(error, PeerError)
                 patience.wait(error)

@@ -23,15 +23,21 @@ def connected(access: Access) -> Any:
 
 def attached(connection: Any, queues: Sequence[str], readers: int, selector: str | None) -> list[tuple[int, Any]]:
     """Attach `readers` links to each queue; return each with the index of its queue. Raises the broker's refusal."""
+    if selector is not None and connection.is_rabbitmq_3:  # it would send messages before it has answered
+        raise _without_selectors(connection)
     found = []
     for number, queue in enumerate(queues):
         for _ in range(readers):
             receiver = connection.block_receiver(queue, FIRST_CREDIT, selector=selector)
-            if selector is not None and (not receiver.selects or connection.is_rabbitmq_3):
-                raise InvalidRequest(
-                    f"option selector: the broker at {connection.name} has no selectors (it does not confirm the filter"
-                    " apache.org:selector-filter:string, or is RabbitMQ 3), so it would send every message: leave the option out,"
-                    " filter rows"
-                )
+            if selector is not None and not receiver.selects:
+                raise _without_selectors(connection)
             found.append((number, receiver))
     return found
+
+
+def _without_selectors(connection: Any) -> InvalidRequest:
+    return InvalidRequest(
+        f"option selector: the broker at {connection.name} has no selectors (it does not confirm the filter"
+        " apache.org:selector-filter:string, or is RabbitMQ 3), so it would send every message: leave the option out,"
+        " filter rows"
+    )

@@ -6,7 +6,7 @@
     keys-N.arrow        what they are recognised by when they come again, for as long as the window reaches; an empty one for as
                         long as its batch
     keys-A-B.arrow      the same, of many batches that Spark has committed
-    aside/batch-N/…     messages that cannot be decoded, for people; nobody deletes them
+    aside/batch-N/…     messages that cannot be decoded, for people; no code here deletes them
 
 A batch is there once its file is; its keys are written before. What a crash leaves besides is deleted by the next planner. A
 batch beside which another planner's keys lie gets its own again: both files tell a random id.
@@ -83,7 +83,7 @@ class Spool:
         # Keys of several batches are in one file only after the owner's file has said that they are committed.
         owner["committed"] = max([owner["committed"], *(span.last for span in spans if span.first < span.last)])
         self._remember(spans, max(int(owner["committed"]), offset.batch))
-        self.set_aside = aside.enter(self.store, self._files)
+        self.set_aside = aside.clear_and_count(self.store, self._files)
         self._owner = owner
 
     def _owner_of(self, offset: SpoolOffset, names: list[str]) -> dict[str, Any]:
@@ -219,9 +219,9 @@ class Spool:
             if self.window is not None and Span(number, number) not in kept:
                 self.store.delete(Span(number, number).name)  # empty, or those of a planner that was replaced
             self.store.delete(file_of(number))
-            self.set_aside += aside.count(self.store, number)
             self._files.discard(number)
             self._counts.pop(number, None)
+        self.set_aside += aside.count(self.store, done)
         oldest = None if self.window is None else self.window.oldest
         while self._kept and self._kept[0].span.last <= batch and (oldest is None or self._kept[0].span.last < oldest):
             self.store.delete(self._kept.pop(0).span.name)

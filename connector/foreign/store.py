@@ -85,10 +85,21 @@ class Store:
         """Return the names of all files in the folder, or in a folder of it; with `deep` also of those in its folders."""
         from pyarrow import fs
 
+        return self._listed(under, fs.FileType.File, deep=deep)
+
+    def folders(self, under: str) -> list[str]:
+        """Return the names of the folders in a folder of it."""
+        from pyarrow import fs
+
+        return self._listed(under, fs.FileType.Directory, deep=False)
+
+    def _listed(self, under: str, kind: Any, *, deep: bool) -> list[str]:
+        from pyarrow import fs
+
         found, root = self._place
         selector = fs.FileSelector(f"{root}/{under}".rstrip("/"), allow_not_found=True, recursive=deep)
         infos = self._try("listed", lambda: found.get_file_info(selector))
-        return [info.path[len(selector.base_dir) + 1 :] for info in infos if info.type == fs.FileType.File]
+        return [info.path[len(selector.base_dir) + 1 :] for info in infos if info.type == kind]
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a small file; None where there is none."""
@@ -181,10 +192,16 @@ class Store:
         memory = pa.BufferOutputStream()  # whole first: a stream that is given up half-way could leave half an object
         write(memory)
         part = f"{name}.{secrets.token_hex(4)}{PART}" if self._scheme in _MOVED else name
-        with found.open_output_stream(f"{root}/{part}") as file:
-            file.write(memory.getvalue())
-        if part != name:
-            found.move(f"{root}/{part}", f"{root}/{name}")
+        try:
+            with found.open_output_stream(f"{root}/{part}") as file:
+                file.write(memory.getvalue())
+            if part != name:
+                found.move(f"{root}/{part}", f"{root}/{name}")
+        except BaseException:
+            if part != name:
+                with suppress(OSError, pa.ArrowException):
+                    found.delete_file(f"{root}/{part}")
+            raise
 
     def delete(self, name: str) -> None:
         """Delete a file; one that is not there is no error."""

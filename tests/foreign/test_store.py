@@ -43,9 +43,9 @@ def test_what_is_set_aside_in_an_object_store_is_counted(s3: S3Server, monkeypat
     for name, value in environment(s3.port).items():
         monkeypatch.setenv(name, value)
     store = Store(f"s3a://{BUCKET}/spool/aside-only")
-    for name in (aside.file_of(1, 0, 3), aside.file_of(12, 0, 5), "aside/x"):
+    for name in (aside.file_of(1, 0, 3), aside.file_of(12, 0, 5), "aside/x", "aside/batch-3-0-2.arrow"):
         store.put(name, lambda file: file.write(b"x"))
-    assert (aside.count(store, 1), aside.count(store, 2), aside.enter(store, {12})) == (3, 0, 3)
+    assert (aside.count(store, [1]), aside.count(store, [2]), aside.clear_and_count(store, {12})) == (3, 0, 5)
 
 
 def modes(folder: Path) -> dict[str, int]:

@@ -25,7 +25,7 @@ from .message_ids import message_id
 from .octets import Mask, Places, at, slices, validity, with_nulls, word
 from .walk import APPLICATION_PROPERTIES, DATA, LISTS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, Walk
 
-_SUMS_AT_ONCE = 1024  # no other thread runs meanwhile, not the one that receives the next messages
+_HASHED_AT_ONCE = 1024  # no other thread runs meanwhile, not the one that receives the next messages
 _PIECE = 2047  # octets of which Python's hash keeps the interpreter; for more it hands it over, and waits to have it again
 MOST_SECTIONS = 16  # of one body that are followed in lock step
 _MAPS, _BINARIES = (0xC1, 0xD1), (0xA0, 0xB0)
@@ -254,8 +254,8 @@ def _digests(buffer: pa.Buffer, starts: Places, ends: Places) -> Numbers:
     """The first 128 bits of the hash of each slice, as two numbers a row. All slices must lie inside the buffer."""
     octets = memoryview(buffer)
     found: list[Numbers] = [np.empty((0, 2), np.uint64)]
-    for first in range(0, len(starts), _SUMS_AT_ONCE):
-        some = slice(first, first + _SUMS_AT_ONCE)
+    for first in range(0, len(starts), _HASHED_AT_ONCE):
+        some = slice(first, first + _HASHED_AT_ONCE)
         parts = map(octets.__getitem__, map(slice, starts[some].tolist(), ends[some].tolist()))
         short = int((ends[some] - starts[some]).max()) <= _PIECE
         digests = map(_digest, map(sha256, parts)) if short else map(_in_pieces, parts)
