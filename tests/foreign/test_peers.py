@@ -157,7 +157,9 @@ def test_a_commit_looks_at_no_other_batch_that_was_set_aside(
         return names(store, under)
 
     monkeypatch.setattr(Store, "names", listed)
-    reader.commit(next_batch(reader, end))
+    last = next_batch(reader, end)
+    bodies(reader, end, last)
+    reader.commit(last)
     reader.stop()
     assert looked == ["aside/batch-2"]
 
