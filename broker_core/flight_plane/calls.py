@@ -38,7 +38,7 @@ class CallConnection(Protocol):
     peer: str
 
     def trust(self, user: str) -> None:
-        """Count a call that was let in. Raises ResourceLimit if its user has too many connections or calls."""
+        """Count a call that was let in. Raises ResourceLimit if its user has too many connections or calls, Gone at its end."""
 
     def send(self, call: Call, begin: bytes, pieces: Sequence[Octets], length: int) -> None:
         """Send one message of a call. Raises Gone."""

@@ -49,7 +49,7 @@ class Host(Protocol):
         """Let a thread serve this call; if there are too many, the peer is told so."""
 
     def trust(self, connection: Connection, user: str) -> None:
-        """Count a connection whose first call was let in. Raises ResourceLimit if the user has too many."""
+        """Count a connection whose first call was let in. Raises ResourceLimit if the user has too many, Gone if it has ended."""
 
     def count(self, user: str) -> None:
         """Count a call that was let in until it is over. Raises ResourceLimit if the user has too many."""
@@ -394,7 +394,7 @@ class Connection:
     # --- for the plane
 
     def trust(self, user: str) -> None:
-        """A call was let in. Raises ResourceLimit where its user has too many connections, or calls."""
+        """A call was let in. Raises ResourceLimit where its user has too many connections, or calls; Gone if it has ended."""
         if self.user is None:
             self._host.trust(self, user)
         self._host.count(user)

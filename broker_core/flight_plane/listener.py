@@ -25,7 +25,7 @@ from ..security.quiet import Quiet
 from ..settings.keys import Settings
 from . import frames, statuses
 from .budget import Budget
-from .calls import Call
+from .calls import Call, Gone
 from .connection import Connection
 from .wires import Plain, Tls, Wire, prepare
 
@@ -166,10 +166,12 @@ class Listener:
         connection.close()
 
     def trust(self, connection: Connection, user: str) -> None:
-        """A call of this user was let in. Raises ResourceLimit beyond the user's connections."""
+        """A call of this user was let in. Raises ResourceLimit beyond the user's connections, Gone if this one has ended."""
         with self._lock:
             if connection.user is not None:
                 return
+            if connection not in self._sockets:
+                raise Gone  # nobody would count it off again
             most = self._limits.connections_per_user
             if self._users[user] >= most:
                 raise errors.ResourceLimit(

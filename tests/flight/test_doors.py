@@ -10,6 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import grpc
@@ -27,8 +28,10 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.messages import Properties
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.flight_plane import arrow_ipc, frames, protobuf
+from penstock.broker_core.flight_plane import arrow_ipc, frames, protobuf, statuses
 from penstock.broker_core.flight_plane.budget import Budget
+from penstock.broker_core.flight_plane.calls import Call, Gone
+from penstock.broker_core.flight_plane.listener import Limits, Listener
 from penstock.broker_core.security import Right
 
 from ..waiting import until
@@ -358,6 +361,34 @@ def test_a_user_has_a_limit_of_connections(narrow: Broker) -> None:
     for each in clients[1:]:
         each.call("hello")
         each.close()
+
+
+def test_a_connection_that_ends_in_its_login_counts_for_no_user() -> None:
+    begun, let_in, outcomes = threading.Event(), threading.Event(), SimpleQueue[str]()
+
+    def serve(login: Call) -> bytes:
+        begun.set()
+        assert let_in.wait(30)
+        try:
+            login.admit("somebody", MIB, errors.ResourceLimit)
+            outcomes.put("let in")
+        except (Gone, errors.ResourceLimit) as error:
+            outcomes.put(type(error).__name__)
+        return statuses.OK
+
+    listener = Listener("127.0.0.1", 0, Limits(9, 1, 9, 9, 30.0, MIB), serve, None)
+    gone = Raw(("127.0.0.1", listener.port))
+    gone.begin("DoAction")
+    assert begun.wait(30)
+    gone.close()
+    until(lambda: not listener.count_connections(), "the connection has ended")
+    let_in.set()
+    assert outcomes.get(timeout=30) == "Gone"
+    here = Raw(("127.0.0.1", listener.port))
+    here.begin("DoAction")
+    assert outcomes.get(timeout=30) == "let in"
+    here.close()
+    listener.close(30.0)
 
 
 @pytest.mark.parametrize("limit", ["flight_max_calls", "flight_max_calls_per_user"])
