@@ -52,8 +52,15 @@ class Hidden:
                     continue
                 self.accepted += 1
                 self._open += [client, broker]
-                threading.Thread(target=_pass, args=(client, broker, False), daemon=True).start()
-                threading.Thread(target=_pass, args=(broker, client, True), daemon=True).start()
+                threading.Thread(target=_carry, args=(client, broker), daemon=True).start()
+
+
+def _carry(client: socket.socket, broker: socket.socket) -> None:
+    with client, broker:
+        back = threading.Thread(target=_pass, args=(broker, client, True), daemon=True)
+        back.start()
+        _pass(client, broker, False)
+        back.join()
 
 
 def _pass(source: socket.socket, target: socket.socket, hide: bool) -> None:
