@@ -59,8 +59,9 @@ class Host(Protocol):
     def disown(self, content: Content) -> None:
         """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
 
-    def segments(self) -> list[tuple[str, int, int]]:
-        """Return the journal's segments: file name, LSN of the first byte, LSN after the last written one."""
+    def segments(self, content: Content) -> list[tuple[str, int, int]]:
+        """Return the journal's segments that the content needs: file name, LSN of the first byte, LSN after the last written
+        one."""
 
     def tables(self) -> list[str]:
         """Return the names of the queues that have tables."""
@@ -247,7 +248,7 @@ class Recorder:
             self._host.submit(EndPass(backlog.queue_id, current.number, -1))
             return True
         url = table_url(self.url, backlog.queue)
-        request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments())
+        request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments(content))
         try:
             answer = self._child.ask(request, attachments)
         except Gone as error:

@@ -20,8 +20,8 @@ class Hold:
 
 
 class Holds:
-    """Dropped segments, each with the holds older than its drop. `hold` and `segments` are for any thread, the rest for one at a
-    time."""
+    """Dropped segments, each with the holds older than its drop. `hold`, `since` and `segments` are for any thread, the rest for
+    one at a time."""
 
     def __init__(self) -> None:
         self._current = Hold()
@@ -35,6 +35,12 @@ class Holds:
         """Note segments that were dropped: whoever has a hold by now may still read them."""
         self._waiting.append((weakref.ref(self._current), segments))
         self._current = Hold()
+
+    def since(self, hold: Hold) -> list[Segment]:
+        """Return the segments that were dropped since a hold was given out, and that it keeps on the disk."""
+        waiting = list(self._waiting)
+        first = next((index for index, (drop, _) in enumerate(waiting) if drop() is hold), len(waiting))
+        return [segment for _, segments in waiting[first:] for segment in segments]
 
     @property
     def segments(self) -> list[Segment]:

@@ -337,9 +337,14 @@ class Journal:
             raise self._write_error(f"the snapshot at {position}", error) from error
         self._snapshot_position = max(self._snapshot_position, position)
 
-    def segments(self) -> list[SegmentInfo]:
-        """Return the segments of the log, oldest first, without those that were dropped."""
-        return self._infos(lambda: self._chain.all)
+    def segments(self, hold: Hold | None = None) -> list[SegmentInfo]:
+        """Return the segments of the log, oldest first, without those that were dropped; with those that a hold keeps, if one is
+        given: the positions that its reader has found may be in them."""
+        return self._infos(lambda: self._chain.all if hold is None else self._readable(hold))
+
+    def _readable(self, hold: Hold) -> list[Segment]:
+        there = self._chain.all  # first: what is dropped after this is in both
+        return sorted({*there, *self._holds.since(hold)}, key=lambda segment: (segment.base, segment.end))
 
     def _infos(self, listed: Callable[[], Sequence[Segment]]) -> list[SegmentInfo]:
         """Return reports of the segments that are listed, without those that go meanwhile: another thread drops and unlinks."""
@@ -374,8 +379,8 @@ class Journal:
             self._manifest.drop(dropped, self._writer.synced)
         except OSError as error:
             raise self._write_error("the list of segments", error) from error
+        self._holds.dropped(dropped)  # before they leave the chain, so that a segment is always in one of the two
         self._chain.retire(dropped)
-        self._holds.dropped(dropped)
         self.unlink_dropped()
         return infos
 

@@ -78,9 +78,10 @@ class Recordings:
         """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
         self._journal.disown(str(content.queue_id), content.number)
 
-    def segments(self) -> list[tuple[str, int, int]]:
-        """Return the journal's segments: file name, LSN of the first byte, LSN after the last written one."""
-        return [(Path(each.path).name, each.base, each.end) for each in self._journal.segments()]
+    def segments(self, content: Content) -> list[tuple[str, int, int]]:
+        """Return the journal's segments: file name, LSN of the first byte, LSN after the last written one. With those that were
+        dropped since the content was looked up: it has positions in them."""
+        return [(Path(each.path).name, each.base, each.end) for each in self._journal.segments(content.hold)]
 
     def tables(self) -> list[str]:
         """Return the names of the queues that have tables."""

@@ -8,9 +8,11 @@ from random import Random
 
 import pytest
 
+from penstock.broker_core.archiver.rows import Content
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.service.cleaning import SLACK, SPARE_SEGMENTS
+from penstock.broker_core.service.recordings import Recordings
 
 from ..flight.helpers import numbered
 from .helpers import Died, Rig, numbers, sequences
@@ -69,6 +71,24 @@ def test_a_pass_during_which_the_journal_is_cleaned_has_all_of_its_rows(make_rig
     cleaned(rig)
     assert is_small(rig)
     assert rig.service.submit(c.Stat("q"))[0]["available"] == 7
+
+
+def test_a_journal_that_is_cleaned_while_a_pass_is_put_together(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D2 D4: between the copy of its columns and the list of the journal's segments, all that it points at is copied ahead."""
+    rig, moved = prepared(make_rig), list[int]()
+    listed = Recordings.segments
+
+    def clean(host: Recordings, content: Content) -> list[tuple[str, int, int]]:
+        moved.append(rig.service.cleaner.clean())
+        return listed(host, content)
+
+    monkeypatch.setattr(Recordings, "segments", clean)
+    rig.record()
+    assert moved[0] > 5 * MIB
+    assert sequences(rig.table()) == numbers(range(33 * BLOCK_ROWS // 32))
+    assert {len(each) for each in rig.table()["body"].to_pylist()} == {8}
 
 
 @pytest.mark.parametrize("step", STEPS)
