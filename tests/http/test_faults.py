@@ -32,6 +32,7 @@ from .helpers import Http
 TIMEOUT_S = 1.0
 MOST_CONNECTIONS = 250
 RECEIVE_BUFFER = 4096
+UNENDED = b"POST /api/v1/hello HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def ended(connection: socket.socket) -> bytes:
         b"",
         b"GET / HT",
         b"GET / HTTP/1.1\r\nhost: localhost\r\n",
-        b"POST /api/v1/hello HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{",
+        UNENDED,
     ],
 )
 def test_a_request_that_never_comes_to_its_end_ends(http: Http, begun: bytes) -> None:
@@ -87,6 +88,13 @@ def test_a_request_that_never_comes_to_its_end_ends(http: Http, begun: bytes) ->
         thread.join()
         assert b" 200 " not in said
         assert time.monotonic() - start >= TIMEOUT_S
+
+
+def test_a_request_behind_another_that_never_comes_to_its_end_ends(http: Http) -> None:
+    """Its head came with a whole request, and is looked at once that is answered."""
+    with connect(http) as slow:
+        slow.sendall(b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n" + UNENDED)
+        assert ended(slow).count(b"HTTP/1.1 ") == 1
 
 
 def test_what_is_too_large_is_refused_before_it_is_kept(http: Http) -> None:

@@ -8,6 +8,8 @@ import signal
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,6 +106,31 @@ def serial(port: int, trusting: ssl.SSLContext) -> str:
         found = secured.getpeercert()
         assert found is not None
         return str(found["serialNumber"])
+
+
+def test_who_is_silent_in_the_handshake_is_a_connection_as_others_are(secured: Secured, site: Site) -> None:
+    """Each takes 300 KiB: strangers without number would take what there is."""
+    plane = HttpPlane(replace(secured.settings, http_max_connections=3), site.access, secured.tls)
+    plane.open(site.service, site.plane.actions, Planes(None, {}))
+    try:
+        with ExitStack() as opened:
+            silent, *_, one_more = [
+                opened.enter_context(socket.create_connection(("127.0.0.1", plane.port), timeout=30)) for _ in range(4)
+            ]
+            assert one_more.recv(1) == b""
+            silent.setblocking(False)
+            with pytest.raises(BlockingIOError):  # open, as its time is not over
+                silent.recv(1)
+        until(lambda: answers(plane.port, secured.trusting), "there is room for a connection again")
+    finally:
+        plane.close()
+
+
+def answers(port: int, trusting: ssl.SSLContext) -> bool:
+    try:
+        return bool(serial(port, trusting))
+    except OSError:
+        return False
 
 
 def test_tls_needs_a_certificate_and_a_network_needs_users(tmp_path: Path) -> None:
