@@ -38,6 +38,7 @@ LOOK_S = 10.0  # while nothing is put: whether somebody has taken the copy over
 TEND_S = 1.0
 START_S = 10.0  # a start waits so long for the store, before it goes on without it
 CLOSE_S = 10.0  # a clean stop waits so long for the rest
+HANGING_S = 1.0  # and then so long for a request that is under way
 FAILED_S = 30.0  # after a failure that no attempt will mend
 
 T = TypeVar("T")
@@ -120,12 +121,15 @@ class Copier:
             self._threads.append(thread)
 
     def close(self, limit_s: float = CLOSE_S) -> None:
-        """Copy the rest, if that takes at most `limit_s` seconds, and end the threads."""
+        """Copy the rest, if that takes at most `limit_s` seconds, and end the threads.
+
+        A thread whose request hangs is left alone: it ends with its process, or with the request, and changes nothing more.
+        """
         with self._lock:
             self._stopping, self._until = True, self._clock() + limit_s
             self._news.notify_all()
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, self._until - self._clock()) + HANGING_S)
         behind = self._journal.stored - self._chain.position
         if behind > 0 and self._journal.failure is None:
             log.warning("the copy at %s ends %d bytes before the log; the next start copies them", self._store.url, behind)
@@ -194,7 +198,7 @@ class Copier:
             except (DataLoss, pictures.PictureGone):
                 log.warning("the journal has dropped what was not copied yet: the copy begins anew from the latest snapshot")
             except Exception as error:
-                if self._journal.failure is not None:
+                if self._is_over():
                     return
                 if not isinstance(error, PenstockError):
                     log.exception("the copy failed")
@@ -347,6 +351,8 @@ class Copier:
         """Return the result of `attempt`; try again while the store fails. Raises _Stopping, ChainBroken, CopyFenced."""
         attempts, look = 0, False
         while True:
+            if self._journal.failure is not None or (self._stopping and self._clock() >= self._until):
+                raise _Stopping
             try:
                 if look:
                     self._chain.check_end()
@@ -364,8 +370,6 @@ class Copier:
                     wait = min(wait, self._until - self._clock())
                 if wait > 0:
                     self._news.wait_for(lambda: self._stopping or self._journal.failure is not None, wait)
-                if self._journal.failure is not None or (self._stopping and self._clock() >= self._until):
-                    raise _Stopping
                 stopping = self._stopping
             if stopping:
                 time.sleep(min(0.2, max(0.0, wait)))
@@ -379,6 +383,11 @@ class Copier:
 
     def _is_over(self) -> bool:
         return self._stopping or self._journal.failure is not None
+
+    def _once(self, put: Callable[[], None]) -> None:
+        if self._is_over():
+            raise _Stopping
+        put()
 
     # ---- the thread that tends what is there
 
@@ -396,7 +405,8 @@ class Copier:
             except _Stopping:
                 return
             except Exception:
-                log.exception("tending the copy failed; it is tried again")
+                if not self._is_over():
+                    log.exception("tending the copy failed; it is tried again")
 
     def tend(self) -> None:
         """Put the latest snapshot, merge what is small, delete what is due. StoreError: call it again."""
@@ -418,7 +428,7 @@ class Copier:
         file = uploads.open_file(self._disk, name)
         for start in range(0, size, uploads.OBJECT_BYTES):
             stop = min(size, start + uploads.OBJECT_BYTES)
-            pieces.append(uploads.put_range(self._chain, file, self._disk.path(name), start, stop, lambda put: put()))
+            pieces.append(uploads.put_range(self._chain, file, self._disk.path(name), start, stop, self._once))
         with self._lock:
             self._contents.remove(self._contents.snapshots())
             self._contents.files[name] = pieces
@@ -427,7 +437,7 @@ class Copier:
 
     def _merge(self, run: Run) -> None:
         file = uploads.open_file(self._disk, run.file)
-        piece = uploads.put_range(self._chain, file, self._disk.path(run.file), run.start, run.stop, lambda put: put())
+        piece = uploads.put_range(self._chain, file, self._disk.path(run.file), run.start, run.stop, self._once)
         with self._lock:
             if self._contents.size(run.file) >= run.stop:
                 self._contents.replace(run.file, piece)
