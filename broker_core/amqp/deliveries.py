@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import serial
+from .performatives import TERMINAL, in_short
 
 if TYPE_CHECKING:
     from .links import Link
@@ -64,13 +67,161 @@ class Block(NamedTuple):
     settled: bool = False
 
 
-def in_range(unsettled: dict[int, Delivery], first: int, span: int) -> list[Delivery]:
-    """Return the unsettled deliveries from `first` on, `span` steps further at most, in their order."""
-    if span < len(unsettled):
-        found = (unsettled.get(serial.add(first, step)) for step in range(span + 1))
-        return [delivery for delivery in found if delivery is not None]
-    inside = [d for d in unsettled.values() if 0 <= serial.difference(d.id, first) <= span]
-    return sorted(inside, key=lambda d: serial.difference(d.id, first))
+class Unsettled(dict[int, "Delivery"]):
+    """Unsettled deliveries of one direction of a session, by delivery id, in the order of their ids.
+
+    A disposition names up to 2**31 ids in 30 octets, and may come again and again. So a range costs what it changes, and a
+    search by bisection. `_all` and `_open` hold ids in order, the open ones those without an outcome from the peer. They are
+    brought up to date when a range is not simply there, and what has gone meanwhile is dropped where it is met. `_stated` are
+    ranges whose deliveries the peer has put in a transaction, each with that state. In these three ids do not wrap.
+
+    Within a transaction a peer may change an outcome. `exhausted`: it did so `CHANGES` times for each delivery, and `SPARE`
+    times more.
+    """
+
+    __slots__ = ("_all", "_changed", "_newest", "_open", "_period", "_stated", "_top")
+
+    CHANGES, SPARE = 16, 100_000  # a client says an outcome once, or twice
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = 0  # how often a delivery was put in a transaction, less what the deliveries since then allow
+        self._all: list[int] = []
+        self._open: list[int] = []
+        self._newest: int | None = None  # the last delivery id that is in these two, if it is unsettled
+        self._top = 0  # the same, without wrap
+        self._stated: list[tuple[int, int, object]] = []  # first, last; they do not overlap
+        self._period = 0
+
+    def take(self, first: int, last: int, newest: int) -> list[Delivery]:
+        """Remove and return the deliveries from `first` to `last`. `newest`: the id of the last delivery of the session."""
+        if first == last:
+            alone = self.pop(first, None)
+            return [] if alone is None else [alone]
+        if last - first < len(self):
+            try:
+                found = list(map(self.__getitem__, range(first, last + 1)))  # nearly always all are there
+            except KeyError:
+                found = []
+            if found:
+                for number in range(first, last + 1):
+                    del self[number]
+                return found
+        ids = self._all
+        begin, end = self._between(ids, first, last, newest)
+        numbers, ids[begin:end] = ids[begin:end], ()
+        return [delivery for number in numbers if (delivery := self.pop(number & serial.MASK, None)) is not None]
+
+    def decide(self, first: int, last: int, newest: int) -> list[Delivery]:
+        """Return the deliveries from `first` to `last` that have no outcome from the peer: they are to get one."""
+        if first == last:
+            alone = self.get(first)
+            return [] if alone is None or isinstance(alone.remote_state, TERMINAL) else [alone]
+        ids = self._open
+        begin, end = self._between(ids, first, last, newest)
+        numbers, ids[begin:end] = ids[begin:end], ()
+        found = [delivery for number in numbers if (delivery := self.get(number & serial.MASK)) is not None]
+        return [delivery for delivery in found if not isinstance(delivery.remote_state, TERMINAL)]
+
+    def place(self, first: int, last: int, newest: int, state: DeliveryState, period: int) -> list[Delivery]:
+        """Return the deliveries from `first` to `last` of which this state in a transaction was not said last.
+
+        `period`: what was said in an earlier one does not count any more.
+        """
+        if period != self._period or len(self._stated) > 2 * len(self) + _VAIN:
+            self._period = period
+            self._stated.clear()
+        self._refresh(newest)
+        low, high = self._range(first, last)
+        found: list[Delivery] = []
+        if low <= high:
+            kept = state if in_short(state) is state else object()  # what carries much is not kept, and like nothing else
+            for begin, end in self._state(low, high, kept):
+                found += self._alive(begin, end)
+        self._changed += len(found)
+        return found
+
+    @property
+    def exhausted(self) -> bool:
+        """Say whether outcomes in transactions were changed more often than any client does."""
+        return self._changed > self.SPARE
+
+    def _state(self, low: int, high: int, state: object) -> list[tuple[int, int]]:
+        """Note that all from `low` to `high` is in this state. Return the ranges of it that were not."""
+        stated, missing, at = self._stated, list[tuple[int, int]](), low
+        start = bisect_left(stated, low, key=_last)
+        stop = bisect_right(stated, high, lo=start, key=_first)
+        around = list[tuple[int, int, object]]()
+        for first, last, known in stated[start:stop]:
+            if known == state:
+                if first <= low and last >= high:
+                    return missing
+                if at < first:
+                    missing.append((at, first - 1))
+                at = max(at, last + 1)
+            if first < low:
+                around.append((first, low - 1, known))
+            if last > high:
+                around.append((high + 1, last, known))
+        if at <= high:
+            missing.append((at, high))
+        stated[start:stop] = sorted([*around, (low, high, state)], key=_first)
+        return missing
+
+    def _alive(self, low: int, high: int) -> list[Delivery]:
+        """Return the deliveries from `low` to `high`, ids without wrap, and drop from `_all` what has gone there."""
+        ids = self._all
+        begin = bisect_left(ids, low)
+        end = bisect_right(ids, high, begin)
+        numbers = ids[begin:end]
+        alive = [number for number in numbers if number & serial.MASK in self]
+        if len(alive) < len(numbers):
+            ids[begin:end] = alive
+        return [self[number & serial.MASK] for number in alive]
+
+    def _between(self, ids: list[int], first: int, last: int, newest: int) -> tuple[int, int]:
+        """Return where the ids from `first` to `last` stand in one of the two lists."""
+        self._refresh(newest)
+        low, high = self._range(first, last)
+        begin = bisect_left(ids, low)
+        return begin, bisect_right(ids, high, begin)
+
+    def _range(self, first: int, last: int) -> tuple[int, int]:
+        """Return a range without wrap, up to the newest delivery at most."""
+        low = self._top + serial.difference(first, self._top)
+        return low, min(low + serial.difference(last, first), self._top)
+
+    def _refresh(self, newest: int) -> None:
+        """Bring the two lists up to date."""
+        before, self._newest = self._newest, newest
+        if before == newest:
+            return
+        if before is None or serial.difference(newest, before) < 0:
+            self._all.clear()
+            self._open.clear()
+            since = list(self)
+            self._changed = -self.CHANGES * len(self)
+        else:
+            since = []
+            for number in reversed(self):
+                if serial.difference(number, before) <= 0:
+                    break
+                since.append(number)
+            since.reverse()
+            self._changed = max(self._changed - self.CHANGES * ((newest - before) & serial.MASK), -self.CHANGES * len(self))
+        top = self._top
+        for number in since:
+            top += (number - top) & serial.MASK
+            self._all.append(top)
+            self._open.append(top)
+        self._top = top + ((newest - top) & serial.MASK)
+        for ids in (self._all, self._open):
+            if len(ids) > 2 * len(self) + _VAIN:
+                ids[:] = [number for number in ids if number & serial.MASK in self]
+
+
+_first, _last = itemgetter(0), itemgetter(1)
+_VAIN = 1000  # entries that may be there in vain, before they are looked for
 
 
 class Lost:

@@ -125,8 +125,10 @@ class Aborted:
 
 @dataclass(slots=True)
 class Disposed:
-    """The peer's disposition, with those deliveries of its range that were unsettled here; settled ones are forgotten now.
+    """The peer's disposition, with those deliveries of its range that were unsettled here and that it changes; settled ones are
+    forgotten now.
 
+    One that does not settle changes what has no outcome yet, if it brings one, or what is not in that state of a transaction.
     Neighbouring dispositions that say the same may share an event. `ranges` are the delivery ids that they name, first and last.
     """
 

@@ -46,7 +46,8 @@ def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]
     if session.state is SessionState.DISCARDING:
         session.connection.coordinated.name(run.disposition.state, len(run.ranges))
         return []
-    if any(serial.difference(last, first) < 0 for first, last in run.ranges):
+    exhausted = session.outgoing.exhausted or session.incoming.exhausted
+    if exhausted or any(serial.difference(last, first) < 0 for first, last in run.ranges):
         return _plainly(session, run.frames())
     return [session.disposed(run.disposition, run.ranges)]
 

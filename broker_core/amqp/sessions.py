@@ -1,8 +1,9 @@
 """Session endpoints (2.5): the two windows, delivery ids, dispositions, and the handles of the links.
 
 The session counts transfers before a link sees them, including those of detached links; otherwise the windows of both ends would
-drift apart. Our incoming window is renewed, with a flow, when half of it is used: it bounds frames; credit bounds messages. A
-disposition may name 2**31 deliveries in 20 octets, so a large range is resolved by a walk over the unsettled deliveries.
+drift apart. Our incoming window is renewed, with a flow, when half of it is used: it bounds frames; credit bounds messages. Of
+what a disposition says, only what changes a delivery is carried out and reported: an outcome is the last word, and said once
+more, or where nothing is unsettled, it costs a search.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import disposing, events, serial, states
 from .composites import Composite
-from .deliveries import Delivery, Lost, in_range
+from .deliveries import Delivery, Lost, Unsettled
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
 from .links import Link, as_error, not_allowed
 from .outbox import Outbox
@@ -61,8 +62,8 @@ class Session:
         self.links: dict[int, Link] = {}
         self.remote_links: dict[int, Link] = {}
         self._left: set[int] = set()  # handles that the peer has detached, and not attached again
-        self.incoming: dict[int, Delivery] = {}
-        self.outgoing: dict[int, Delivery] = {}
+        self.incoming = Unsettled()
+        self.outgoing = Unsettled()
         self.next_delivery_id = first_outgoing_id
         self.initial_outgoing_id = self.next_outgoing_id = first_outgoing_id
         self.next_incoming_id: int | None = None
@@ -174,10 +175,9 @@ class Session:
             raise LocalProtocolError(f"ranges cannot be settled with {state!r}")
         self.connection.send_raw(frames)
         for first, last in ranges if self.incoming else ():
-            named = in_range(self.incoming, first, serial.difference(last, first))
-            for delivery in named:
+            for delivery in self.incoming.take(first, last, self._last_delivery_id or 0):
                 delivery.state, delivery.settled = state, True
-            self.settle_all(named, self.incoming)
+                self.settle(delivery)
 
     def send_flow(self, *, echo: bool = False, **link: Any) -> None:
         """Send the session's flow state; `link` are the fields of a link's (see `Link.send_flow`)."""
@@ -390,36 +390,47 @@ class Session:
         last = first if disposition.last is None else disposition.last
         if serial.difference(last, first) < 0:
             raise FieldError(f"a disposition from {first} to {disposition.last}", Scope.SESSION)
+        if self.outgoing.exhausted or self.incoming.exhausted:
+            text = "outcomes in a transaction were changed again and again"
+            raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text, Scope.SESSION)
         return [self.disposed(disposition, [(first, last)])]
 
     def disposed(self, disposition: Disposition, ranges: Sequence[tuple[int, int]]) -> events.Disposed:
         """Apply a disposition to each of these ranges in turn, instead of its own."""
-        issuer_receives = disposition.role == RECEIVER
+        issuer_receives, state, settled = disposition.role == RECEIVER, disposition.state, disposition.settled
         unsettled = self.outgoing if issuer_receives else self.incoming
-        state, settled = disposition.state, disposition.settled
+        newest = serial.add(self.next_delivery_id, -1) if issuer_receives else (self._last_delivery_id or 0)
         found: list[Delivery] = []
-        for first, last in ranges:
-            if first != last:
-                found += in_range(unsettled, first, serial.difference(last, first))
-            elif first in unsettled:
-                found.append(unsettled[first])
-        if settled and len(ranges) > 1:
-            found = list(dict.fromkeys(found))  # it is gone when it is named again
-        if state is not None:
-            known = in_short(state)
-            for delivery in found:
-                if issuer_receives or self._may_set_state(delivery, state):
-                    delivery.remote_state = known
         if settled:
+            for first, last in ranges:
+                found += unsettled.take(first, last, newest)
+            if state is not None:
+                self._set_state(found, state, issuer_receives)
             for delivery in found:
                 delivery.remote_settled = True
-            self.settle_all(found, unsettled)
-        elif len(ranges) > 1:
-            found = list(dict.fromkeys(found))  # a delivery named twice is one delivery
+                if delivery.link.unsettled.get(delivery.tag) is delivery:
+                    del delivery.link.unsettled[delivery.tag]
+        elif isinstance(state, TERMINAL):
+            for first, last in ranges:
+                undecided = unsettled.decide(first, last, newest)
+                self._set_state(undecided, state, issuer_receives)
+                found += undecided
+        elif isinstance(state, TransactionalState):
+            period = self.connection.coordinated.period
+            for first, last in ranges:
+                found += unsettled.place(first, last, newest, state, period)
+            undecided = [delivery for delivery in found if not isinstance(delivery.remote_state, TERMINAL)]
+            self._set_state(undecided if issuer_receives else found, state, issuer_receives)
         if issuer_receives and isinstance(state, TransactionalState):
             beyond = any(serial.difference(last, self.next_delivery_id) >= 0 for _, last in ranges)
             self.connection.coordinated.name(state, len(found) + (self.lost.take(ranges) or beyond))
         return events.Disposed(self, found, state, settled, ranges)
+
+    def _set_state(self, deliveries: list[Delivery], state: DeliveryState, issuer_receives: bool) -> None:
+        known = in_short(state)
+        for delivery in deliveries:
+            if issuer_receives or self._may_set_state(delivery, state):
+                delivery.remote_state = known
 
     def _may_set_state(self, delivery: Delivery, state: DeliveryState) -> bool:
         """Return True if the sender may set this state: a transaction that it names stays, and so does an outcome (4.4.1)."""

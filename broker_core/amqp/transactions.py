@@ -32,9 +32,10 @@ class Coordinated:
     transaction knows whether that is all. See `events.Named`.
     """
 
-    __slots__ = ("_named", "_open")
+    __slots__ = ("_named", "_open", "period")
 
     def __init__(self) -> None:
+        self.period = 0  # how many transactions were closed
         self._open: set[bytes] = set()
         self._named: list[events.Named] = []
 
@@ -45,10 +46,11 @@ class Coordinated:
     def close(self, txn_id: bytes) -> None:
         """Stop reporting mentions of this transaction."""
         self._open.discard(txn_id)
+        self.period += 1
 
     def name(self, state: object, count: int = 1) -> None:
         """Count deliveries that came with this state; a negative count takes back."""
-        if isinstance(state, TransactionalState) and state.txn_id in self._open:
+        if count and isinstance(state, TransactionalState) and state.txn_id in self._open:
             self._named.append(events.Named(state.txn_id, count))
 
     def take(self) -> list[events.Named]:
