@@ -65,7 +65,7 @@ def hear(sender: Any, *frames: bytes) -> list[int]:
 
 
 def calls(action: Callable[[], object]) -> int:
-    """How many functions and methods are called, Python's and C's."""
+    """Count the calls of functions and methods, Python's and C's."""
     count = 0
 
     def note(frame: object, event: str, arg: object) -> None:
