@@ -65,11 +65,13 @@ def restore(
     does not match its checksum; ResourceLimit when the disk is too small, or becomes full.
     """
     state = _load(store)
-    written = state.last
-    if writer is not None:
-        state, written = _take_over(store, written, writer)
+    if writer is not None and state.last.kind != "copy":
+        raise InvalidRequest(f"{store.url} holds a {state.last.kind}, which nobody goes on writing: leave out --take-over")
     disk = _empty_directory(directory)
     try:
+        _check_space(disk, directory, state.contents)
+        if writer is not None:  # nobody is stopped for a directory that will not do
+            state = _take_over(store, state.last, writer)
         for attempt in range(CHANGES):
             try:
                 _fill(store, disk, directory, state.contents, progress)
@@ -79,7 +81,7 @@ def restore(
                     raise
                 _clear(disk)
                 state = _load(store)
-                written = state.last
+        written = _last_written(store, state.last)
         _finish(disk, directory, state, writer)
     except OSError as error:
         if error.errno not in FULL:
@@ -111,18 +113,27 @@ def _load(store: Store) -> State:
     return state
 
 
-def _take_over(store: Store, before: Chunk, writer: str) -> tuple[State, Chunk]:
-    """Fence the copy's writer. Returns the state with the fence, and the last chunk before that, perhaps a newer one."""
-    chain = Chain(store, before.broker, writer, before.kind)
-    state = chain.claim(Marker((before.writer, writer)))
+def _take_over(store: Store, before: Chunk, writer: str) -> State:
+    """Fence the copy's writer. Returns the state with the fence."""
+    state = Chain(store, before.broker, writer, before.kind).claim(Marker((before.writer, writer)))
     assert state is not None, "there was a chunk before"
-    return state, read_header(store, state.last.number - 1)[0]
+    return state
+
+
+def _last_written(store: Store, last: Chunk) -> Chunk:
+    """Return the last chunk that is no mere fence of a start or a restore: it says when the copy was written, and its lag."""
+    while last.fence and last.number > 1:
+        try:
+            last = read_header(store, last.number - 1)[0]
+        except NoSuchObject:
+            break
+    return last
 
 
 def _empty_directory(directory: Path) -> LocalDisk:
     if directory.is_dir():
         there = [name for name in os.listdir(directory) if name != "lock"]
-        if there and RESTORING not in there:
+        if there and (RESTORING not in there or ID_FILE in there):  # with an id it is complete
             raise InvalidRequest(f"{directory} is not empty: name a new directory, or remove this one")
     disk = LocalDisk(directory)
     _clear(disk)
@@ -134,6 +145,12 @@ def _clear(disk: LocalDisk) -> None:
     for name in disk.names():
         if name not in ("lock", RESTORING):
             disk.unlink(name)
+
+
+def _check_space(disk: LocalDisk, directory: Path, contents: Contents) -> None:
+    total, free = sum(contents.size(name) for name in contents.files), disk.free_bytes()
+    if free < total:
+        raise ResourceLimit(f"{directory} has {free >> 20} MiB free, and the copy has {total >> 20} MiB: name another directory")
 
 
 class _Job(NamedTuple):
@@ -149,9 +166,6 @@ def _jobs(contents: Contents) -> Iterator[_Job]:
 
 def _fill(store: Store, disk: LocalDisk, directory: Path, contents: Contents, progress: Callable[[int, int], None]) -> None:
     total = sum(contents.size(name) for name in contents.files)
-    free = disk.free_bytes()
-    if free < total:
-        raise ResourceLimit(f"{directory} has {free >> 20} MiB free, and the copy has {total >> 20} MiB: name another directory")
     files = {
         name: os.open(directory / _file_name(name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600) for name in contents.files
     }
