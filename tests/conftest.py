@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from . import forking
+from .azure import AzureServer
 from .s3 import S3Server
 
 if TYPE_CHECKING:
@@ -87,6 +88,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     from .clients.conftest import command_or_skip
 
     server = S3Server(command_or_skip("versitygw"), tmp_path_factory.mktemp("s3") / "files")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    """Azure's blob storage, by Microsoft's emulator, for all tests that need it; each uses a folder of its own."""
+    from .clients.conftest import command_or_skip
+
+    server = AzureServer(command_or_skip("azurite"), tmp_path_factory.mktemp("azure") / "files")
     yield server
     server.close()
 

@@ -52,7 +52,7 @@ def opened(url: str, path: str) -> Any:
             return pq.ParquetFile(f"{local_path(url)}/{path}", memory_map=True)
         system, root = file_system(url)
         return pq.ParquetFile(system.open_input_file(f"{root}/{path}"), pre_buffer=True)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise ArchiveUnreachable(
             f"the archive's file {path} in {url} cannot be read here: {error}. A folder has to be mounted at the same path, and"
             " an object store needs this process's credentials"

@@ -18,6 +18,7 @@ from ..journal.disk import Buffer
 from .stores import NoSuchObject, StoreError
 
 KINDS = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")  # one with http:// means it
 REQUEST_S = 60.0  # of one request, body included: 16 MiB at 300 KB/s
 CONNECT_S = 10.0
 PART_BYTES = 8 << 20  # of a large object: each part is one request
@@ -49,8 +50,7 @@ class BucketStore:
             # The copier tries again itself, and says so. What is tried again in here is short.
             retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=15)}
             options: Any = {"timeout": timedelta(seconds=REQUEST_S), "connect_timeout": timedelta(seconds=CONNECT_S)}
-            endpoint = os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", ""))
-            if endpoint.startswith("http://"):
+            if any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS):
                 options["allow_http"] = True
             if self.url.startswith("memory://"):
                 self._store = MemoryStore()

@@ -76,7 +76,7 @@ def run(folder: Path, *command: str) -> None:
     )
 
 
-def _make_rhea(folder: Path) -> None:
+def _make_by_npm(folder: Path) -> None:
     run(folder, "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts")
 
 
@@ -106,8 +106,13 @@ def _make_proton(folder: Path) -> None:
 CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path], list[str]]]] = {
     "rhea": (
         dict.fromkeys(("node", "npm"), "install Node 18 or newer"),
-        _make_rhea,
+        _make_by_npm,
         lambda folder: ["node", str(folder / "client.js")],
+    ),
+    "azurite": (
+        dict.fromkeys(("node", "npm"), "install Node 20 or newer"),
+        _make_by_npm,
+        lambda folder: ["node", str(folder / "node_modules/azurite/dist/src/blob/main.js")],
     ),
     "go_amqp": ({"go": "install Go 1.25 or newer"}, _make_go_amqp, lambda folder: [str(folder / "client")]),
     "versitygw": ({"go": "install Go 1.25 or newer"}, _make_versitygw, lambda folder: [str(folder / "versitygw")]),

@@ -1,4 +1,4 @@
-"""D7: what the copy asks of a store holds for a folder, for obstore's memory, and for a real S3 server, also through faults."""
+"""D7: what the copy asks of a store holds for a folder, obstore's memory, S3 and Azure; for S3 also through faults."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from penstock.broker_core.copy.stores import NoSuchObject, Store, StoreError
 from penstock.broker_core.copy.urls import open_store
 from penstock.broker_core.errors import InvalidRequest
 
+from ..azure import CONTAINER, KEY, AzureServer
+from ..azure import environment as in_azure
 from ..s3 import BUCKET, Proxy, S3Server, environment
 
 
-@pytest.fixture(params=["folder", "memory", "s3"])
+@pytest.fixture(params=["folder", "memory", "s3", "azure"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "folder":
         return open_store(f"file://{tmp_path}/deep/store")
     if request.param == "memory":
         return BucketStore("memory://")
-    request.getfixturevalue("s3_environment")
-    return open_store(f"s3://{BUCKET}/{request.node.name.replace('[', '-').rstrip(']')}")
+    request.getfixturevalue(f"{request.param}_environment")
+    place = f"az://{CONTAINER}" if request.param == "azure" else f"s3://{BUCKET}"
+    return open_store(f"{place}/{request.node.name.replace('[', '-').rstrip(']')}")
 
 
 def test_an_object_is_created_once(store: Store) -> None:
@@ -119,4 +122,10 @@ def test_a_folder_keeps_what_it_holds_to_its_owner(tmp_path: Path) -> None:
 @pytest.fixture
 def s3_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environment(s3.port).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def azure_environment(azure: AzureServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**in_azure(azure.port), "AZURE_STORAGE_ACCOUNT_KEY": KEY}.items():
         monkeypatch.setenv(name, value)
