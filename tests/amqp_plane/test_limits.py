@@ -19,8 +19,10 @@ from penstock.broker_core.amqp.performatives import (
     Detach,
     Disposition,
     End,
+    Error,
     Flow,
     Open,
+    Rejected,
     Source,
     Target,
 )
@@ -446,6 +448,18 @@ def test_unsettled_deliveries_of_a_session(limited: Limited) -> None:
         a.send(says(Accepted(), 0))
         a.expect_messages(b"m6")
         a.nothing()
+
+
+def test_of_a_rejection_so_much_is_written_as_is_kept(limited: Limited) -> None:
+    with limited() as s:
+        a = s.script().usual()
+        s.service.submit(enqueue("q", b"one"))
+        a.receiver(credit=1)
+        a.expect_message()
+        before = s.service.journal.end
+        a.send(says(Rejected(error=Error(condition="com.example:bad", description="no! " * 5_000)), 0))
+        s.until(lambda: s.counts("q") == {"archived": 1}, "it is rejected")
+        assert s.service.journal.end - before < 4 * KIB
 
 
 def test_a_sender_has_as_many_under_way_as_its_credit(limited: Limited) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...amqp import Accepted, Modified, Rejected, Released
 from ...amqp.encoder import encode
 from ...engine.columns.states import Cause, Outcome
+from ...engine.model.batch_outcomes import shortened
 from ...engine.model.dispositions import Disposition, Retry
 from ...messages.annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
@@ -23,7 +24,8 @@ def disposition_of(state: DeliveryState | None, default: Disposition | None) -> 
         return Disposition(outcome=Outcome.ACCEPTED)
     if isinstance(state, Rejected):
         why = state.error
-        return Disposition(outcome=Outcome.REJECTED, error=None if why is None else f"{why.condition}: {why.description or ''}")
+        error = None if why is None else shortened(f"{why.condition}: {why.description or ''}")
+        return Disposition(outcome=Outcome.REJECTED, error=error)
     if isinstance(state, Released):
         return RETURNED
     if isinstance(state, Modified):
