@@ -12,6 +12,7 @@ lost_machine  a part of it: a broker goes on from its copy in S3
 told       what the demo says
 flights    the data of the demo and the notebook
 session    the Spark session of all of them
+arguments  what several jobs take on their command lines
 progress   a running query, told in lines with units
 """
 

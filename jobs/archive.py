@@ -27,6 +27,7 @@ from penstock.broker_core.messages import assembly
 from penstock.connector.explanation import causes
 from penstock.connector.schema import TYPES, source_schema
 from penstock.jobs import progress
+from penstock.jobs.arguments import add_options
 from penstock.jobs.ingest import stop_on_signal
 from penstock.jobs.session import session
 
@@ -70,8 +71,7 @@ def archived(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """The archive as a stream of the chosen columns and rows."""
     # Retention removes whole files and adds none: such commits are passed over. One that also changed rows would be an error.
     reader = spark.readStream.format("delta").option("ignoreDeletes", True)
-    for text in given.option:
-        name, _, value = text.partition("=")
+    for name, value in given.option:
         reader = reader.option(name, value)
     messages = reader.load(place(given))
     if given.decode:
@@ -143,13 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--interval", type=float, default=60.0, metavar="S", help="with --follow, seconds between two looks; default: 60"
     )
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="another option of Delta's source, such as maxFilesPerTrigger=100",
-    )
+    add_options(parser, "Delta's source", "maxFilesPerTrigger=100")
     return parser
 
 

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
 from penstock.jobs import progress
+from penstock.jobs.arguments import add_options
 from penstock.jobs.session import session
 
 
@@ -44,13 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
     """Start the query that the arguments describe."""
-    reader = spark.readStream.format("amqp").option("url", given.url).option("queue", given.queue)
-    if given.lease:
-        reader = reader.option("lease", given.lease)
+    named = {"url": given.url, "queue": given.queue, "lease": given.lease}
+    reader = spark.readStream.format("amqp").options(**{name: value for name, value in named.items() if value})
     if given.schema:
         reader = reader.schema(given.schema)
-    for text in given.option:
-        name, _, value = text.partition("=")
+    for name, value in given.option:
         reader = reader.option(name, value)
     writer = (
         reader.load()
@@ -82,7 +81,7 @@ def stop_on_signal(query: StreamingQuery) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ingest", description="A queue into a table, each message exactly once.")
-    parser.add_argument("--url", required=True, help="the broker: grpc://HOST:PORT")
+    parser.add_argument("--url", help="the broker, such as amqp://HOST:5672; left out where the option connectionString is given")
     parser.add_argument("--queue", required=True, help="the queue to read")
     parser.add_argument("--table", required=True, metavar="PATH", help="the table's folder; made when it is not there")
     parser.add_argument("--format", default="delta", choices=["delta", "parquet"], help="of the table; default: delta")
@@ -99,13 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--schema", metavar="DDL", help='only these columns, such as "sequenceNumber long, body binary"; default: all'
     )
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="another option of the source, such as maxMessagesPerTrigger=50000",
-    )
+    add_options(parser, "the source", "maxMessagesPerTrigger=50000, or spool=FOLDER for a broker that is no Penstock")
     return parser
 
 

@@ -29,6 +29,7 @@ from penstock.broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, 
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema, source_schema
 from penstock.jobs import progress
+from penstock.jobs.arguments import add_options
 from penstock.jobs.session import session
 
 #: What a condition may name beside the columns of a batch read, and from which annotation it comes.
@@ -127,8 +128,7 @@ def _say_the_end(given: argparse.Namespace, named: int, done: Redriven, seconds:
 
 
 def _options_of(given: argparse.Namespace) -> dict[str, str]:
-    pairs = (text.partition("=") for text in given.option)
-    return {"url": given.url, "queue": given.queue, **{name: value for name, _, value in pairs}}
+    return {"url": given.url, "queue": given.queue, **dict(given.option)}
 
 
 def _options(given: argparse.Namespace) -> Options:
@@ -163,13 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--limit", type=int, metavar="N", help="at most N messages, the oldest first")
     parser.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="another option of the source, such as userName=alice",
-    )
+    add_options(parser, "the source", "userName=alice")
     return parser
 
 

@@ -29,6 +29,7 @@ from penstock.broker_core.errors import PenstockError
 from penstock.connector.options import Options
 from penstock.connector.sink import written_as
 from penstock.jobs import progress
+from penstock.jobs.arguments import LOGIN, add_options
 from penstock.jobs.ingest import stop_on_signal
 from penstock.jobs.session import session
 
@@ -83,8 +84,8 @@ def _chosen(reader: Any, given: argparse.Namespace, more: dict[str, Any]) -> Dat
         "endingTimestamp": given.until,
         "outcome": given.outcome,
     }
-    reader = reader.option("url", given.url).option("queue", given.queue)
-    for name, value in options.items():
+    reader = reader.options(url=given.url, queue=given.queue)
+    for name, value in [*options.items(), *given.option]:
         if value is not None:
             reader = reader.option(name, value)
     schema = reader.load().schema
@@ -125,17 +126,25 @@ def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
     """Start the query that sends the chosen messages as a stream."""
     messages = replayed(spark, given)
     if given.to_queue:
-        chosen = messages.select(*SENT)
-        writer = chosen.writeStream.format("amqp").option("url", given.to_url or given.url).option("queue", given.to_queue)
+        writer = messages.select(*SENT).writeStream.format("amqp").options(**target(given))
     else:
         writer = messages.writeStream.format(given.format).option("path", given.to)
     writer = writer.option("checkpointLocation", given.checkpoint)
     return (writer if given.follow else writer.trigger(availableNow=True)).start()
 
 
+def target(given: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the sink. The login is that of the source where the broker is the same: no other one hears of it."""
+    own = dict(given.to_option)
+    if given.to_url is None and "connectionString" not in own:
+        login = {name: value for name, value in given.option if name.lower() in map(str.lower, LOGIN)}
+        return {"url": given.url, "queue": given.to_queue, **login, **own}
+    return {**({} if given.to_url is None else {"url": given.to_url}), "queue": given.to_queue, **own}
+
+
 def sent_before(given: argparse.Namespace) -> bool:
     """Ask the broker for a run that has sent under this name: a second one reads nothing, and says so."""
-    options = Options({"url": given.to_url or given.url, "queue": given.to_queue})
+    options = Options(target(given))
     name = written_as(given.once_as, {"queue": options["queue"][0]})
     for each in options.each():
         with each.access.client() as client:
@@ -149,13 +158,7 @@ def send(messages: DataFrame, given: argparse.Namespace) -> int:
     seen = Observation("replay")
     counted = messages.observe(seen, F.count(F.lit(1)).alias("messages"))
     if given.to_queue:
-        writer = (
-            counted.select(*SENT)
-            .write.format("amqp")
-            .mode("append")
-            .option("url", given.to_url or given.url)
-            .option("queue", given.to_queue)
-        )
+        writer = counted.select(*SENT).write.format("amqp").mode("append").options(**target(given))
         if given.once_as:
             writer = writer.option("txnAppId", given.once_as).option("txnVersion", ONCE)
         writer.save()
@@ -166,7 +169,7 @@ def send(messages: DataFrame, given: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="replay", description="The archive of a queue into a table or a queue.")
-    parser.add_argument("--url", required=True, help="the broker: grpc://HOST:PORT")
+    parser.add_argument("--url", required=True, help="the broker, such as amqp://HOST:5672")
     parser.add_argument("--queue", required=True, help="the queue whose archive is read")
     parser.add_argument(
         "--states", default="archived", metavar="LIST", help="of available, acquired, archived; default: archived"
@@ -191,6 +194,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--follow", action="store_true", help="as a stream that goes on with what is recorded later")
     parser.add_argument("--checkpoint", metavar="PATH", help="with --pace or --follow: where the stream notes how far it is")
+    add_options(parser, "the source, and of the same broker's login for --to-queue", "userName=alice")
+    add_options(parser, "the sink of --to-queue", "userName=bob at another broker", "to-option")
     return parser
 
 

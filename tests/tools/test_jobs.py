@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,11 +18,13 @@ import pytest
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import ULong
+from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
-from penstock.jobs import demo, lost_machine, under_kills
+from penstock.jobs import demo, lost_machine, replay, under_kills
 from penstock.jobs.told import Told
 
+from ..amqp_client.test_discovery import add_user
 from ..brokers import distribution_or_skip
 from ..clients.conftest import command_or_skip
 from .conftest import enqueue
@@ -86,14 +88,25 @@ def bodies(table: Path) -> list[str]:
     return sorted(body.decode() for path in files.values() for body in pq.read_table(path)["body"].to_pylist())
 
 
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that knows ann, and nobody else."""
+    add_user(tmp_path / "users.json", "ann", "pencil")
+    with Broker(tmp_path / "guarded", fsync="never", users_file=tmp_path / "users.json") as running:
+        yield running
+
+
 def ingest(broker: Broker, folder: Path, *more: str) -> list[str]:
     where = ["--table", str(folder / "table"), "--checkpoint", str(folder / "checkpoint")]
     return ["--url", broker.url, "--queue", "orders", *where, *more]
 
 
 def test_ingest_then_replay_into_a_table_and_a_queue_and_what_is_refused_is_one_sentence(
-    broker: Broker, client: Client, tmp_path: Path
+    broker: Broker, client: Client, guarded: Broker, tmp_path: Path
 ) -> None:
+    with Client(guarded.url, Credentials("ann", "pencil")) as other:
+        enqueue(other, "kept", b"x")
+        other.call("queue.declare", queue="kept-again")
     sent = [f"order {number:04}" for number in range(1000)]
     enqueue(client, "orders", *[text.encode() for text in sent])
     of_amqp = pa.record_batch({"message": pa.array(OF_AMQP, pa.binary()), "priority": pa.array([7, None], pa.int16())})
@@ -106,7 +119,11 @@ def test_ingest_then_replay_into_a_table_and_a_queue_and_what_is_refused_is_one_
     into_table = [*orders, *first_hundred, "--to", str(tmp_path / "again"), "--format", "parquet"]
     into_queue = [*orders, "--where", "sequenceNumber % 2 = 0", "--to-queue", "again", "--once-as", "evens"]
     as_it_came = ["--url", broker.url, "--queue", "amqp", "--states", "available", "--to-queue", "amqp-again"]
-    replays = [("replay", run) for run in (into_table, into_queue, into_queue, as_it_came)]  # the third sends nothing
+    (tmp_path / "ann").write_text("pencil\n")
+    as_ann = ["--option", "userName=ann", "--option-file", f"password={tmp_path / 'ann'}"]
+    logged_in = ["--url", guarded.url, "--queue", "kept", "--states", "available", "--to-queue", "kept-again", *as_ann]
+    runs = (into_table, into_queue, into_queue, as_it_came, logged_in, [*logged_in, "--once-as", "me"])
+    replays = [("replay", run) for run in runs]  # the third sends nothing
     by_400 = ingest(broker, tmp_path, "--available-now", "--option", "maxMessagesPerTrigger=400")
     no_queue = ["--url", broker.url, "--queue", "gone"]
     into_nothing = [*no_queue, "--table", str(tmp_path / "x"), "--checkpoint", str(tmp_path / "y"), "--available-now"]
@@ -129,6 +146,8 @@ def test_ingest_then_replay_into_a_table_and_a_queue_and_what_is_refused_is_one_
         "500 messages",
         "nothing was sent, since evens has been sent to again before",
         "2 messages",
+        "1 messages",
+        "1 messages",
     ]
     assert bodies(tmp_path / "again") == sent[:100]
     assert client.call("queue.stat", queue="again")["enqueued"] == 500
@@ -138,6 +157,32 @@ def test_ingest_then_replay_into_a_table_and_a_queue_and_what_is_refused_is_one_
     assert (stat["available"], stat["acquired"], stat["archived"]) == (0, 0, 1000)
     (batch, *_) = client.get(op="browse", queue="amqp-again", columns=["message", "priority"])
     assert batch.equals(of_amqp)
+
+
+def test_a_login_goes_to_its_own_broker_alone(tmp_path: Path) -> None:
+    secret = tmp_path / "bus"
+    secret.write_text("Endpoint=sb://b/;SharedAccessKeyName=n;SharedAccessKey=k\n")
+    given = ["--url", "amqp://a", "--queue", "q", "--to-queue", "r", "--option", "username=ann", "--option", "pushdown=true"]
+
+    def target(*more: str) -> dict[str, str]:
+        return replay.target(replay._parser().parse_args([*given, *more]))
+
+    assert target() == {"url": "amqp://a", "queue": "r", "username": "ann"}
+    assert target("--to-option", "userName=bob", "--to-url", "amqp://b") == {"url": "amqp://b", "queue": "r", "userName": "bob"}
+    assert target("--to-option-file", f"connectionString={secret}") == {
+        "queue": "r",
+        "connectionString": secret.read_text().strip(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [(["--option", "pace"], "'pace' is not of the form NAME=VALUE"), (["--option-file", "password=/not/there"], "No such file")],
+)
+def test_an_option_that_cannot_be_read_is_named(pair: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        replay._parser().parse_args(["--url", "amqp://a", "--queue", "q", "--to", "t", *pair])
+    assert said in capsys.readouterr().err
 
 
 def test_a_running_ingest_follows_the_queue_and_stops_on_sigterm(

@@ -1,0 +1,44 @@
+"""Arguments that several jobs take: further options of a source or a sink, some of which nobody should see on a command line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+#: Options that say as whom a job comes.
+LOGIN = ("userName", "password", "caFile", "certFile", "keyFile")
+
+
+def add_options(parser: argparse.ArgumentParser, of: str, example: str, name: str = "option") -> None:
+    """Add `--NAME` and `--NAME-file`, both of which may be repeated; the result has pairs of name and value, as NAME.
+
+    Args:
+        parser: The job's parser.
+        of: What the options are of, for the help.
+        example: One with its value, for the help.
+        name: The argument's name, without dashes.
+    """
+    dest = name.replace("-", "_")
+    from_file = (
+        "one whose value is the content of a file, such as password=/run/secrets/spark: others see what stands in a command"
+    )
+    for flag, kind, metavar, text in (
+        (f"--{name}", _pair, "NAME=VALUE", f"another option of {of}, such as {example}"),
+        (f"--{name}-file", _pair_of_file, "NAME=FILE", from_file),
+    ):
+        parser.add_argument(flag, type=kind, action="append", default=[], dest=dest, metavar=metavar, help=text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, is_there, value = text.partition("=")
+    if not name or not is_there:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+def _pair_of_file(text: str) -> tuple[str, str]:
+    name, path = _pair(text)
+    try:
+        return name, Path(path).read_text("utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"the value of {name} cannot be read from {path!r}: {error}") from error
