@@ -6,18 +6,16 @@ import argparse
 import secrets
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..copy import checking, pictures, restoring, uploads
 from ..copy.chain import Chain
 from ..copy.contents import Contents
 from ..copy.marker import Marker
+from ..copy.patient import PatientStore
 from ..copy.pictures import PictureGone
 from ..copy.readonly import ReadOnlyDirectory
-from ..copy.stores import Store, StoreError
+from ..copy.stores import StoreError
 from ..copy.urls import open_store
 from ..journal.disk import Buffer
 from ..journal.segments import HEADER_BYTES
@@ -55,7 +53,7 @@ class Progress:
 
 def backup(given: argparse.Namespace) -> int:
     """Run `penstock backup`."""
-    store, began = open_store(given.to), time.monotonic()
+    store, began = _open(given.to), time.monotonic()
     disk = ReadOnlyDirectory(given.data)
     progress = Progress("backup:")
     try:
@@ -69,9 +67,9 @@ def backup(given: argparse.Namespace) -> int:
     return show.answer(given, {**facts, "seconds": round(took, 3)}, text)
 
 
-def _backup(store: Store, disk: ReadOnlyDirectory, progress: Progress) -> tuple[pictures.Picture, int]:
+def _backup(store: PatientStore, disk: ReadOnlyDirectory, progress: Progress) -> tuple[pictures.Picture, int]:
     chain = Chain(store, pictures.read_id(disk), f"backup-{secrets.token_hex(8)}", "backup")
-    state = _patiently(lambda: chain.claim(Marker((chain.writer,))))
+    state = chain.claim(Marker((chain.writer,)))
     contents = Contents() if state is None else state.contents.copy()
     _forget_others(store, disk, contents)
     while True:
@@ -79,24 +77,24 @@ def _backup(store: Store, disk: ReadOnlyDirectory, progress: Progress) -> tuple[
         there = sum(min(contents.size(name), size) for name, size in picture.files.items())
         progress.done, progress.total = 0, picture.bytes
         try:
-            uploads.upload(chain, disk, picture, contents, _patiently, progress.add)
+            uploads.upload(chain, disk, picture, contents, store.patiently, progress.add)
             break
         except PictureGone:  # the broker has dropped it since; what was put still counts
             continue
     parts, body = uploads.small_parts(disk, contents)
     pending = chain.prepare(parts, list[Buffer](body), position=picture.position, contents=contents)
-    _patiently(lambda: chain.put(pending))
-    for name in _patiently(lambda: chain.garbage(contents)):
-        _patiently(partial(store.delete, name))
+    chain.put(pending)
+    for name in chain.garbage(contents):
+        store.delete(name)
     return picture, picture.bytes - there
 
 
-def _forget_others(store: Store, disk: ReadOnlyDirectory, contents: Contents) -> None:
+def _forget_others(store: PatientStore, disk: ReadOnlyDirectory, contents: Contents) -> None:
     """Forget what is there of another copy of this directory, which has gone on by itself: names may be the same."""
     contents.remove(contents.snapshots())
     for name in contents.segments():
         first = contents.files[name][0]
-        header = _patiently(partial(store.get_range, first.object, first.at, HEADER_BYTES))
+        header = store.get_range(first.object, first.at, HEADER_BYTES)
         try:
             same = disk.open(name).read(0, HEADER_BYTES) == header
         except FileNotFoundError:
@@ -105,17 +103,17 @@ def _forget_others(store: Store, disk: ReadOnlyDirectory, contents: Contents) ->
             contents.remove([name])
 
 
-def _patiently(attempt: Callable[[], Any]) -> Any:
-    return uploads.patiently(attempt, PATIENCE_S, _say_trouble)
+def _open(url: str) -> PatientStore:
+    return PatientStore(open_store(url), PATIENCE_S, _say_trouble)
 
 
 def _say_trouble(error: StoreError) -> None:
-    print(f"penstock: tried again for {PATIENCE_S:.0f} s: {error}", file=sys.stderr)
+    print(f"penstock: trying again for {PATIENCE_S:.0f} s: {error}", file=sys.stderr)
 
 
 def restore(given: argparse.Namespace) -> int:
     """Run `penstock restore`."""
-    store, began = open_store(given.source), time.monotonic()
+    store, began = _open(given.source), time.monotonic()
     progress = Progress("restore:")
     writer = secrets.token_hex(8) if given.take_over else None
     try:

@@ -21,7 +21,7 @@ from ..errors import DamagedJournal, DataLoss, PenstockError
 from ..journal import Disk, Journal
 from ..journal.disk import Buffer
 from ..journal.snapshots import names_of as snapshots_of
-from . import chunks, marker, pictures, uploads
+from . import chunks, marker, patient, pictures, uploads
 from .chain import Chain, ChainBroken, CopyFenced, State, add_parts
 from .chunks import Part
 from .contents import Contents, Piece, Run, base_of, offset_of, small_runs
@@ -106,7 +106,7 @@ class Copier:
                     log.warning("the copy cannot be reached, the broker starts all the same: %s", error)
                     self._note_trouble(error)
                     break
-                time.sleep(min(uploads.retry_after(attempts), max(0.0, deadline - self._clock())))
+                time.sleep(min(patient.retry_after(attempts), max(0.0, deadline - self._clock())))
         if self._mode == "sync":
             copied = self._claimed.last.position if self._claimed is not None else 0
             self._journal.require_copy(copied, self._why)
@@ -365,7 +365,7 @@ class Copier:
                 self._note_success()
                 return found
             with self._lock:
-                wait = uploads.retry_after(attempts)
+                wait = patient.retry_after(attempts)
                 if self._stopping:
                     wait = min(wait, self._until - self._clock())
                 if wait > 0:

@@ -1,7 +1,7 @@
 """A data directory from a copy or a backup.
 
 The directory gets its `id` last, when all other files are on the disk: a broker refuses what was broken off before. A file
-`restoring` marks it until then, so that the same command may begin again there.
+`restoring` marks it until then: the same command goes on there, and fetches what is missing or does not match its checksum.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from ..journal import lineage, manifest, segments
 from ..journal.disk import LocalDisk, write_file
 from ..journal.holes import merged
 from ..journal.journal import ID_FILE
+from ..journal.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from . import marker
 from .chain import Chain, State, load, read_header
 from .chunks import Chunk
@@ -33,7 +35,7 @@ RESTORING = "restoring"
 AT_ONCE = 8  # requests
 PIECE_BYTES = 8 << 20  # of one request
 FULL = (errno.ENOSPC, errno.EDQUOT)
-CHANGES = 10  # how often a running broker may remove what is being read, before it is an error
+CHANGES = 10  # how often in a row a running broker may remove what is read next, before it is an error
 
 
 class Report(NamedTuple):
@@ -62,7 +64,7 @@ def restore(
     that it has ever put. `progress` is called with bytes read and bytes in all.
 
     Raises InvalidRequest where there is no copy, or where the directory is not empty; StoreError; DamagedJournal when something
-    does not match its checksum; ResourceLimit when the disk is too small, or becomes full.
+    is missing or does not match its checksum; ResourceLimit when the disk is too small, or becomes full.
     """
     state = _load(store)
     if writer is not None and state.last.kind != "copy":
@@ -72,15 +74,7 @@ def restore(
         _check_space(disk, directory, state.contents)
         if writer is not None:  # nobody is stopped for a directory that will not do
             state = _take_over(store, state.last, writer)
-        for attempt in range(CHANGES):
-            try:
-                _fill(store, disk, directory, state.contents, progress)
-                break
-            except NoSuchObject:  # the broker goes on, and has dropped something since
-                if attempt == CHANGES - 1:
-                    raise
-                _clear(disk)
-                state = _load(store)
+        state = _fill(store, directory, state, progress)
         written = _last_written(store, state.last)
         _finish(disk, directory, state, writer)
     except OSError as error:
@@ -136,21 +130,17 @@ def _empty_directory(directory: Path) -> LocalDisk:
         if there and (RESTORING not in there or ID_FILE in there):  # with an id it is complete
             raise InvalidRequest(f"{directory} is not empty: name a new directory, or remove this one")
     disk = LocalDisk(directory)
-    _clear(disk)
     write_file(disk, RESTORING, [b"`penstock restore` was broken off here: start it again, or remove this directory\n"])
     return disk
 
 
-def _clear(disk: LocalDisk) -> None:
-    for name in disk.names():
-        if name not in ("lock", RESTORING):
-            disk.unlink(name)
-
-
 def _check_space(disk: LocalDisk, directory: Path, contents: Contents) -> None:
-    total, free = sum(contents.size(name) for name in contents.files), disk.free_bytes()
+    total = sum(contents.size(name) for name in contents.files)
+    free = disk.free_bytes() + sum(os.stat(directory / name).st_blocks * 512 for name in disk.names())
     if free < total:
-        raise ResourceLimit(f"{directory} has {free >> 20} MiB free, and the copy has {total >> 20} MiB: name another directory")
+        raise ResourceLimit(
+            f"{directory} has room for {free >> 20} MiB, and the copy has {total >> 20} MiB: name another directory"
+        )
 
 
 class _Job(NamedTuple):
@@ -158,30 +148,98 @@ class _Job(NamedTuple):
     piece: Piece
 
 
-def _jobs(contents: Contents) -> Iterator[_Job]:
-    for name, pieces in sorted(contents.files.items()):
-        for piece in pieces:
-            yield _Job(name, piece)
+def _jobs(contents: Contents) -> list[_Job]:
+    """List the pieces of all files, those of snapshots first: a running broker replaces them soonest."""
+    order = sorted(contents.files, key=lambda name: (not name.endswith(SNAPSHOT_SUFFIX), name))
+    return [_Job(name, piece) for name in order for piece in contents.files[name]]
 
 
-def _fill(store: Store, disk: LocalDisk, directory: Path, contents: Contents, progress: Callable[[int, int], None]) -> None:
-    total = sum(contents.size(name) for name in contents.files)
-    files = {
-        name: os.open(directory / _file_name(name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600) for name in contents.files
-    }
-    done = 0
-    try:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            jobs = _jobs(contents)
-            while some := list(islice(jobs, 4 * AT_ONCE)):
-                for length in pool.map(lambda job: _fetch(store, files[job.file], job), some):
-                    done += length
-                    progress(done, total)
-        for descriptor in files.values():
+class _Missing(Exception):
+    """A piece whose object is not in the store."""
+
+    def __init__(self, job: _Job) -> None:
+        super().__init__(job.piece.object)
+        self.job = job
+
+
+def _fill(store: Store, directory: Path, state: State, progress: Callable[[int, int], None]) -> State:
+    """Bring the files that the state names. Returns that state, or a later one where its broker goes on and removed something."""
+    there, idle = set[_Job](), 0
+    while True:
+        contents, before = state.contents, len(there)
+        _remove_others(directory, contents)
+        try:
+            _fetch_missing(store, directory, contents, there, progress)
+            break
+        except _Missing as missing:
+            job = missing.job
+            state = _load(store)
+            idle = 0 if len(there) > before else idle + 1
+            if job in _jobs(state.contents) or idle == CHANGES:
+                raise DamagedJournal(
+                    f"{store.url}/{job.piece.object} is missing: {job.piece.length} bytes of {job.file}; use an older backup"
+                ) from missing
+    for name in contents.files:
+        with _opened(directory, name) as descriptor:
             os.fsync(descriptor)
+    return state
+
+
+def _remove_others(directory: Path, contents: Contents) -> None:
+    """Remove what the contents do not have: of an attempt that was broken off, or dropped by the broker since."""
+    wanted = {_file_name(name): contents.size(name) for name in contents.files}
+    for name in os.listdir(directory):
+        if name in ("lock", RESTORING):
+            continue
+        if name not in wanted:
+            os.unlink(directory / name)
+        elif os.stat(directory / name).st_size > wanted[name]:
+            os.truncate(directory / name, wanted[name])
+
+
+def _fetch_missing(
+    store: Store, directory: Path, contents: Contents, there: set[_Job], progress: Callable[[int, int], None]
+) -> None:
+    """Fetch each piece that the directory does not have yet; `there` gets each. Raises _Missing."""
+
+    def bring(job: _Job) -> _Job:
+        with _opened(directory, job.file) as descriptor:
+            if not _has(descriptor, job.piece):
+                try:
+                    _fetch(store, descriptor, job)
+                except NoSuchObject as error:
+                    raise _Missing(job) from error
+        there.add(job)
+        return job
+
+    jobs, total = _jobs(contents), sum(contents.size(name) for name in contents.files)
+    done = sum(job.piece.length for job in jobs if job in there)
+    wanted = (job for job in jobs if job not in there)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        while some := list(islice(wanted, 4 * AT_ONCE)):
+            for job in pool.map(bring, some):
+                done += job.piece.length
+                progress(done, total)
+
+
+@contextmanager
+def _opened(directory: Path, name: str) -> Iterator[int]:
+    """Open a file for as long as a piece needs: there may be more of them than a process may have open."""
+    descriptor = os.open(directory / _file_name(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor
     finally:
-        for descriptor in files.values():
-            os.close(descriptor)
+        os.close(descriptor)
+
+
+def _has(descriptor: int, piece: Piece) -> bool:
+    """Return True if the bytes of the piece are in the file: an attempt that was broken off left them, or pieces were merged."""
+    if os.fstat(descriptor).st_size < piece.end:
+        return False
+    crc, at = 0, piece.offset
+    while at < piece.end and (data := os.pread(descriptor, min(PIECE_BYTES, piece.end - at), at)):
+        crc, at = crc32(data, crc), at + len(data)
+    return at == piece.end and crc == piece.crc
 
 
 def _file_name(name: str) -> str:
@@ -190,7 +248,7 @@ def _file_name(name: str) -> str:
     return f"{name}.restored" if name == ID_FILE else name
 
 
-def _fetch(store: Store, descriptor: int, job: _Job) -> int:
+def _fetch(store: Store, descriptor: int, job: _Job) -> None:
     piece, crc, at = job.piece, 0, 0
     while at < piece.length:
         data = store.get_range(piece.object, piece.at + at, min(PIECE_BYTES, piece.length - at))
@@ -204,7 +262,6 @@ def _fetch(store: Store, descriptor: int, job: _Job) -> int:
             f"{store.url}/{piece.object}, offset {piece.at}: {piece.length} bytes of {job.file} do not match their checksum; use "
             "an older backup"
         )
-    return piece.length
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:

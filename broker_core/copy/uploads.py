@@ -5,9 +5,7 @@ What is there already is not put again, so that a second backup puts what is new
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
 from zlib import crc32
 
 from ..errors import StorageError
@@ -21,29 +19,6 @@ from .stores import StoreError
 
 OBJECT_BYTES = 64 << 20  # of one object: what is put again after a failure
 SMALL_MAX = 16 << 20
-RETRY_FIRST_S, RETRY_MOST_S = 0.2, 30.0
-
-T = TypeVar("T")
-
-
-def retry_after(attempts: int) -> float:
-    """Return the seconds to wait after so many failures one after the other."""
-    return min(RETRY_MOST_S, RETRY_FIRST_S * 2.0 ** min(attempts - 1, 16))
-
-
-def patiently(attempt: Callable[[], T], limit_s: float, said: Callable[[StoreError], None]) -> T:
-    """Return the result of `attempt`; try again for `limit_s` seconds while the store fails. For commands, not for the broker."""
-    attempts, deadline = 0, time.monotonic() + limit_s
-    while True:
-        try:
-            return attempt()
-        except StoreError as error:
-            attempts += 1
-            if time.monotonic() >= deadline:
-                raise
-            if attempts == 1:
-                said(error)
-        time.sleep(min(retry_after(attempts), max(0.0, deadline - time.monotonic())))
 
 
 def upload(

@@ -40,7 +40,7 @@ def test_a_take_over_into_a_place_that_will_not_do_stops_nobody(
         restoring.restore(store, tmp_path, writer="new-1")
     with monkeypatch.context() as patched:
         patched.setattr(LocalDisk, "free_bytes", lambda self: 1000)
-        with pytest.raises(ResourceLimit, match="MiB free"):
+        with pytest.raises(ResourceLimit, match="has room for 0 MiB"):
             restoring.restore(store, tmp_path / "small", writer="new-2")
     assert set(store.objects) == before
     assert restored(store, tmp_path / "small", writer="new-3")[0] == CONTENTS

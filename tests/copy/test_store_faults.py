@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.copy import uploads
+from penstock.broker_core.copy import patient
 from penstock.broker_core.copy.chain import Chain, CopyFenced, last_chunk
 from penstock.broker_core.copy.marker import Marker
 from penstock.broker_core.copy.urls import open_store
@@ -26,7 +26,7 @@ def test_a_store_that_refuses_for_a_while(
     fault: str, mode: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its clock is off, or the credentials have expired and are renewed. 500, 503 and cuts: test_brokers, test_stores."""
-    monkeypatch.setattr(uploads, "RETRY_MOST_S", 0.2)
+    monkeypatch.setattr(patient, "RETRY_MOST_S", 0.2)
     proxy = Proxy(s3.port)
     for name, value in environment(proxy.port).items():
         monkeypatch.setenv(name, value)
