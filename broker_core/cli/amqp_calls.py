@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..amqp_client import Connection
 from ..amqp_client import login as log_in
-from . import login
+from . import calls, login
 from .main import UsageError
 
 #: Seconds between two looks at whether somebody wants us to stop, and between two changes of the bar.
@@ -23,12 +23,15 @@ TIMEOUT_S = 60.0
 
 
 def check_url(given: argparse.Namespace) -> None:
-    """Raise UsageError for a --url that is no AMQP address."""
+    """Raise UsageError for a --url that is no AMQP address, or more than one."""
+    if "," in given.url:
+        raise UsageError("--url names several brokers: messages go to one, or come from one, so name it")
     if not given.url.startswith(("amqp://", "amqps://")):
         raise UsageError(
             f"--url cannot be {given.url!r}; messages go over AMQP, so it must be amqp://HOST[:PORT] or amqps://HOST[:PORT]"
             " (every command takes such a $PENSTOCK_URL)"
         )
+    calls.check_amqp(given.url)
 
 
 def connection(given: argparse.Namespace) -> Connection:

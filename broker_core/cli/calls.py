@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
-from ..client.flight import Client
+from .. import errors
+from ..amqp_client import address
+from ..client.credentials import Credentials
+from ..client.flight import Client, check
 from . import login
 from .main import UsageError
 
@@ -26,8 +30,17 @@ def broker(given: argparse.Namespace) -> Iterator[Client]:
             " take: name one here"
         )
     check_url(given.url)
-    with Client(given.url, login.credentials(given)) as client:
-        yield client
+    with client(given.url, login.credentials(given)) as opened:
+        yield opened
+
+
+def client(url: str, credentials: Credentials) -> Client:
+    """Connect to the broker at one url. Raises UsageError where these credentials have no meaning for it."""
+    try:
+        check(url, credentials)
+    except errors.InvalidRequest as error:
+        raise UsageError(str(error)) from error
+    return Client(url, credentials)
 
 
 def check_url(url: str) -> None:
@@ -37,3 +50,24 @@ def check_url(url: str) -> None:
             "--url must be amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT, without a user"
             " (see --user)"
         )
+    if url.startswith("grpc"):
+        if not _has_host_and_port(url):
+            raise UsageError(f"--url cannot be {url!r}; it must be grpc://HOST:PORT or grpc+tls://HOST:PORT")
+        return
+    check_amqp(url)
+
+
+def check_amqp(url: str) -> None:
+    """Raise UsageError for a url that is no AMQP address."""
+    try:
+        address.parse(url)
+    except errors.InvalidRequest as error:
+        raise UsageError(f"--url: {error}") from error
+
+
+def _has_host_and_port(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname and parts.port) and url.endswith(f":{parts.port}") and not any(map(str.isspace, url))
+    except ValueError:
+        return False

@@ -34,7 +34,7 @@ def brokers(given: argparse.Namespace) -> Iterator[list[Client]]:
         calls.check_url(url)
     with ExitStack() as stack:
         credentials = login.credentials(given)
-        clients = [stack.enter_context(Client(url, credentials)) for url in urls]
+        clients = [stack.enter_context(calls.client(url, credentials)) for url in urls]
         if len(clients) > 1:
             _check(clients)
         yield clients

@@ -20,6 +20,9 @@ from penstock.broker_core.settings.keys import KEYS
 
 from .conftest import Run, enqueue, hold, serve
 
+#: A password from here would be in clear on the network.
+REMOTE_LOGIN = ["--url", "grpc://192.0.2.1:8815", "--user", "ann", "--password-file", __file__]
+
 
 def test_a_queue_from_declare_to_delete(penstock: Run, broker: Broker, client: Client) -> None:
     assert "no queues yet" in penstock("queue", "list", url=broker.url).stdout
@@ -143,6 +146,13 @@ def test_what_the_broker_refuses_is_one_sentence_and_exit_code_1(penstock: Run, 
     [
         (["queue", "list", "--url", "http://127.0.0.1"], "--url must be amqp://HOST[:PORT]"),
         (["queue", "list", "--url", "amqp://ann:secret@127.0.0.1"], "without a user (see --user)"),
+        (["queue", "list", "--url", "amqp://127.0.0.1:99999"], "is no address of a broker"),
+        (["queue", "purge", "q", "--url", "grpc://127.0.0.1"], "it must be grpc://HOST:PORT"),
+        (["queue", "list", "--url", "amqp://127.0.0.1,grpc://127.0.0.1:0"], "it must be grpc://HOST:PORT"),
+        (["queue", "list", *REMOTE_LOGIN], "would cross the network in the open"),
+        (["queue", "purge", "q", *REMOTE_LOGIN], "would cross the network in the open"),
+        (["send", "q", "--url", "amqp://"], "is no address of a broker"),
+        (["receive", "q", "--url", "amqp://127.0.0.1,amqp://127.0.0.2"], "--url names several brokers"),
         (["queue", "list", "--password-file", "p"], "--password-file needs --user"),
         (["queue", "list", "--user", "ann"], "--user needs --password-file"),
         (["queue", "list", "--user", "ann", "--password-file", "nowhere"], "nowhere cannot be read"),
@@ -177,6 +187,8 @@ def test_what_the_broker_refuses_is_one_sentence_and_exit_code_1(penstock: Run, 
         (["queue", "peek", "q", "--from", "x"], "invalid whole number value: 'x'"),
         (["queue", "peek", "q", "--from", "٣"], "invalid whole number value: '٣'"),
         (["receive", "q", "--wait", "٣"], "invalid number of seconds value: '٣'"),
+        (["queue", "redrive", "q", "--sequence", f"1-{2**63}"], "is more than 9,223,372,036,854,775,807"),
+        (["work", "shop:handle", "--metrics-port", "65536"], "invalid port value: '65536'"),
         (["lease", "release", "q"], "one of the arguments --settle --return is required"),
         (["lease", "settle", "q", "--sequence", "1", "--outcome", "eaten"], "invalid choice: 'eaten'"),
         (["serve"], "give --data DIR"),

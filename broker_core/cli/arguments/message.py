@@ -6,7 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from .parsers import Commands, Parser, add_login, lazily, make_command, natural, positive, whole
+from ...settings import listeners
+from .parsers import Commands, Parser, add_login, lazily, make_command, positive, whole
 
 DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
 #: Of a consumer: those of `amqp_plane.loop.interest`, without the time that it takes to import.
@@ -36,7 +37,7 @@ def _work(commands: Commands[Parser]) -> None:
     text = "for which running functions are waited for at a stop; default: 30"
     work.add_argument("--grace", type=_seconds_or_forever, default=30.0, metavar="SECONDS", help=text)
     text = "say counts and times to Prometheus at this port of this machine; 0: a free one, which the log names"
-    work.add_argument("--metrics-port", type=natural, metavar="N", help=text)
+    work.add_argument("--metrics-port", type=_port, metavar="N", help=text)
 
 
 def _send(commands: Commands[Parser]) -> None:
@@ -129,6 +130,10 @@ def _link_priority(text: str) -> int:
     return number
 
 
+def _port(text: str) -> int:
+    return listeners.parse_port(text)
+
+
 def _seconds_or_forever(text: str) -> float:
     if not text.isascii():  # float() takes the digits of every script
         raise ValueError
@@ -149,4 +154,5 @@ def _seconds(text: str) -> float:
 MAX_TTL_S = (2**32 - 1) // 1000
 
 _link_priority.__name__ = "whole number"
+_port.__name__ = "port"
 _seconds.__name__ = _seconds_or_forever.__name__ = "number of seconds"  # argparse puts it into its message

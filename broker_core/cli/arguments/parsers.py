@@ -130,6 +130,10 @@ def lazily(module: str, function: str) -> Run:
     return run
 
 
+#: Numbers are 64 bits, with a sign.
+MAX_NUMBER = 2**63 - 1
+
+
 def whole(text: str) -> int:
     """Parse a whole number, for argparse."""
     return listeners.parse_number(text)
@@ -140,6 +144,8 @@ def natural(text: str) -> int:
     number = whole(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    if number > MAX_NUMBER:
+        raise argparse.ArgumentTypeError(f"{text} is more than {MAX_NUMBER:,}")
     return number
 
 
