@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -13,6 +14,8 @@ from .. import errors
 from .arguments import parser as parser_of_all
 from .arguments.parsers import lazily
 
+#: Why an output cannot be written that is no pipe: its disk is full, or it is as long as it may be.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
 
 #: What a broker starts for itself, and what runs it; no commands for people, and no help or error names them.
@@ -34,6 +37,10 @@ class UsageError(errors.InvalidRequest):
     code = "usage"
 
 
+class Failed(errors.InvalidRequest):
+    """What could not be done on this machine; no broker has refused it."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code is the process's."""
     given = _parsed(argv)
@@ -42,12 +49,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except errors.PenstockError as error:
-        return report(error, as_json=getattr(given, "json", False), local=getattr(given, "local", False))
+        return _report(given, error)
+    except EOFError:  # Ctrl-D
+        return _report(given, Failed("the question was not answered, so nothing was done"))
     except BrokenPipeError:  # penstock queue list | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return 0
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _write_no_more()
+        return _report(given, Failed(f"the output cannot be written: {error.strerror}"))
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _write_no_more() -> None:
+    """Let the interpreter, at its end, have somewhere to write what is left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _report(given: argparse.Namespace, error: errors.PenstockError) -> int:
+    return report(error, as_json=getattr(given, "json", False), local=getattr(given, "local", False))
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -90,7 +113,7 @@ def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -
 
 def _who(error: errors.PenstockError, local: bool) -> str:
     """Say who is at fault, where the text alone might leave a doubt."""
-    if isinstance(error, UsageError) or local:
+    if isinstance(error, (UsageError, Failed)) or local:
         return ""
     if isinstance(error, errors.MalformedMessage):
         return "a message cannot be read: "

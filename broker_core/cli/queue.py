@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any
 
 from ..client.flight import Client
-from ..errors import InvalidRequest, PenstockError
+from ..errors import PenstockError
 from . import calls, login, several, show
-from .main import UsageError
+from .main import Failed, UsageError
 from .pairs import pairs
 
 STATES = ("available", "acquired", "archived")
@@ -114,7 +114,7 @@ def _show(given: argparse.Namespace, rows: list[dict[str, Any]], states: list[st
     show.print_table(rows, {name: name for name in columns}, empty=empty)
     for row in rows:
         if row["error"] is not None:  # too long for a column
-            show.say(f"message {row['sequenceNumber']:,}: {row['error']}")
+            show.say(f"message {row['sequenceNumber']:,}: {show.printable(row['error'])}")
 
 
 def _messages(broker: Client, given: argparse.Namespace, states: list[str]) -> Iterator[dict[str, Any]]:
@@ -181,7 +181,7 @@ def _may_lose(broker: Client, given: argparse.Namespace) -> bool:
         said[0] += f" ({show.counted(stat['consumers'], 'consumer')}, {show.counted(len(stat['leases']), 'lease')})"
     print("\n".join(f"{line}." for line in said), file=sys.stderr)
     if input("Delete it? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise InvalidRequest("not deleted")
+        raise Failed("not deleted")
     return live > 0
 
 

@@ -19,7 +19,7 @@ from ..amqp_client import Receiver
 from ..messages.encoding import plain
 from . import show
 from .amqp_calls import TURN_S, Meter, Stop, connection
-from .main import INTERRUPTED, REFUSED, UsageError, report
+from .main import INTERRUPTED, REFUSED, Failed, UsageError, report
 from .stdout import Lines
 
 #: Messages under way: what an interrupted run gives back at most.
@@ -171,7 +171,7 @@ class Folder:
                 self._next += 1
             self._sync()
         except OSError as error:
-            raise errors.InvalidRequest(
+            raise Failed(
                 f"{self._path} cannot be written to: {error.strerror or error}; what is not accepted yet goes back to its place"
             ) from error
         return len(deliveries)

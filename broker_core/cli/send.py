@@ -17,7 +17,7 @@ from ..amqp_client import Connection, Sender
 from ..messages.annotations import DELIVERY_DELAY
 from . import show
 from .amqp_calls import TURN_S, Meter, Stop, connection
-from .main import INTERRUPTED, UsageError
+from .main import INTERRUPTED, Failed, UsageError
 from .pairs import pairs
 
 #: Octets read at once, and the longest line or file where the broker names no limit of its own.
@@ -165,7 +165,7 @@ class _Input:
             try:
                 block = os.read(descriptor, BLOCK_OCTETS)
             except OSError as error:
-                raise errors.InvalidRequest(f"{where} cannot be read any further: {error.strerror or error}") from error
+                raise Failed(f"{where} cannot be read any further: {error.strerror or error}") from error
             if not block:
                 return
             self.octets += len(block)

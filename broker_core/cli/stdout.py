@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .amqp_calls import TURN_S, Stop
+from .main import Failed
 
 if TYPE_CHECKING:
     from ..amqp.deliveries import Delivery
@@ -44,6 +45,9 @@ class Lines:
             whole = self._put(b"".join(map(self._line, deliveries)))
         except BrokenPipeError:
             return 0
+        except OSError as error:
+            text = f"stdout cannot be written to: {error.strerror}; what is not accepted yet goes back to its place"
+            raise Failed(text) from error
         return len(deliveries) if whole and (not self.pipe or self._read()) else 0
 
     def _put(self, data: bytes) -> bool:

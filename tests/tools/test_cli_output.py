@@ -75,6 +75,36 @@ def test_a_subject_cannot_drive_the_terminal(penstock: Run, broker: Broker, clie
     assert "red\\x1b[31m" in shown
 
 
+def test_the_error_of_a_message_cannot_drive_the_terminal(penstock: Run, broker: Broker, client: Client) -> None:
+    enqueue(client, "orders", b"one")
+    hold(client, "orders", "lease", 1)
+    client.call("lease.settleRow", lease="lease", sequence=0, outcome="rejected", error="red\x1b[31m")
+    shown = penstock("queue", "peek", "orders", "--states", "archived", url=broker.url).stdout
+    assert "\x1b" not in shown
+    assert "message 0: red\\x1b[31m" in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["queue", "list"], "penstock: the output cannot be written: No space left on device\n"),
+        (["receive", "orders"], "stdout cannot be written to: No space left on device; what is not accepted yet goes back"),
+    ],
+)
+def test_an_output_on_a_full_disk_is_one_sentence(broker: Broker, client: Client, command: list[str], said: str) -> None:
+    """And nothing is lost."""
+    enqueue(client, "orders", b"one")
+    with Path("/dev/full").open("w") as full:
+        environment = {**os.environ, "PENSTOCK_URL": broker.amqp_url}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *command], stdout=full, stderr=subprocess.PIPE, env=environment
+        )
+        _, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint.count(b"\n")) == (1, 1), complaint
+    assert said in complaint.decode()
+    assert client.call("queue.stat", queue="orders")["available"] == 1
+
+
 def test_numbers_have_plurals_and_units(penstock: Run, broker: Broker) -> None:
     assert [counted(number, "message") for number in (0, 1, 2000)] == ["0 messages", "1 message", "2,000 messages"]
     times = (0.04, 90, 45 * 60, 36 * 3600, 30 * 86_400)
@@ -98,14 +128,22 @@ def test_a_queue_with_messages_is_not_deleted_unasked(penstock: Run, broker: Bro
     assert done.stdout == "queue orders is deleted; 2 messages lost\n"
 
 
-@pytest.mark.parametrize(("typed", "left"), [("y\n", []), ("\n", ["orders"])])
-def test_a_person_is_asked_with_the_number(broker: Broker, client: Client, typed: str, left: list[str]) -> None:
-    """W15"""
+@pytest.mark.parametrize(
+    ("typed", "left", "last"),
+    [
+        ("y\n", [], "queue orders is deleted; 1 message lost"),
+        ("\n", ["orders"], "penstock: not deleted"),
+        ("\x04", ["orders"], "penstock: the question was not answered, so nothing was done"),
+    ],
+)
+def test_a_person_is_asked_with_the_number(broker: Broker, client: Client, typed: str, left: list[str], last: str) -> None:
+    """W15: Enter means no, and so does Ctrl-D."""
     enqueue(client, "orders", b"one")
     code, seen = at_a_terminal("queue", "delete", "orders", url=broker.url, typed=typed)
     assert "has 1 message that would be lost (0 consumers, 0 leases)" in seen
     assert [queue["queue"] for queue in client.call("queue.list")["queues"]] == left
     assert code == (1 if left else 0)
+    assert seen.endswith(f"{last}\r\n")
 
 
 @pytest.mark.parametrize("condition", [(), ("--if-empty",)])
