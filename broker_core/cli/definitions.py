@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..client.flight import Client
-from ..errors import PenstockError
+from ..errors import PenstockError, Unauthenticated
 from ..settings import strict_json
 from . import calls, show
 from .main import REFUSED, UsageError
@@ -51,14 +51,16 @@ def of_broker(broker: Client) -> dict[str, Any]:
 
 def import_(given: argparse.Namespace) -> int:
     """Run `penstock definitions import`: what is there already, declared alike, stays; what differs is said and left."""
-    definitions = _read(given.file)
+    declarations = _read(given.file)
     made = there = 0
     refused: list[str] = []
     with calls.broker(given) as broker:
-        for action, fields in _declarations(definitions):
+        for action, fields in declarations:
             try:
                 created = broker.call(action, **fields)["created"]
             except PenstockError as error:
+                if error.fault != "caller" or isinstance(error, Unauthenticated):  # the next ones would fare alike
+                    raise type(error)(f"{error}; {made + there:,} of {len(declarations):,} are declared: import again") from error
                 refused.append(str(error))
                 continue
             made, there = made + created, there + (not created)
@@ -78,20 +80,19 @@ def _declarations(definitions: dict[str, Any]) -> list[tuple[str, dict[str, Any]
         for exchange in exchanges
         for binding in exchange["bindings"]
     ]
-    return [*(("queue.declare", queue) for queue in queues), *named, *bindings]
+    return [*(("queue.declare", {**queue}) for queue in queues), *named, *bindings]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
     try:
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
         definitions: dict[str, Any] = strict_json.loads(data)
         if definitions["version"] != VERSION:
             raise UsageError(f"{path} has definitions of version {definitions['version']!r}; this is version {VERSION}")
-        _declarations(definitions)
+        return _declarations(definitions)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} has no definitions as `penstock definitions export` writes them: {error!r}") from error
-    return definitions

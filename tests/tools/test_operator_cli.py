@@ -77,12 +77,44 @@ def test_definitions_go_from_one_broker_into_another(tmp_path: Path, penstock: R
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("[", "is not JSON"), ("[]", "no definitions"), ('{"version": 9}', "of version 9"), ('{"version": 1}', "no definitions")],
+    [
+        ("[", "is not JSON"),
+        ("[]", "no definitions"),
+        ('{"version": 9}', "of version 9"),
+        ('{"version": 1}', "no definitions"),
+        ('{"version": 1, "queues": ["orders"], "exchanges": []}', "no definitions"),
+    ],
 )
 def test_a_file_that_has_no_definitions_is_refused(tmp_path: Path, penstock: Run, text: str, said: str) -> None:
     (tmp_path / "file").write_text(text)
     refused = penstock("definitions", "import", "file")
     assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+
+
+def test_an_import_ends_where_the_broker_is_gone(tmp_path: Path, penstock: Run) -> None:
+    """It says so once, and not of each declaration that the broker refused it."""
+    queues = [{"queue": name, "type": "fifo", "options": {}} for name in ("a", "b")]
+    (tmp_path / "file").write_text(json.dumps({"version": 1, "queues": queues, "exchanges": []}))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        gone = penstock("definitions", "import", "file", "--url", f"grpc://127.0.0.1:{taken.getsockname()[1]}")
+    assert (gone.returncode, gone.stdout, gone.stderr.count("no broker answers")) == (3, "", 1), gone.stderr
+    assert gone.stderr.endswith("; 0 of 2 are declared: import again\n")
+
+
+def test_an_import_tries_a_wrong_password_once(tmp_path: Path, penstock: Run) -> None:
+    """Each try counts against the user, who may soon not log in at all."""
+    (tmp_path / "right").write_text("right\n")
+    (tmp_path / "wrong").write_text("wrong\n")
+    queues = [{"queue": str(number), "type": "fifo", "options": {}} for number in range(20)]
+    (tmp_path / "file").write_text(json.dumps({"version": 1, "queues": queues, "exchanges": []}))
+    assert penstock("user", "add", "ann", "--password-file", "right", "--data", "data").returncode == 0
+    assert penstock("permit", "ann", "*", "all", "--data", "data").returncode == 0
+    with Broker(tmp_path / "data", fsync="never") as running:
+        login = ("--url", running.url, "--user", "ann", "--password-file")
+        refused = penstock("definitions", "import", "file", *login, "wrong")
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1), refused.stderr
+        assert penstock("definitions", "import", "file", *login, "right").returncode == 0
 
 
 # --- doctor
