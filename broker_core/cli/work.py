@@ -69,16 +69,18 @@ class _Stopping:
 
 def _worker(name: str) -> Worker:
     module, colon, attribute = name.partition(":")
-    if not colon or not attribute:
+    if not colon or not attribute or not all(map(str.isidentifier, module.split("."))):
         raise UsageError(f"{name!r} names no worker: give MODULE:FUNCTION, such as shop.orders:handle")
     if os.getcwd() not in sys.path:  # as `python -m` does, also for what a function imports later
         sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        holder = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and module.startswith(error.name):
             raise UsageError(f"there is no module {error.name!r} in {os.getcwd()} or among what is installed") from error
         raise
+    try:
+        found = getattr(holder, attribute)
     except AttributeError as error:
         raise UsageError(f"{module} has no {attribute!r}") from error
     if not isinstance(found, Worker):

@@ -229,7 +229,7 @@ def run_all(workers: Sequence[Worker], connection: Connection, stop: threading.E
     stop.wait()
     deadline = time.monotonic() + grace_s
     for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+        thread.join(min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
     if failures:
         raise failures[0]
     return not any(thread.is_alive() for thread in threads)

@@ -228,7 +228,7 @@ def work(folder: Path, broker: Broker, *arguments: str) -> subprocess.Popen[str]
 def test_penstock_work_handles_until_it_is_told_to_stop(tmp_path: Path, broker: Broker, connection: Connection) -> None:
     fill(broker, connection, "shop", 3)
     (tmp_path / "shop.py").write_text(MODULE.format(queue="shop"))
-    process = work(tmp_path, broker, "shop:handle", "--metrics-port", "0")
+    process = work(tmp_path, broker, "shop:handle", "--metrics-port", "0", "--grace", "inf")
     assert process.stdout is not None
     assert process.stderr is not None
     assert sorted(process.stdout.readline() for _ in range(3)) == [f"handled {number}\n" for number in range(3)]
@@ -262,6 +262,7 @@ def test_a_handler_that_outlives_a_sigterm_is_left_behind(tmp_path: Path, broker
     ("name", "said"),
     [
         ("shop", "give MODULE:FUNCTION"),
+        (".shop:handle", "give MODULE:FUNCTION"),
         ("nowhere:handle", "there is no module 'nowhere'"),
         ("shop:nothing", "shop has no 'nothing'"),
         ("shop:plain", 'decorate it with @penstock.worker("queue")'),
@@ -272,3 +273,11 @@ def test_what_is_no_worker_is_said(tmp_path: Path, broker: Broker, name: str, sa
     process = work(tmp_path, broker, name)
     _, complaint = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, said in complaint) == (2, True), complaint
+
+
+def test_a_mistake_in_the_module_is_not_blamed_on_the_name(tmp_path: Path, broker: Broker) -> None:
+    (tmp_path / "shop.py").write_text(MODULE.format(queue="shop") + "plain.nothing\n")
+    process = work(tmp_path, broker, "shop:handle")
+    _, complaint = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, "shop has no 'handle'" in complaint) == (1, False), complaint
+    assert 'shop.py", line 9' in complaint
