@@ -38,7 +38,7 @@ class UsageError(errors.InvalidRequest):
 
 
 class Failed(errors.InvalidRequest):
-    """What could not be done on this machine; no broker has refused it."""
+    """Failure on this machine: no broker has refused anything."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

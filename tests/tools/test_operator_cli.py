@@ -92,7 +92,7 @@ def test_a_file_that_has_no_definitions_is_refused(tmp_path: Path, penstock: Run
 
 
 def test_an_import_ends_where_the_broker_is_gone(tmp_path: Path, penstock: Run) -> None:
-    """It says so once, and not of each declaration that the broker refused it."""
+    """Said once, and not of each declaration that the broker refused it."""
     queues = [{"queue": name, "type": "fifo", "options": {}} for name in ("a", "b")]
     (tmp_path / "file").write_text(json.dumps({"version": 1, "queues": queues, "exchanges": []}))
     with socket.socket() as taken:
