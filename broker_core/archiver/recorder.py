@@ -56,6 +56,9 @@ class Host(Protocol):
     def content(self, backlog: Backlog, current: Pass) -> Content | None:
         """Return what a pass consists of; None where its queue is gone."""
 
+    def sync(self) -> None:
+        """Return when all that was decided is on the disk, whatever the setting `fsync` says. Raises StorageError."""
+
     def disown(self, content: Content) -> None:
         """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
 
@@ -247,6 +250,7 @@ class Recorder:
         if not content.rows:
             self._host.submit(EndPass(backlog.queue_id, current.number, -1))
             return True
+        self._host.sync()  # else a power cut might take this pass, whose number another one would get that the table then "has"
         url = table_url(self.url, backlog.queue)
         request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments(content))
         try:

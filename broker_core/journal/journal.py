@@ -203,6 +203,10 @@ class Journal:
         """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after `timeout_s` seconds."""
         self._writer.wait(end, timeout_s)
 
+    def sync(self, end: int) -> None:
+        """Wait until everything below `end` is on the disk, in every fsync mode. StorageError when the journal failed."""
+        self._writer.sync_to(end)
+
     def fail(self, error: BaseException) -> None:
         """Stop for ever because of `error`, which the journal's owner has met: state and log may differ now.
 

@@ -74,6 +74,10 @@ class Recordings:
             hold,
         )
 
+    def sync(self) -> None:
+        """Return when all that was decided is on the disk, whatever the setting `fsync` says. Raises StorageError."""
+        self._journal.sync(self._journal.end)
+
     def disown(self, content: Content) -> None:
         """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
         self._journal.disown(str(content.queue_id), content.number)

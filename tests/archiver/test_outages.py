@@ -17,6 +17,7 @@ from penstock.broker_core.archiver import commits, stores
 from penstock.broker_core.archiver.estimate import DAY_S, Growth
 from penstock.broker_core.archiver.stores import Folder
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.journal.segments import HEADER_BYTES
 from penstock.broker_core.settings.keys import Settings
 
 from ..flight.helpers import numbered
@@ -218,6 +219,41 @@ def test_a_power_cut_at_any_time_leaves_the_table_that_the_journal_relies_on(
         check(number)
     assert (rig.data / "archive" / "q" / "_delta_log" / "_last_checkpoint").exists()
     assert len(list((rig.data / "archive" / "q").glob("day=*/*.parquet"))) < 5
+
+
+@pytest.mark.parametrize("when", ["a pass is not answered", "passes have ended"])
+def test_a_power_cut_that_takes_what_the_journal_had_not_synced(make_rig: Callable[..., Rig], when: str) -> None:
+    """D4: with `fsync` never or interval. The table may know more than the journal, and is not taken for having other rows."""
+    rig, after = make_rig(), make_rig("after")
+    rig.service.submit(c.DeclareQueue("q"))
+    after.close()
+    settled(rig, 10)
+    rig.service.journal.sync(rig.service.journal.end)
+    if when == "passes have ended":
+        for _ in range(2):
+            rig.record()
+            settled(rig, 10)
+        rig.step = lambda name: cut_off(rig, after.data) if name == "open" else None
+    else:
+        rig.step = lambda name: cut_off(rig, after.data) if name == "answer" else None
+    rig.record()
+    after.open()
+    before = after.service.state.queues["q"].next_sequence
+    settled(after, 5)
+    after.record()
+    assert sequences(after.table()) == numbers(range(before + 5))
+    assert (after.unrecorded(), after.recorder.troubles()) == (0, {})
+
+
+def cut_off(rig: Rig, after: Path) -> None:
+    """Copy the directory without what its journal has not synced."""
+    shutil.rmtree(after)
+    shutil.copytree(rig.data, after)
+    synced = rig.service.journal._writer.synced
+    for each in rig.service.journal.segments():
+        if each.end > synced:
+            with open(after / Path(each.path).name, "r+b") as file:
+                file.truncate(HEADER_BYTES + max(0, synced - each.base))
 
 
 def died(*arguments: object) -> None:
