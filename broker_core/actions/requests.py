@@ -32,7 +32,7 @@ _READER: Fields = {"query": _OPTIONAL_TEXT, "queryBatch": _OPTIONAL_INT}  # a ba
 _ATTEMPT: Fields = {"stage": _OPTIONAL_TEXT, "write": _OPTIONAL_TEXT, "attempt": _OPTIONAL_INT}
 _KEY: Fields = {"kind": TEXT, "id": TEXT, "number": INT}
 _LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1, "buckets": 1}
-_LEAST |= {"attempt": 0, "base": 0}
+_LEAST |= {"attempt": 0, "base": 0, "batch": 0}
 _LEAST_OF = {(action, place): 0 for action in ("queue.move", "queue.copy") for place in ("first", "last")}
 
 _LOOK: Fields = {

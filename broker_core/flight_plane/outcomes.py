@@ -53,15 +53,16 @@ class OutcomeReceiver:
         if nbytes > limit:
             raise too_large(limit, nbytes)
         _check_columns(data)
-        for found in delivery_key.parse(data.column("delivery")):
+        speaks = data.column("outcome").is_valid().to_numpy(zero_copy_only=False)
+        # One after another: the engine refuses a batch that it does not remember, and it remembers few.
+        for found in delivery_key.parse(data.column("delivery"), speaks):
             if found.lease != self._request["lease"]:
                 raise errors.InvalidRequest(
                     f"settle: the message of row {int(found.rows[0])} is held by lease {found.lease!r:.300}, not "
                     f"{self._request['lease']!r:.300}: send the outcomes of each lease by themselves"
                 )
             given = outcomes(data, found)
-            if given:
-                self._service.submit(StageOutcomes(stage_of(self._request), found.lease, found.batch, found.epoch, given))
+            self._service.submit(StageOutcomes(stage_of(self._request), found.lease, found.batch, found.epoch, given))
 
 
 def _check_columns(data: pa.RecordBatch) -> None:
@@ -79,12 +80,9 @@ def outcomes(data: pa.RecordBatch, found: delivery_key.Deliveries) -> list[RowsO
     """Read the outcomes of these rows, one for each message: of several rows about the same message the last one counts."""
     if int(found.sequences.min()) < 0:
         raise errors.InvalidRequest(f"column 'delivery' is none that a stream has read, in row {int(found.rows[0])}")
-    outcome = data.column("outcome")
-    spoken = found.rows[outcome.is_valid().to_numpy(zero_copy_only=False)[found.rows]]
-    sequences = found.sequences[np.searchsorted(found.rows, spoken)]
-    unique, last = np.unique(sequences[::-1], return_index=True)
-    rows = pa.array(spoken[::-1][last])
-    names, errors_ = outcome.take(rows), _errors(data).take(rows)
+    unique, last = np.unique(found.sequences[::-1], return_index=True)
+    rows = pa.array(found.rows[::-1][last])
+    names, errors_ = data.column("outcome").take(rows), _errors(data).take(rows)
     given = []
     for name in pc.unique(names).to_pylist():
         if name not in DISPOSITIONS:

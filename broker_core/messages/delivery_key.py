@@ -7,6 +7,7 @@ of a planner that has a successor settles nothing.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,26 +48,23 @@ def column(prefix: bytes, sequences: Any) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(sequences), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def parse(deliveries: pa.Array) -> list[Deliveries]:
-    """Group the rows by batch, in the order of each batch's first row; nearly always there is one.
+def parse(deliveries: pa.Array, chosen: npt.NDArray[np.bool_]) -> Iterator[Deliveries]:
+    """Group the chosen rows by batch, in the order of each batch's first row; nearly always there is one.
 
-    Raises InvalidRequest, which names the first row that is no key.
+    Raises InvalidRequest, which names the first row that is no key. Each batch costs a look at all rows that are left, so who
+    takes them does not go on behind one that it does not know.
     """
     if deliveries.null_count:
         row = int(np.flatnonzero(deliveries.is_null().to_numpy(zero_copy_only=False))[0])
         raise InvalidRequest(f"column 'delivery' is null in row {row}: it names a message as a stream has read it")
-    found = []
-    offsets = np.frombuffer(deliveries.buffers()[1], np.int32)[deliveries.offset : deliveries.offset + len(deliveries) + 1]
-    widths = np.diff(offsets)
-    data = np.frombuffer(deliveries.buffers()[2] or b"", np.uint8)
-    for width in dict.fromkeys(widths.tolist()):
-        rows = np.flatnonzero(widths == width)
+    widths = np.diff(_offsets(deliveries))
+    for width in dict.fromkeys(widths[chosen].tolist()):
+        rows = np.flatnonzero((widths == width) & chosen)
         if width < _HEAD.size + _TAIL.size + _SEQUENCE:
             raise _no_delivery(int(rows[0]))
-        if len(rows) == len(widths):
-            octets = data[offsets[0] : offsets[-1]].reshape(-1, width)
-        else:
-            octets = data[offsets[rows][:, None] + np.arange(width)]
+        alike = deliveries if len(rows) == len(widths) else deliveries.take(pa.array(rows))
+        offsets = _offsets(alike)
+        octets = np.frombuffer(alike.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].reshape(-1, width)
         sequences = np.ascontiguousarray(octets[:, -_SEQUENCE:]).view(">u8").ravel().astype(np.int64)
         heads = np.ascontiguousarray(octets[:, :-_SEQUENCE])
         left = np.arange(len(rows))
@@ -74,9 +72,12 @@ def parse(deliveries: pa.Array) -> list[Deliveries]:
             head = heads[left[0]]
             same = (heads[left] == head).all(axis=1)
             mine = left[same]
-            found.append(Deliveries(*_head(head.tobytes(), int(rows[mine[0]])), rows[mine], sequences[mine]))
+            yield Deliveries(*_head(head.tobytes(), int(rows[mine[0]])), rows[mine], sequences[mine])
             left = left[~same]
-    return found
+
+
+def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
 def _head(octets: bytes, row: int) -> tuple[str, int, int]:

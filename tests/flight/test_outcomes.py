@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -118,8 +119,21 @@ def test_deliveries_of_several_batches_are_told_apart() -> None:
     """The column: what is written is what is read, whatever else stands between."""
     heads = [delivery_key.prefix("a", 1, 2), delivery_key.prefix("longer", 1, 2), delivery_key.prefix("a", 1, 3)]
     columns = [delivery_key.column(head, range(count)).to_pylist() for head, count in zip(heads, (3, 2, 1), strict=True)]
-    mixed = [columns[0][0], columns[1][0], columns[2][0], columns[0][1], columns[1][1], columns[0][2]]
-    found = delivery_key.parse(pa.array([b"before", *mixed], pa.binary()).slice(1))
+    mixed = [columns[0][0], columns[1][0], columns[2][0], columns[0][1], b"not chosen", columns[1][1], columns[0][2]]
+    found = delivery_key.parse(pa.array([b"before", *mixed], pa.binary()).slice(1), np.arange(7) != 4)
     said = {(each.lease, each.batch, each.epoch): (each.rows.tolist(), each.sequences.tolist()) for each in found}
-    assert said == {("a", 1, 2): ([0, 3, 5], [0, 1, 2]), ("longer", 1, 2): ([1, 4], [0, 1]), ("a", 1, 3): ([2], [0])}
-    assert delivery_key.parse(pa.array([], pa.binary())) == []
+    assert said == {("a", 1, 2): ([0, 3, 6], [0, 1, 2]), ("longer", 1, 2): ([1, 5], [0, 1]), ("a", 1, 3): ([2], [0])}
+    assert not list(delivery_key.parse(pa.array([], pa.binary()), np.array([], bool)))
+
+
+def test_a_batch_in_each_row_holds_nobody_up(client: Client, queue: str) -> None:
+    """Each row of another batch: one record batch of these took the broker hours. The first that it does not know is refused,
+    and rows without an outcome say nothing."""
+    settler = Settler(client, queue)
+    known = settler.deliveries()[0]
+    many = [delivery_key.prefix(settler.reader.lease, number, 1) + bytes(8) for number in range(100, 200_000)]
+    with pytest.raises(errors.DataLoss, match="batch 100 of lease"):
+        settler.stage([(known, "rejected", None), *((each, "rejected", None) for each in many)])
+    client.call("stage.publish", stages=[settler.stage([*((each, None, None) for each in many), (known, "released", None)])])
+    settler.reader.settle(settler.batch)
+    assert settler.outcomes()[0] == "available"

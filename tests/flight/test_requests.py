@@ -247,6 +247,7 @@ VALUES: list[tuple[str, dict[str, Any], type[errors.PenstockError], str]] = [
     ("batch", {"epoch": 9}, errors.Fenced, "epoch 1"),
     ("batch", {"run": "older"}, errors.Fenced, "begun again"),
     ("batch", {"batch": 2}, errors.DataLoss, "not remembered"),
+    ("batch", {"batch": -1, "failOnDataLoss": False}, errors.InvalidRequest, "field 'batch' must be at least 0, not -1"),
     ("batch", {"lease": "not there"}, errors.LeaseNotFound, "lease list"),
     ("batch", {"columns": ["colour"]}, errors.InvalidRequest, "colour"),
     ("batch", {"columns": ["body", "body"]}, errors.InvalidRequest, "twice"),
