@@ -51,7 +51,7 @@ def _settings(given: argparse.Namespace) -> Settings:
 
 
 def _serve(settings: Settings, stop_with_stdin: bool, read_again: Callable[[], Settings]) -> int:
-    if settings.data.exists() and not settings.data.is_dir():
+    if os.path.exists(settings.data) and not os.path.isdir(settings.data):  # those of Path may raise
         raise UsageError(f"--data cannot be {settings.data}: it is no directory")
     try:
         ports.try_all(settings)

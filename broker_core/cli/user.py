@@ -142,6 +142,14 @@ def _rights(text: str) -> list[Right]:
 
 
 def _file(given: argparse.Namespace, *, make: bool = False) -> Path:
+    try:
+        return _place(given, make)
+    except OSError as error:
+        text = f"{error.filename} cannot be looked at: {error.strerror or error}; run this as the broker's account"
+        raise UsageError(text) from error
+
+
+def _place(given: argparse.Namespace, make: bool) -> Path:
     if given.users_file is not None:
         path: Path = given.users_file
         if not path.parent.is_dir():

@@ -23,14 +23,16 @@ class ReadOnlyDirectory(OthersDirectory):
 
     def __init__(self, path: Path | str) -> None:
         root = Path(path).absolute()
-        if not root.is_dir():
-            raise InvalidRequest(f"{root} is no directory")
         try:
+            if not root.is_dir():
+                raise InvalidRequest(f"{root} is no directory")
             if not (root / ID_FILE).is_file() and not any(root.glob("*.seg")):
                 raise InvalidRequest(f"{root} is no data directory of a broker: there is no file `id` in it")
             super().__init__(root)
         except PermissionError as error:
             raise StorageError(f"{root} cannot be read: {error.strerror}. It belongs to the broker's account") from None
+        except OSError as error:
+            raise StorageError(f"{root} cannot be read: {error.strerror or error}") from error
         self.live = False
         try:
             self._lock = os.open(root / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)

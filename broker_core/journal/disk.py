@@ -347,11 +347,18 @@ class LocalDisk:
     """A directory of this host, created with mode 0700 and locked against a second broker (see `Disk` for the methods).
 
     An existing directory that is empty or a broker's gets mode 0700 too. Raises `DirectoryLocked`, which names the holder's
-    process, when another `LocalDisk` has it, and StorageError if the lock file is not a plain file.
+    process, when another `LocalDisk` has it, and StorageError if the lock file is not a plain file, or the directory cannot be
+    used.
     """
 
     def __init__(self, path: Path | str) -> None:
         self._root = Path(path).absolute()
+        try:
+            self._open()
+        except OSError as error:
+            raise StorageError(_unusable(self._root, error)) from error
+
+    def _open(self) -> None:
         _make_directory(self._root)
         self._descriptors = _Descriptors(self._root)
         self._lock = -1
@@ -429,6 +436,13 @@ class OthersDirectory(LocalDisk):
         self._root = Path(path).absolute()
         self._descriptors = _Descriptors(self._root)
         self._lock = -1
+
+
+def _unusable(directory: Path, error: OSError) -> str:
+    text = f"the data directory {directory} cannot be used: {error.strerror or error}"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        text += "; the account that the broker runs as must own it"
+    return text
 
 
 def _make_directory(path: Path) -> None:

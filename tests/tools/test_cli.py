@@ -271,14 +271,32 @@ def test_a_port_that_is_taken_is_refused_and_not_shared(tmp_path: Path, penstock
     assert "choose another with --flight-port, or 0 for any free one" in refused.stderr
 
 
-@pytest.mark.parametrize(("data", "said"), [("/proc/foo", "/proc/foo cannot be made"), ("file", "it is no directory")])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("/proc/foo", "/proc/foo cannot be made"),
+        ("file", "it is no directory"),
+        ("/proc/self", "the data directory /proc/self cannot be used: "),
+    ],
+)
 def test_a_directory_that_cannot_be_is_one_sentence(tmp_path: Path, penstock: Run, data: str, said: str) -> None:
-    """U9: `--data` with what is no directory, or cannot be one."""
+    """U9: `--data` with what is no directory, cannot be one, or belongs to somebody else."""
     (tmp_path / "file").touch()
     refused = penstock("serve", "--data", str(tmp_path / data), "--flight-port", "0", "--amqp-port", "0", "--http-port", "0")
     assert refused.returncode != 0
     (line,) = (each for each in refused.stderr.splitlines() if " INFO " not in each)
     assert said in line
+
+
+@pytest.mark.parametrize(
+    "command", [("serve", "--data"), ("user", "list", "--data"), ("backup", "--to", "to", "--data"), ("check",)]
+)
+def test_a_directory_that_cannot_be_looked_at_is_one_sentence(penstock: Run, command: tuple[str, ...]) -> None:
+    """Here: a name that is too long, which not even root can look at."""
+    refused = penstock(*command, "x" * 300)
+    assert refused.returncode in (1, 2, 4)
+    assert "x" * 300 in next(line for line in refused.stderr.splitlines() if line.startswith("penstock: "))
+    assert "Traceback" not in refused.stderr
 
 
 def test_a_broker_on_a_network_without_users_says_both_ways_out(tmp_path: Path, penstock: Run) -> None:
