@@ -7,6 +7,7 @@ rows        rows of a pass, from the journal's segments
 parquet     Parquet files of these rows
 commits     tables: commits, compaction, vacuum, retention
 compaction  small files put together
+merging     rows of several files in one order
 stores      folders and object stores
 estimate    when the disk ends, at the rate at which the archive grows
 

@@ -5,20 +5,18 @@ We do it ourselves, so that what a commit names is on the disk before the commit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..archive import table
 from . import parquet
+from .merging import Source, merged
 from .stores import Store
 
 SMALL = 4  # a file is small below this part of what a file should have
-READ_ROWS = 1 << 16
-Order = list[tuple[str, str]]
-_ORDER: Order = [("queueId", "ascending"), ("sequenceNumber", "ascending"), ("pass", "ascending")]
+GROUP_FILES = 500  # of a group at most: all of them may be open at once
 
 
 class Member(NamedTuple):
@@ -47,7 +45,7 @@ def small(members: Sequence[Member], file_bytes: int) -> list[list[Member]]:
         group: list[Member] = []
         size = 0
         for member in mine:
-            if group and size + member.bytes > file_bytes:
+            if group and (size + member.bytes > file_bytes or len(group) == GROUP_FILES):
                 groups.append(group)
                 group, size = [], 0
             group.append(member)
@@ -58,26 +56,16 @@ def small(members: Sequence[Member], file_bytes: int) -> list[list[Member]]:
 
 def put_together(store: Store, group: list[Member], file_bytes: int) -> Replaced | None:
     """Write the rows of a group to new files; None where one of them has columns that are not ours, so somebody else wrote it."""
-    found = []
+    sources = []
     for member in group:
-        with store.open(member.path) as source, pq.ParquetFile(source) as file:
-            names = set(file.schema_arrow.names)
-            if not names <= set(table.FILE_SCHEMA.names) or not set(table.FILE_SCHEMA.names) - table.ADDED <= names:
-                return None
-            found.append(_with_all_columns(file.read()))
-    rows = pa.concat_tables(found).sort_by(_ORDER)
-    return Replaced(group, parquet.write(store, "compact", _with_day(rows, group[0].day), file_bytes))
+        sources.append(Source(store, member.path))
+        names = sources[-1].names
+        if not names <= set(table.FILE_SCHEMA.names) or not set(table.FILE_SCHEMA.names) - table.ADDED <= names:
+            return None
+    rows = (_with_day(part, group[0].day) for part in merged(sources))
+    return Replaced(group, parquet.write(store, "compact", rows, file_bytes))
 
 
-def _with_all_columns(rows: pa.Table) -> pa.Table:
-    """Rows of a file that may be of an earlier version, with every column of now."""
-    names = set(rows.schema.names)
-    columns = [rows.column(each.name) if each.name in names else pa.nulls(len(rows), each.type) for each in table.FILE_SCHEMA]
-    return pa.table(columns, names=table.FILE_SCHEMA.names).cast(table.FILE_SCHEMA)
-
-
-def _with_day(rows: pa.Table, day: str) -> Iterator[pa.Table]:
-    value = pa.scalar(day).cast(pa.date32())
-    for batch in rows.to_batches(READ_ROWS):
-        days = pa.repeat(value, batch.num_rows)
-        yield pa.Table.from_arrays([*batch.columns, days], schema=table.SCHEMA)
+def _with_day(rows: pa.Table, day: str) -> pa.Table:
+    days = pa.repeat(pa.scalar(day).cast(pa.date32()), rows.num_rows)
+    return pa.table([*rows.columns, days], schema=table.SCHEMA)
