@@ -104,7 +104,7 @@ def must_wait(queue: Queue, messages: int, size: int) -> bool:
 def fresh(queue: Queue, ids: Ints, now: int) -> Ints:
     """By message, whether it did not come before."""
     age = queue.rules.duplicate_time
-    return queue.remembered.fresh(ids, now - age if age else 0)
+    return queue.remembered.fresh(ids, max(0, now - age) if age else 0)  # a clock may stand at 1970
 
 
 def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFull) -> errors.QueueFull:

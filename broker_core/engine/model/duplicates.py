@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,15 +13,19 @@ from ..columns.series import Ints
 
 ID_BYTES = 16  # of the digest of a typed message id; all zero: the message has none
 _NO_ID = b""  # what numpy makes of sixteen zero bytes
+_AHEAD = (
+    1 << 14
+)  # ids that are looked up at once to be forgotten: who looks for the first of a dict walks over all that were deleted
 
 
 class DuplicateWindow:
     """Digest → when the message came, oldest first. It costs a Python object an id, which the window's limit bounds."""
 
-    __slots__ = ("_times",)
+    __slots__ = ("_oldest", "_times")
 
     def __init__(self, ids: Ints | None = None, times: Ints | None = None) -> None:
         self._times: dict[bytes, int] = {}
+        self._oldest: list[tuple[bytes, int]] = []  # derived: the next to be forgotten, the oldest last
         if ids is not None and times is not None:
             self._times.update(zip(ids.tolist(), times.tolist(), strict=True))
 
@@ -40,19 +45,19 @@ class DuplicateWindow:
             yield not known
 
     def remember(self, ids: Ints, time: int, most: int) -> None:
-        """These came at `time`; at most so many ids are kept."""
+        """These came at `time`; at most so many ids are kept. They are fresh: what is known already came earlier than `time`."""
         times = self._times
         for one in ids.tolist():
             if one != _NO_ID:
                 times.pop(one, None)  # so that it stands at the end
                 times[one] = time
-        for one in list(_first(times, len(times) - most)):
-            del times[one]
+        while len(times) > most:
+            if not self._oldest:
+                self._oldest = list(itertools.islice(times.items(), _AHEAD))[::-1]
+            one, came = self._oldest.pop()
+            if times.get(one) == came:  # else it has come again since
+                del times[one]
 
     def persisted(self) -> dict[str, Any]:
         """Return ids and times, as a snapshot has them."""
         return {"ids": np.array(list(self._times), f"S{ID_BYTES}"), "times": np.array(list(self._times.values()), np.int64)}
-
-
-def _first(times: dict[bytes, int], count: int) -> Iterator[bytes]:
-    return (one for one, _ in zip(times, range(count), strict=False))
