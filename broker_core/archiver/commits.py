@@ -34,6 +34,8 @@ log = logging.getLogger("penstock.archiver")
 
 QUEUE = "penstock.queue"  # of a table's configuration: the name of its queue
 RETRIES = 100  # of a commit between which others commit
+#: What Delta's log forgets, and after how many hours by itself: files that were taken out, and old versions.
+_FORGETS = {"delta.deletedFileRetentionDuration": 7 * 24, "delta.logRetentionDuration": 30 * 24}
 CHECKPOINT_COMMITS = 20  # after so many the log gets a checkpoint, so that a reader reads no more single commits than that
 #: Of each commit. delta-rs would make the checkpoint with the commit, and remove old commits, before either is on the disk.
 _NOTHING_BESIDE = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -279,6 +281,7 @@ class QueueTable:
         try:
             self._store.sync_log(before)  # no file goes while a commit that took it out may be lost
             hours = math.ceil(age_s / 3600)  # rounded up: delta-rs counts in hours, and readers of `age_s` seconds still run
+            self._remember_for(hours)
             gone = self._table.vacuum(
                 retention_hours=hours,
                 dry_run=False,
@@ -290,6 +293,14 @@ class QueueTable:
         except (DeltaError, OSError, ValueError) as error:
             raise Unreachable(f"the table {self.url} could not be cleaned up: {short(error)}") from error
         return len(gone)
+
+    def _remember_for(self, hours: int) -> None:
+        """Have the table's log remember for so long what was taken out: a file that it has forgotten is one of a dead attempt."""
+        there = self._table.metadata().configuration
+        wanted = {name: f"interval {hours} hours" for name, enough in _FORGETS.items() if hours > enough}
+        if any(there.get(name) != value for name, value in wanted.items()):
+            self._table.alter.set_table_properties(wanted, post_commithook_properties=_NOTHING_BESIDE)
+            self._table.update_incremental()
 
 
 _WAY_OUT = ": somebody has changed it, so nothing is added; restore it (Delta's RESTORE), or move it away and a new one is made"

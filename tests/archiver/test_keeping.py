@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,7 +14,7 @@ import deltalake
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.archiver import compaction, parquet
+from penstock.broker_core.archiver import commits, compaction, parquet
 from penstock.broker_core.archiver.commits import QueueTable
 from penstock.broker_core.archiver.stores import Folder, store_of
 from penstock.connector.options import Options
@@ -95,6 +97,30 @@ def test_a_process_that_dies_while_it_keeps_a_table_small(
 def _later(expire: Callable[..., int]) -> Callable[..., int]:
     """As it is in three days."""
     return lambda table, age_s, now: expire(table, age_s, now + timedelta(days=3))
+
+
+def test_a_file_is_kept_for_longer_than_delta_s_log_remembers_by_default(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D4: `archive_vacuum_after_s` of 20 days: a reader of a version of 8 days ago still finds its files."""
+    for _ in range(2):
+        settle(rig, 10)
+        rig.record()
+    before, days = foreign(rig), timedelta(days=1)
+    for path in (rig.data / "archive" / "q").rglob("*.parquet"):
+        os.utime(path, (time.time() - 30 * 86400, time.time() - 30 * 86400))
+    assert opened(rig).vacuum(20 * 86400.0) == 0
+
+    class Then(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) - 8 * days
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "datetime", Then)
+        patch.setattr(commits, "CHECKPOINT_COMMITS", 1)
+        assert opened(rig).compact(1 << 20) == 1
+    assert opened(rig).vacuum(20 * 86400.0) == 0
+    assert sequences(before.to_pyarrow_table().sort_by("sequenceNumber")) == numbers(range(20))
+    assert opened(rig).vacuum(7 * 86400.0) == 2
 
 
 def foreign(rig: Rig) -> deltalake.DeltaTable:
