@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import Any, NoReturn
 
 from . import calls, show
 from .pairs import pairs
@@ -72,9 +72,14 @@ def bind(given: argparse.Namespace) -> int:
 def _value(text: str) -> Any:
     """Parse a text as JSON; a text that is none stands for itself."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse)
     except ValueError:
         return text
+
+
+def _refuse(name: str) -> NoReturn:
+    """Python takes NaN and Infinity for JSON."""
+    raise ValueError(name)
 
 
 def unbind(given: argparse.Namespace) -> int:

@@ -61,6 +61,16 @@ def test_E1_an_exchange_from_declare_to_delete(penstock: Callable[..., tuple[int
     assert json.loads(said("delete", "events", "--json")) == {"exchange": "events"}
 
 
+def test_E1_what_a_binding_wants_is_JSON_for_every_reader(penstock: Callable[..., tuple[int, str, str]], client: Client) -> None:
+    """NaN is a text, as the headers say it, and no number: no other JSON parser would take the list."""
+    enqueue(client, "orders", b"one")
+    penstock("declare", "events", "--type", "headers")
+    assert penstock("bind", "events", "orders", "--argument", "size=NaN")[0] == 0
+    assert "'Infinity' matches such a header" in penstock("bind", "events", "orders", "--argument", "size=1e999")[2]
+    (listed,) = json.loads(penstock("list", "--json")[1])
+    assert listed["bindings"] == [{"queue": "orders", "arguments": {"size": "NaN"}}]
+
+
 def test_E1_a_wrong_declaration_is_refused_with_the_field(penstock: Callable[..., tuple[int, str, str]], client: Client) -> None:
     enqueue(client, "orders", b"one")
     client.call("exchange.declare", exchange="events", type="topic")

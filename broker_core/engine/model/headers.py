@@ -34,6 +34,8 @@ def check(arguments: Arguments) -> None:
     for name, value in arguments.items():
         if value is not None and not isinstance(value, (str, bool, int, float)):
             raise InvalidRequest(f"argument {name!r:.80}: {value!r:.80} is no text, number or truth value")
+        if isinstance(value, float) and not math.isfinite(value):  # no JSON could tell of it
+            raise InvalidRequest(f"argument {name!r:.80} must be finite, or a text: {_digits(value)!r} matches such a header")
 
 
 def terms(arguments: Arguments) -> list[Term]:
