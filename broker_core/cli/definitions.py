@@ -26,7 +26,7 @@ def export(given: argparse.Namespace) -> int:
         definitions = of_broker(broker)
     text = json.dumps(definitions, indent=2, ensure_ascii=False) + "\n"
     if given.file is None:
-        sys.stdout.write(text)
+        sys.stdout.buffer.write(text.encode())  # a file of it can be read everywhere
         return 0
     try:
         given.file.write_text(text, encoding="utf-8")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from .. import errors
 from .arguments import parser as parser_of_all
-from .arguments.parsers import lazily
+from .arguments.parsers import Parser, lazily
 
 #: Why an output cannot be written that is no pipe: its disk is full, or it is as long as it may be.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -34,7 +36,7 @@ _BY_FAULT = {
 class UsageError(errors.InvalidRequest):
     """The command line is wrong, which shows before anything is asked of a broker."""
 
-    code = "usage"
+    code = "USAGE"
 
 
 class Failed(errors.InvalidRequest):
@@ -43,6 +45,8 @@ class Failed(errors.InvalidRequest):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code is the process's."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # where the locale is not UTF-8
     given = _parsed(argv)
     try:
         code: int = given.run(given)
@@ -79,6 +83,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     if len(words) == 1 and words[0] in OF_BROKER:
         return argparse.Namespace(run=lazily(*OF_BROKER[words[0]]))
     parser = parser_of_all()
+    Parser.report = _report_as_json if "--json" in words[: _end(words)] else None
     if "_ARGCOMPLETE" in os.environ:  # a shell asks how the command line goes on
         import argcomplete
 
@@ -92,14 +97,29 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
+def _report_as_json(text: str) -> NoReturn:
+    sys.exit(report(UsageError(text), as_json=True))
+
+
 def _command_first(words: list[str]) -> list[str]:
-    """Put flags that stand before the command behind it, where argparse looks for them."""
+    """Put flags that stand before the command, or between the two words of it, behind it, where argparse looks for them."""
+    flags, rest = _leading(words)
+    more, last = _leading(rest[1:])
+    rest = [*rest[:1], *last]
+    end = _end(rest)
+    return [*rest[:end], *flags, *more, *rest[end:]] if rest else []
+
+
+def _leading(words: list[str]) -> tuple[list[str], list[str]]:
     count = 0
     while count < len(words) and (name := words[count].partition("="))[0] in LEADING:
         count += 1 if name[1] or name[0] == "--json" else 2
-    flags, rest = words[:count], words[count:]
-    end = rest.index("--") if "--" in rest else len(rest)
-    return [*rest[:end], *flags, *rest[end:]] if rest else []
+    return words[:count], words[count:]
+
+
+def _end(words: list[str]) -> int:
+    """Return where the flags end."""
+    return words.index("--") if "--" in words else len(words)
 
 
 def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -> int:

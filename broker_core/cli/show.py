@@ -29,12 +29,12 @@ _LEAST_WIDTH = 6  # cells of a column that was cut
 
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
-    print(as_json(value))
+    print(as_json(value, ascii=sys.stdout.encoding.lower() != "utf-8"))
 
 
-def as_json(value: Any) -> str:
+def as_json(value: Any, *, ascii: bool = False) -> str:
     """On one line; octets as text where they are UTF-8, else as `{"base64": …}`."""
-    return json.dumps(value, default=_plain, ensure_ascii=False)
+    return json.dumps(value, default=_plain, ensure_ascii=ascii)
 
 
 def _plain(value: object) -> object:

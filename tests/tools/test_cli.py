@@ -206,6 +206,25 @@ def test_a_wrong_command_line_is_exit_code_2(penstock: Run, command: list[str], 
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [["queue", "peek", "--json"], ["queue", "lst", "--json"], ["send", "q", "--url", "x", "--json"]]
+)
+def test_a_program_hears_in_JSON_that_its_command_line_is_wrong(penstock: Run, command: list[str]) -> None:
+    refused = penstock(*command)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert json.loads(refused.stderr)["error"]["code"] == "USAGE"
+
+
+def test_flags_of_every_command_may_stand_in_any_place(penstock: Run, broker: Broker) -> None:
+    """Before the command, between its two words, and behind."""
+    for command in (
+        ["--url", broker.url, "--json", "queue", "list"],
+        ["--json", "queue", f"--url={broker.url}", "list"],
+        ["queue", "list", "--json", "--url", broker.url],
+    ):
+        assert penstock(*command).stdout == "[]\n"
+
+
 def test_what_a_broker_starts_for_itself_is_named_to_nobody(penstock: Run) -> None:
     for command in (["dance"], ["--help"]):
         said = penstock(*command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -82,6 +83,17 @@ def test_the_error_of_a_message_cannot_drive_the_terminal(penstock: Run, broker:
     shown = penstock("queue", "peek", "orders", "--states", "archived", url=broker.url).stdout
     assert "\x1b" not in shown
     assert "message 0: red\\x1b[31m" in shown
+
+
+def test_an_output_that_is_not_UTF_8_gets_what_it_can_hold(
+    penstock: Run, broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a locale of ISO 8859: a table with its dashes, and JSON that can be read."""
+    client.call("queue.declare", queue="zwölf–")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    assert "zw\\xf6lf\\u2013" in penstock("queue", "list", url=broker.url).stdout
+    (queue,) = json.loads(penstock("queue", "list", "--json", url=broker.url).stdout)
+    assert queue["queue"] == "zwölf–"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from ...settings import keys, listeners
 from ...similar import nearest
@@ -23,6 +23,14 @@ class Parser(argparse.ArgumentParser):
     appendix: Callable[[], str] | None = None
     #: Names that the command takes behind `--option`.
     options: Callable[[], Iterable[str]] | None = None
+    #: Ends the program with an error that a program reads, where it said `--json`; of all parsers.
+    report: ClassVar[Callable[[str], NoReturn] | None] = None
+
+    def error(self, message: str) -> NoReturn:
+        """End the program: for a person with the usage."""
+        if Parser.report is not None:
+            Parser.report(f"{message}; see `{self.prog} --help`")
+        super().error(message)
 
     def format_help(self) -> str:
         """Format the help, with the appendix behind it."""
@@ -49,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         hint = ""
         if option is not None and (equals or flag is None):
             hint = f"; did you mean --option {option}=…?"
-        elif flag is not None and name.startswith("-"):
+        elif flag not in (None, name) and name.startswith("-"):
             hint = f"; did you mean {flag}?"
         self.error(f"unrecognized arguments: {' '.join(words)}{hint}")
 
