@@ -28,6 +28,7 @@ from .stores import Store, names_in, short, store_of
 
 log = logging.getLogger("penstock.archiver")
 
+STORES = 500  # that are kept from request to request: one of an object store takes 100 KB
 NICE = 10  # where broker and archiver share a core, the broker gets nine tenths of it
 
 Step = Callable[[str], None]
@@ -67,6 +68,8 @@ class Worker:
 
     def _store(self, url: str) -> Store:
         if url not in self._stores:
+            if len(self._stores) >= STORES:
+                del self._stores[next(iter(self._stores))]
             self._stores[url] = store_of(url)
         return self._stores[url]
 

@@ -14,9 +14,10 @@ import deltalake
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.archiver import commits, compaction, parquet
+from penstock.broker_core.archiver import commits, compaction, parquet, worker
 from penstock.broker_core.archiver.commits import QueueTable
 from penstock.broker_core.archiver.stores import Folder, store_of
+from penstock.broker_core.children.frames import Frame
 from penstock.connector.options import Options
 from penstock.connector.replay import ReplayReader
 from penstock.connector.schema import source_schema
@@ -254,3 +255,15 @@ def test_retention_while_a_replay_reads(site: Site) -> None:
     mine.vacuum(0.0)
     with pytest.raises(errors.DataLoss, match="is gone: retention"):
         read(second, replay.latestOffset(second, limit))
+
+
+def test_a_process_that_looks_after_very_many_tables_remembers_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D4: what it knows of an object store's table takes 100 KB."""
+    monkeypatch.setattr(worker, "STORES", 3)
+    found = worker.Worker({"broker": "b", "data": str(tmp_path)})
+    asked = {"op": "keep", "retentionS": None, "vacuumS": None, "fileBytes": 1 << 20, "compactFiles": 2}
+    for queue in [*"abcde", *"abcde"]:
+        answer = found.answer(Frame({**asked, "queue": queue, "url": str(tmp_path / queue)}, []))
+        assert answer == {"compacted": 0, "expired": 0, "vacuumed": 0}
+    assert len(found._stores) == 3
+    found._journal.close()
