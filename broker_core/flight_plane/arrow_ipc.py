@@ -2,7 +2,8 @@
 
 pyarrow's reader decompresses, and follows buffers wherever they point, before anybody can look. So each message's metadata (a
 flatbuffer) is read here first, by hand, and these are refused: compressed bodies, buffers that overlap (one buffer as many
-columns), more rows than a batch may have, another length than is said, dictionaries beyond `DICTIONARY_BYTES`.
+columns), more rows than a batch may have, another length than is said, dictionaries beyond `DICTIONARY_BYTES`, and one text at
+many places of a flatbuffer, of which pyarrow makes as many copies.
 What passes takes no more memory than its octets, which are here. What a cast makes of it is `incoming.validate`'s to bound.
 """
 
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from .calls import Call, Message
     from .wires import Octets
 
-METADATA_BYTES = 1 << 20  # of one message; a schema with thousands of fields fits
+METADATA_BYTES = 1 << 20  # of one message, and of all texts that it names
+MOST_FIELDS = 1024  # of one schema, at any depth, and as many notes (`custom_metadata`); the message columns have some forty
 DICTIONARY_BYTES = 32 << 20  # of dictionaries that all streams together hold: they stay as long as their stream
 MOST_BUFFERS = 1024  # of one record batch; all message columns together have some sixty
 _CONTINUATION = b"\xff\xff\xff\xff"
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3  # MessageHeader
+_TIMESTAMP = 10  # Type
 _KINDS = {0: "nothing", _SCHEMA: "a schema", _DICTIONARY: "a dictionary", _BATCH: "a record batch"}
 
 
@@ -143,7 +146,7 @@ class BatchReader:
     def _measure(self, metadata: memoryview | bytes, body: int) -> int:
         """Measure a message before it is read; return its kind."""
         if len(metadata) > METADATA_BYTES:
-            raise errors.ResourceLimit(f"the metadata of an Arrow message has at most {METADATA_BYTES} bytes")
+            raise _too_much_metadata()
         try:
             kind, dictionary, found = _inspect(metadata)
         except (struct.error, ValueError, IndexError) as error:
@@ -171,6 +174,10 @@ class BatchReader:
 def too_large(limit: int, octets: int) -> errors.PenstockError:
     """Make the error for a record batch of too many bytes."""
     return errors.ResourceLimit(f"a record batch has at most {limit} bytes, this one {octets}: send smaller ones")
+
+
+def _too_much_metadata() -> errors.PenstockError:
+    return errors.ResourceLimit(f"the metadata of an Arrow message has at most {METADATA_BYTES} bytes")
 
 
 def too_many(limit: int, rows: int) -> errors.PenstockError:
@@ -205,6 +212,7 @@ def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None
     message = _Table(data, _offset(data, 0))
     kind, found = message.scalar(1, "<B"), _Found(message.scalar(3, "<q"))
     header = message.table(2)
+    _check_texts(message, header if kind == _SCHEMA else None)
     if header is None or kind not in (_DICTIONARY, _BATCH):
         return kind, None, found
     dictionary = None
@@ -217,6 +225,29 @@ def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None
     found.compressed = header.table(3) is not None
     found.buffers = header.pairs(2)
     return kind, dictionary, found
+
+
+def _check_texts(message: _Table, schema: _Table | None) -> None:
+    """Refuse what grows when it is read. Many places of a flatbuffer may point to one text, which counts at each of them."""
+    notes, waiting, fields, texts = message.tables(4), [], 0, 0
+    if schema is not None:
+        notes, waiting = notes + schema.tables(2), schema.tables(1)
+    while waiting:
+        field, fields = waiting.pop(), fields + 1
+        notes += field.tables(6)
+        waiting += field.tables(5)
+        if fields + len(waiting) > MOST_FIELDS or len(notes) > MOST_FIELDS:
+            raise _too_many_fields()
+        texts += field.length(0)
+        kind = field.table(3)
+        if kind is not None and field.scalar(2, "<B") == _TIMESTAMP:
+            texts += kind.length(1)  # its zone
+    if texts + sum(note.length(0) + note.length(1) for note in notes) > METADATA_BYTES:
+        raise _too_much_metadata()
+
+
+def _too_many_fields() -> errors.PenstockError:
+    return errors.ResourceLimit(f"a schema has at most {MOST_FIELDS} fields, and as many notes (custom_metadata) to them")
 
 
 class _Table:
@@ -243,6 +274,23 @@ class _Table:
     def table(self, number: int) -> _Table | None:
         at = self._field(number)
         return None if at is None else _Table(self._data, _offset(self._data, at))
+
+    def length(self, number: int) -> int:
+        """The length of a text; 0 where there is none."""
+        at = self._field(number)
+        return 0 if at is None else int(struct.unpack_from("<I", self._data, _offset(self._data, at))[0])
+
+    def tables(self, number: int) -> list[_Table]:
+        """A vector of tables."""
+        count = self.length(number)
+        if count > MOST_FIELDS:
+            raise _too_many_fields()
+        if not count:
+            return []
+        at = self._field(number)
+        assert at is not None
+        first = _offset(self._data, at) + 4
+        return [_Table(self._data, _offset(self._data, place)) for place in range(first, first + 4 * count, 4)]
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
         """A vector of structs of two 64-bit numbers."""
