@@ -144,7 +144,7 @@ class LinkPeer(Protocol):
     underway: Counter[Session]
     full: dict[Outgoing, None]
     takes: int
-    squeezed: set[Session]
+    squeezed: dict[Session, dict[Outgoing, None]]
 
     @property
     def stalled(self) -> bool:

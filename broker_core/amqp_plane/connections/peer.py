@@ -66,7 +66,7 @@ class Peer:
         self.full: dict[Outgoing, None] = {}  # links that wait for a limit on unsettled deliveries, of session or connection
         self.takes = 0  # how often a link took something
         self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []  # one for each discharge that waits
-        self.squeezed: set[Session] = set()  # sessions in which a link waits for the peer's window
+        self.squeezed: dict[Session, dict[Outgoing, None]] = {}  # links that wait for the peer's window, who waits longest first
         self._sasl = sasl
         self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
         self.connection.may_keep = partial(plane.unfinished.may_keep, self)
@@ -260,7 +260,6 @@ class Peer:
 
     def _on_end(self, event: events.Ended) -> None:
         session = event.session
-        self.squeezed.discard(session)
 
         def answer() -> None:
             self.underway.pop(session, None)
@@ -318,17 +317,16 @@ class Peer:
             if isinstance(endpoint, Incoming):
                 text = "messages that are sent to us name their transactions themselves"
                 self.detach(endpoint, Error(condition=Condition.NOT_IMPLEMENTED, description=text))
-                return
-            if not endpoint.acquire_in((event.flow.properties or {})[TXN_ID]):
-                return
-        if event.link is not None and session not in self.squeezed:
+            else:
+                endpoint.acquire_in((event.flow.properties or {})[TXN_ID])
+        waiting = self.squeezed.get(session, {})
+        for link in list(waiting):  # for the window of the session, whatever link the flow names
+            if session.remote_incoming_window <= 0:
+                break
+            del waiting[link]  # if it has to wait again, others come first
+            self._at(link.link, lambda endpoint: endpoint.flowed())
+        if event.link is not None:
             self._at(event.link, lambda endpoint: endpoint.flowed(asked=True))
-            return
-        # The window of the session, which all of its links wait for.
-        self.squeezed.discard(session)
-        for link, endpoint in list(self.links.items()):
-            if link.session is session:
-                endpoint.flowed(asked=link is event.link)
 
     def when(self, ready: Callable[[], bool], action: Callable[[], None]) -> None:
         """Act now, or when a flow of the peer's, or the end of a link, has made it `ready`."""

@@ -49,13 +49,11 @@ class Browsing(Outgoing):
     def _settle_sent(self, tags: list[bytes]) -> None:
         """Leave the messages as they are."""
 
-    def acquire_in(self, txn_id: Value) -> bool:
+    def acquire_in(self, txn_id: Value) -> None:
         """Detach the link if its receiver names a transaction."""
-        if txn_id is None:
-            return True
-        text = "a browser acquires nothing, in a transaction or outside"
-        self.peer.detach(self, Error(condition=Condition.NOT_IMPLEMENTED, description=text))
-        return False
+        if txn_id is not None:
+            text = "a browser acquires nothing, in a transaction or outside"
+            self.peer.detach(self, Error(condition=Condition.NOT_IMPLEMENTED, description=text))
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """Settle deliveries whose receiver waits for that, and go on."""

@@ -206,10 +206,9 @@ class Consuming(Outgoing):
 
     # --- what the receiver says
 
-    def acquire_in(self, txn_id: Value) -> bool:
-        """Acquire in the transaction that the receiver's flow names; None: in none. Returns False if that is not possible; the
-        link is then detached."""
-        return self.acquisition.asked(txn_id)
+    def acquire_in(self, txn_id: Value) -> None:
+        """Acquire in the transaction that the receiver's flow names; None: in none. If that is not possible, detach the link."""
+        self.acquisition.asked(txn_id)
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """Carry out the receiver's delivery state for some deliveries of this link."""

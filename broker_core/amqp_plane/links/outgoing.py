@@ -77,10 +77,10 @@ class Outgoing(LinkEnd, Consumer):
         link = self.link
         if self.incomplete and not self._sends_again:
             return 0
-        if self.ended or not self.holder or link.state is not LinkState.ATTACHED or self.peer.stalled:
+        if self.ended or self.interest is None or link.state is not LinkState.ATTACHED or self.peer.stalled:
             return 0
-        if link.session.blocked or link.session.remote_incoming_window <= 0:
-            self.peer.squeezed.add(link.session)
+        if link.session.remote_incoming_window <= 0:
+            self._await_window()
             return 0
         if self._backlog:
             return 0
@@ -144,7 +144,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def found_nothing(self) -> None:
         """Drain the credit if the receiver asked for that (2.6.7): the queue has nothing for the link."""
-        if self._asked and self._alive and not self._backlog and not self._pending:
+        if self._asked and self._alive and not self._backlog and not self._pending and self.link.incomplete is None:
             self._asked = False
             self.link.drained()
             self.peer.send_soon()
@@ -157,7 +157,12 @@ class Outgoing(LinkEnd, Consumer):
 
     def _is_held_up(self) -> bool:
         """Return True if the socket or the session's window keeps it from looking for messages; it looks when they take more."""
-        return (self.peer.stalled or self.link.session in self.peer.squeezed) and self.host.nodes.has_available(self.queue)
+        waits = self in self.peer.squeezed.get(self.link.session, ())
+        return (self.peer.stalled or waits) and self.host.nodes.has_available(self.queue)
+
+    def _await_window(self) -> None:
+        """Wait for the session's window: the next flow that opens it lets the link go on, whatever link that names."""
+        self.peer.squeezed.setdefault(self.link.session, {})[self] = None
 
     # --- sending
 
@@ -228,6 +233,8 @@ class Outgoing(LinkEnd, Consumer):
             self._settle_sent(gone)
         if self._backlog and self.link.link_credit <= 0:
             self.give_back()
+        if (self._is_ready or self.link.incomplete is not None) and self.link.session.remote_incoming_window <= 0:
+            self._await_window()
         self._go_on()
 
     def _send_some(self, gone: list[bytes]) -> None:
@@ -288,9 +295,8 @@ class Outgoing(LinkEnd, Consumer):
         self._go_on()
 
     @abstractmethod
-    def acquire_in(self, txn_id: Value) -> bool:
-        """Acquire in the transaction that the receiver's flow names; None: in none. Returns False if that is not possible; the
-        link is then detached."""
+    def acquire_in(self, txn_id: Value) -> None:
+        """Acquire in the transaction that the receiver's flow names; None: in none. If that is not possible, detach the link."""
 
     @abstractmethod
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
@@ -311,6 +317,10 @@ class Outgoing(LinkEnd, Consumer):
         """Wait for nothing any more."""
         self.loop.leave(self)
         self.peer.full.pop(self, None)
+        waiting = self.peer.squeezed.get(self.link.session, {})
+        waiting.pop(self, None)
+        if not waiting:
+            self.peer.squeezed.pop(self.link.session, None)
 
     def fail(self, error: errors.PenstockError) -> None:
         """Detach the link: its queue was deleted, or a limit does not let it send what it has to."""

@@ -49,15 +49,12 @@ class Acquisition:
         """The state of what is sent now."""
         return None if self.transaction is None else TransactionalState(txn_id=self.transaction.id)
 
-    def asked(self, txn_id: Value) -> bool:
-        """Begin in the transaction that the receiver's flow names, None: in none. Returns False where that cannot be: then
-        the link is detached."""
+    def asked(self, txn_id: Value) -> None:
+        """Begin in the transaction that the receiver's flow names, None: in none. Where that cannot be, detach the link."""
         try:
             self.begin(None if txn_id is None else self._find(txn_id))
         except Refusal as error:
             self._link.peer.detach(self._link, as_error(error))
-            return False
-        return True
 
     def _find(self, txn_id: Value) -> Open:
         if not isinstance(txn_id, bytes):
