@@ -26,12 +26,13 @@ class _Port(NamedTuple):
     plain: str  # how its address begins
     secure: str
     usual: int
+    usual_secure: int
 
 
 _PORTS = {
-    AMQP: _Port("the AMQP port", "amqp://", "amqps://", 5672),
-    FLIGHT: _Port("the Flight port", "grpc://", "grpc+tls://", 8815),
-    HTTP: _Port("an HTTP port", "http://", "https://", 8816),
+    AMQP: _Port("the AMQP port", "amqp://", "amqps://", 5672, 5671),
+    FLIGHT: _Port("the Flight port", "grpc://", "grpc+tls://", 8815, 8815),
+    HTTP: _Port("an HTTP port", "http://", "https://", 8816, 8816),
 }
 
 
@@ -46,17 +47,21 @@ def spoken(octets: bytes) -> str | None:
     return HTTP if re.match(rb"HTTP/1\.|[A-Z]{3,7} [/*]", octets) else None
 
 
-def mismatch(port: str | None, wanted: str | None) -> str | None:
-    """Return what to tell somebody who wants one protocol at the port of another; None where they are the same, or not known."""
+def mismatch(port: str | None, wanted: str | None, *, secure: bool = False) -> str | None:
+    """Return what to tell somebody who wants one protocol at the port of another; None where they are the same, or not known.
+
+    `secure`: both are spoken over TLS there.
+    """
     if port is None or wanted is None or port == wanted:
         return None
     if port == TLS:
         return f"this port speaks TLS; use {_PORTS[wanted].secure}"
-    name, plain, _, _ = _PORTS[port]
+    there = _PORTS[port]
+    name, scheme = there.name, there.secure if secure else there.plain
     if wanted == TLS:
-        return f"this is {name} without TLS; use {plain}"
-    usual = _PORTS[wanted].usual
-    return f"this is {name}; use port {usual}" if port == HTTP else f"this is {name}; use {plain} or port {usual}"
+        return f"this is {name} without TLS; use {there.plain}"
+    usual = _PORTS[wanted].usual_secure if secure else _PORTS[wanted].usual
+    return f"this is {name}; use port {usual}" if port == HTTP else f"this is {name}; use {scheme} or port {usual}"
 
 
 def look(host: str, port: int) -> str | None:

@@ -66,7 +66,16 @@ class Transport:
             pass
         except OSError as error:
             self._unwritten = memoryview(b"")
-            raise self._gone(error) from error
+            raise self._gone(self._said_before(error)) from error
+
+    def _said_before(self, error: OSError) -> OSError:
+        """Return the alert that a peer of TLS sent before it closed; else the error of the write, which met the end first."""
+        if not self.begun and isinstance(self._socket, ssl.SSLSocket):
+            try:
+                self._socket.recv(1)
+            except OSError as alert:
+                return alert if _about_our_certificate(alert) else error
+        return error
 
     def read(self, timeout_s: float) -> bytes | None:
         """Return what has come, up to READ_OCTETS; None when nothing came in time, b"" at the end. Also writes."""
@@ -87,7 +96,7 @@ class Transport:
         there = wrong_port.spoken(first)
         if not first and not self._address.tls:
             there = wrong_port.look(self._address.host, self._address.port)
-        wrong = wrong_port.mismatch(there, wrong_port.AMQP)
+        wrong = wrong_port.mismatch(there, wrong_port.AMQP, secure=self._address.tls)
         if wrong is not None:
             raise WrongPort(f"{self._address}: {wrong}")
 
@@ -129,6 +138,8 @@ class Transport:
         self._socket.close()
 
     def _gone(self, error: OSError) -> PeerError:
+        if not self.begun and _about_our_certificate(error):
+            return PeerError(_refused(error, self._address))
         why = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or error
         return PeerError(f"the connection to {self._address} broke ({why}); the outcome of unconfirmed messages is unknown")
 
@@ -156,7 +167,24 @@ def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Tran
     return Transport(sock, address)
 
 
+def _about_our_certificate(error: OSError) -> bool:
+    reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+    return "_ALERT_" in reason and ("CERTIFICATE" in reason or reason.endswith("UNKNOWN_CA"))
+
+
+def _refused(error: OSError, address: Address) -> str:
+    assert isinstance(error, ssl.SSLError)
+    if error.reason.endswith("CERTIFICATE_REQUIRED"):
+        return f"{address} wants a client certificate: give one, with its key"
+    return (
+        f"{address} refuses the client certificate ({error.reason}): it must be made out for clients, be valid now, and come from"
+        " an authority that the broker trusts, in its tls_client_ca_file"
+    )
+
+
 def _why(error: OSError, address: Address) -> str:
+    if _about_our_certificate(error):
+        return _refused(error, address)
     if isinstance(error, ssl.SSLCertVerificationError):
         ended = wrong_port.expired(address.host, address.port)
         if ended is not None:

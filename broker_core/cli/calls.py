@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -40,6 +41,7 @@ def client(url: str, credentials: Credentials) -> Client:
         check(url, credentials)
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # stderr is ours: what it says of a handshake, we say
     return Client(url, credentials)
 
 

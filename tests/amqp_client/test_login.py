@@ -108,13 +108,16 @@ def test_a_certificate_of_another_host_is_refused(authority: Authority) -> None:
         connect(peer.url, ca_file=authority.ca_file)
 
 
-def test_a_client_certificate_logs_in_with_external(authority: Authority) -> None:
+def test_a_client_certificate_logs_in_with_external(authority: Authority, tmp_path: Path) -> None:
     own = authority.issue("ann", "DNS:ann")
     with Peer(tls=server(authority, clients=True), sasl=users("PLAIN", "EXTERNAL", external="ann")) as peer:
         connect(peer.url, ca_file=authority.ca_file, cert_file=own.cert, key_file=own.key).close()
         assert who(peer) == [("ann", "EXTERNAL")]
-        with pytest.raises(errors.PeerError):
+        with pytest.raises(errors.PeerError, match=f"{peer.url} wants a client certificate: give one"):
             connect(peer.url, ca_file=authority.ca_file)
+        other = Authority(tmp_path, "stranger").issue("ann", "DNS:ann")
+        with pytest.raises(errors.PeerError, match=f"{peer.url} refuses the client certificate .*UNKNOWN_CA"):
+            connect(peer.url, ca_file=authority.ca_file, cert_file=other.cert, key_file=other.key)
 
 
 def test_messages_pass_over_tls(authority: Authority) -> None:

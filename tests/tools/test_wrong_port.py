@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -17,6 +18,7 @@ from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 
 from ..waiting import until
+from .conftest import Run
 
 CONFIG = """
 tls_cert_file = "{cert}"
@@ -108,8 +110,17 @@ def test_no_tls_where_there_is_some(secure: tuple[Broker, str]) -> None:
         by_flight(f"grpc://{place(broker.flight_url)}")
     with pytest.raises(errors.WrongPort, match="this port speaks TLS; use amqps://"):
         by_amqp(f"amqp://{place(broker.amqp_url)}")
+    with pytest.raises(errors.WrongPort, match=r"this is the Flight port; use grpc\+tls:// or port 5671"):
+        by_amqp(f"amqps://{place(broker.flight_url)}", ca)
     logged(broker, "this port speaks TLS; use grpc+tls://")
     logged(broker, "this port speaks TLS; use amqps://")
+
+
+def test_a_certificate_that_is_not_trusted_is_one_line(secure: tuple[Broker, str], penstock: Run) -> None:
+    """What gRPC says of it on stderr would stand before the JSON."""
+    refused = penstock("--json", "queue", "list", url=secure[0].flight_url)
+    assert refused.returncode == 3
+    assert "with a certificate that is trusted here" in json.loads(refused.stderr)["error"]["message"]
 
 
 def test_a_certificate_whose_time_is_over_says_when_it_ended(tmp_path: Path) -> None:
