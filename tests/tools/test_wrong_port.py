@@ -117,7 +117,7 @@ def test_no_tls_where_there_is_some(secure: tuple[Broker, str]) -> None:
 
 
 def test_a_certificate_that_is_not_trusted_is_one_line(secure: tuple[Broker, str], penstock: Run) -> None:
-    """What gRPC says of it on stderr would stand before the JSON."""
+    """Words of gRPC on stderr would stand before the JSON."""
     refused = penstock("--json", "queue", "list", url=secure[0].flight_url)
     assert refused.returncode == 3
     assert "with a certificate that is trusted here" in json.loads(refused.stderr)["error"]["message"]
