@@ -149,8 +149,8 @@ class Call:
 
     @property
     def unplaced(self) -> int:
-        """Count the octets that came and have no place yet."""
-        return len(self._raw)
+        """Count the octets that came before the caller was let in. Those after it are what the call's own window allows."""
+        return len(self._raw) if self._limit is None else 0
 
     def _advance(self) -> None:
         """Make messages of what came. The peer is told how much more it may send."""

@@ -6,7 +6,8 @@ thread never waits for a sender.
 
 What a peer may make us keep is bounded before we know who it is: a header block of 16 KiB, 64 KiB of DATA over all of its calls
 (the connection's first window, which is not renewed for what nobody has taken), and `CALLS` calls. Then messages have memory from
-the budget, and the connection's window is what has memory and `frames.FIRST_WINDOW` more.
+the budget, each call `calls.AHEAD_BYTES` more, and the connection's window is what has memory and `frames.FIRST_WINDOW` more:
+a call that stands still takes nothing of it from the others.
 """
 
 from __future__ import annotations

@@ -187,6 +187,19 @@ def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
         assert client.put({"op": "enqueue", "queue": "q"}, BODY, batches())["next"] == 2
 
 
+def test_a_write_that_waits_for_room_holds_up_no_other_call_of_its_connection(site: Site) -> None:
+    """Whoever makes room may be the one who waits."""
+    with Client(site.plane.url) as client:
+        client.call("queue.declare", queue="q", options={"maxMessages": 1})
+        many = threading.Thread(target=lambda: client.put({"op": "enqueue", "queue": "q"}, BODY, [batch_of([b"." * MIB])] * 20))
+        many.start()
+        (connection,) = site.plane._listener.connected()
+        until(lambda: any(len(call._raw) > 60_000 for call in connection._calls.values()), "the writer may send nothing more")
+        for _ in range(20):
+            until(lambda: client.call("queue.purge", queue="q", timeout_s=10)["purged"], "the next one is in the queue")
+        many.join()
+
+
 def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """S1: the one that comes after it would find its lease in use."""
     monkeypatch.setattr(actions, "MAX_WAIT_MS", int(LIMIT_S * 1000))
