@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from .. import errors
@@ -78,7 +77,7 @@ def _report(given: argparse.Namespace, error: errors.PenstockError) -> int:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    """argparse takes a list of positional arguments in one piece only; the rest of it, after a flag, is added here."""
+    """argparse takes positional arguments that may be left out in one piece only; the rest, after a flag, is added here."""
     words = sys.argv[1:] if argv is None else list(argv)
     if len(words) == 1 and words[0] in OF_BROKER:
         return argparse.Namespace(run=lazily(*OF_BROKER[words[0]]))
@@ -90,10 +89,8 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         argcomplete.autocomplete(parser)
     given, rest = parser.parse_known_args(_command_first(words))
     more = getattr(given, "more", None)
-    if rest and (more is None or any(text.startswith("-") for text in rest)):
+    if rest and (more is None or any(text.startswith("-") for text in rest) or not more(given, rest)):
         given.refuse(rest)
-    if more is not None:
-        getattr(given, more).extend(map(Path, rest))
     return given
 
 

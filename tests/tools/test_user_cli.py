@@ -59,7 +59,7 @@ def test_users_come_and_go(users: Callable[..., subprocess.CompletedProcess[str]
     assert "news" not in users("permit", "--list", "alice").stdout
 
     assert users("permit", "alice", "orders.*", "send", "--revoke").stdout == "alice may receive on orders.*\n"
-    assert users("permit", "alice", "orders.*", "all", "--revoke").stdout == "alice may nothing any more on orders.*\n"
+    assert users("permit", "alice", "--revoke", "orders.*", "all").stdout == "alice may nothing any more on orders.*\n"
     assert users("user", "remove", "alice").stdout == "user alice is removed, with its permissions\n"
     assert [row["user"] for row in json.loads(users("user", "list", "--json").stdout)] == ["spark"]
 
@@ -101,6 +101,7 @@ def test_nothing_that_was_a_password_is_shown(users: Callable[..., subprocess.Co
         (["permit", "alice", "q", "fly"], None, 2, "'fly' is not a list of rights"),
         (["permit", "alice", "q"], None, 2, "permit takes USER QUEUE RIGHT"),
         (["permit", "alice", "q", "send", "--revoke"], None, 1, "was not permitted that on 'q'"),
+        (["permit", "alice", "q", "--revoke", "send", "more"], None, 2, "unrecognized arguments: send more"),
         (["permit", "--list", "bob"], None, 1, "there is no user 'bob'"),
         (["permit", "--list", "alice", "q"], None, 2, "--list takes no QUEUE"),
         (["user", "list", "--users-file", "x"], None, 2, "not allowed with argument"),

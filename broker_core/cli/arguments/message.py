@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ...settings import listeners
-from .parsers import Commands, Parser, add_login, lazily, make_command, positive, whole
+from .parsers import Commands, Parser, add_login, extending, lazily, make_command, positive, whole
 
 DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
 #: Of a consumer: those of `amqp_plane.loop.interest`, without the time that it takes to import.
@@ -31,6 +31,7 @@ def _work(commands: Commands[Parser]) -> None:
         lazily("work", "run"),
     )
     work.add_argument("workers", metavar="MODULE:FUNCTION", nargs="+", help="such as shop.orders:handle; found from this folder")
+    work.set_defaults(more=extending("workers", str))
     url = os.environ.get("PENSTOCK_URL", DEFAULT_AMQP_URL)
     work.add_argument("--url", default=url, help=f"amqp://… or amqps://…; default: $PENSTOCK_URL, else {DEFAULT_AMQP_URL}")
     add_login(work)
@@ -49,7 +50,7 @@ def _send(commands: Commands[Parser]) -> None:
         " When it ends with exit code 0, the broker has confirmed every one of them.",
     )
     send.add_argument("files", metavar="FILE", nargs="*", type=Path, help="files to read; default: stdin")
-    send.set_defaults(more="files")
+    send.set_defaults(more=extending("files", Path))
     send.add_argument("--whole", action="store_true", help="each file is one message, not each line")
     send.add_argument(
         "--property",

@@ -138,6 +138,16 @@ def lazily(module: str, function: str) -> Run:
     return run
 
 
+def extending(name: str, kind: Callable[[str], object]) -> Callable[[argparse.Namespace, Sequence[str]], bool]:
+    """Make what takes the words behind a flag, which argparse leaves over, into a list of positional arguments."""
+
+    def more(given: argparse.Namespace, words: Sequence[str]) -> bool:
+        getattr(given, name).extend(map(kind, words))
+        return True
+
+    return more
+
+
 #: Numbers are 64 bits, with a sign.
 MAX_NUMBER = 2**63 - 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from .parsers import Commands, Parser, lazily, make_command, make_group
@@ -49,9 +51,18 @@ def add_commands(commands: Commands[Parser]) -> None:
     permit.add_argument(
         "rights", metavar="RIGHT[,RIGHT…]", nargs="?", help="some of send, receive, browse, settle, replay, admin; or all"
     )
+    permit.set_defaults(more=_fill)
     what = permit.add_mutually_exclusive_group()
     what.add_argument("--revoke", action="store_true", help="take these rights away from this user, for this queue or pattern")
     what.add_argument("--list", action="store_true", help="show what is permitted, to USER or to everybody")
+
+
+def _fill(given: argparse.Namespace, words: Sequence[str]) -> bool:
+    """Take words behind a flag; False where there are too many."""
+    free = [name for name in ("user", "queue", "rights") if getattr(given, name) is None]
+    for name, word in zip(free, words, strict=False):
+        setattr(given, name, word)
+    return len(words) <= len(free)
 
 
 def _file_command(commands: Commands[Parser], name: str, text: str, run: str | None = None) -> Parser:
