@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -112,27 +113,46 @@ class Client:
             last: dict[str, Any] = {"batches": 0, "messages": 0}
             sent = 0
             again = list(kept or ())
-            steps = self._steps()
+            steps, listening = self._steps(), self._steps()
+            heard: Future[dict[str, Any]] | None = None  # what `listening` waits for
             writer, reader = steps.take(lambda: self._flight.do_put(descriptor, schema, self._options()))
+            read = partial(_acknowledgement, reader)
+
+            def write(batch: pa.RecordBatch | tuple[pa.RecordBatch, bytes]) -> None:
+                """Send a batch. While the broker takes none, it says that it is there: so we listen, if that lasts."""
+                nonlocal heard
+                written = steps.begin(partial(_write, writer, batch))
+                wait([written], self._timeout / 4)
+                while not written.done():
+                    heard = heard or listening.begin(read)
+                    steps.wait(written, heard)
+                    if heard.done():
+                        hear()
+                written.result()
+
+            def hear() -> None:
+                nonlocal heard, kept, last
+                known, heard = heard, None
+                if known is not None:
+                    steps.wait(known)
+                last, kept = steps.take(read) if known is None else known.result(), None
+
             try:
                 for number, batch in enumerate(chain(again, source)):
                     if kept is not None and number >= len(again):
                         kept.append(batch)
                     sent += 1
-                    # One step where it can be: each is a change of threads.
-                    full = sent - last["batches"] >= window
-                    told = steps.take(partial(_write, writer, batch, reader if full else None))
-                    while told is not None:
-                        last, kept = told, None
-                        full = sent - last["batches"] >= window
-                        told = steps.take(lambda: _acknowledgement(reader)) if full else None
+                    write(batch)
+                    while sent - last["batches"] >= window:
+                        hear()
                 steps.take(writer.done_writing)
                 while last["batches"] < sent:
-                    last, kept = steps.take(lambda: _acknowledgement(reader)), None
+                    hear()
             finally:
                 if not steps.stuck:
                     steps.take(writer.close)
                 steps.close()
+                listening.close()
             return last
 
         return self._again_if_unknown(send, lambda: kept is not None)
@@ -270,17 +290,11 @@ def _unavailable(url: str) -> errors.PeerError:
     return errors.Unreachable(f"no broker answers at {url}{hint}: start one with `penstock serve --data DIR`, or correct the url")
 
 
-def _write(
-    writer: flight.FlightStreamWriter,
-    batch: pa.RecordBatch | tuple[pa.RecordBatch, bytes],
-    reader: flight.FlightMetadataReader | None,
-) -> dict[str, Any] | None:
-    """Send a batch, and with `reader` wait for an acknowledgement."""
+def _write(writer: flight.FlightStreamWriter, batch: pa.RecordBatch | tuple[pa.RecordBatch, bytes]) -> None:
     if isinstance(batch, tuple):
         writer.write_with_metadata(*batch)
     else:
         writer.write_batch(batch)
-    return None if reader is None else _acknowledgement(reader)
 
 
 def _acknowledgement(reader: flight.FlightMetadataReader) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from .. import errors
@@ -37,8 +38,7 @@ class Steps:
 
     def __init__(self, url: str, seconds: float) -> None:
         self._url, self._seconds = url, seconds
-        self._asked: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
-        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         self._begun = False
         self.stuck = False
 
@@ -46,22 +46,27 @@ class Steps:
         """Take a step in the other thread; return what it returns, or raise what it raises.
 
         Raises PeerError when it takes too long; then nothing else can be asked."""
+        asked = self.begin(step)
+        self.wait(asked)
+        return asked.result()
+
+    def begin(self, step: Callable[[], _Result]) -> Future[_Result]:
+        """Let the other thread take a step, and do not wait for it."""
         if self.stuck:
             raise silent(self._url, self._seconds)
         if not self._begun:
             self._begun = True
             # A daemon: one that is stuck keeps no process from its end.
             threading.Thread(target=self._run, name="penstock-call", daemon=True).start()
-        self._asked.put(step)
-        try:
-            result, error = self._answers.get(timeout=self._seconds)
-        except Empty:
+        asked: Future[_Result] = Future()
+        self._asked.put((step, asked))
+        return asked
+
+    def wait(self, *begun: Future[Any]) -> None:
+        """Wait until one of these steps is over. Raises PeerError as `take`."""
+        if not wait(begun, self._seconds, FIRST_COMPLETED).done:
             self.stuck = True
-            raise silent(self._url, self._seconds) from None
-        if error is not None:
-            raise error
-        found: _Result = result
-        return found
+            raise silent(self._url, self._seconds)
 
     def close(self) -> None:
         """End the thread, after the step that is under way."""
@@ -69,11 +74,12 @@ class Steps:
 
     def _run(self) -> None:
         while True:
-            step = self._asked.get()
-            if step is None:
+            asked = self._asked.get()
+            if asked is None:
                 return
+            step, answer = asked
             try:
-                self._answers.put((step(), None))
+                answer.set_result(step())
             except BaseException as error:
-                self._answers.put((None, error))
-            del step
+                answer.set_exception(error)
+            del asked, step, answer

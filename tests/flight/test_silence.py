@@ -158,6 +158,17 @@ def test_a_write_that_waits_for_room_is_told_that_the_broker_is_there(site: Site
         room.join()
 
 
+def test_a_write_that_may_send_no_more_hears_that_the_broker_is_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has sent waits for room, and what it would send now for the connection's window."""
+    monkeypatch.setattr(timeouts, "ALIVE_S", TIMEOUT_S / 10)
+    with Client(site.plane.url, timeout_s=TIMEOUT_S) as client:
+        client.call("queue.declare", queue="q", options={"maxMessages": 1})
+        room = threading.Timer(4 * TIMEOUT_S, lambda: site.peer().call("queue.alter", queue="q", options={"maxMessages": 100}))
+        room.start()
+        assert client.put({"op": "enqueue", "queue": "q"}, BODY, [batch_of([b"." * MIB])] * 20)["next"] == 20
+        room.join()
+
+
 @pytest.mark.parametrize("full_from", [0, 1])
 def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
     site: Site, monkeypatch: pytest.MonkeyPatch, full_from: int
