@@ -148,15 +148,20 @@ class QueueTable:
         """
         known = self._table.transaction_version(application_id)
         if known is not None and known > number and not inherited:
-            raise Refused(
-                f"the table {self.url} has pass {known} of this queue already, and the broker is at {number}: its data directory "
-                "was put back by hand from an older copy. Put it back with `penstock restore`, or move the table away"
-            )
+            raise Refused(f"the table {self.url} has pass {known} of this queue already; the broker is at {number}{_PUT_BACK}")
         if known is None or known < number:
             return None
         version = self._table.version()
         self._store.sync_log(version)  # whoever committed it may have died before that
         return version
+
+    def check_has(self, content: Content, rows: RowSet) -> None:
+        """Check that a pass that the table has is the one of these rows, or of more. Raises Refused and ArchiveUnreachable."""
+        if missing := rows.minus(self.rows_of(content)):
+            raise Refused(
+                f"the table {self.url} has pass {content.number} of this queue already, and not with the message of sequence "
+                f"number {missing.first}{_PUT_BACK}"
+            )
 
     def rows_of(self, content: Content) -> RowSet:
         """Return which rows the table has by a pass of this number, queue and lineage. Raises ArchiveUnreachable."""
@@ -303,4 +308,8 @@ class QueueTable:
             self._table.update_incremental()
 
 
+_PUT_BACK = (
+    ": the broker's data directory was put back by hand from an older copy. Put it back with `penstock restore`, or move the "
+    "table away"
+)
 _WAY_OUT = ": somebody has changed it, so nothing is added; restore it (Delta's RESTORE), or move it away and a new one is made"

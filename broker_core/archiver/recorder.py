@@ -338,7 +338,9 @@ class Recorder:
 
     def _keep_a_table(self, up: float) -> bool:
         """Look after one table for which it is time: put small files together, remove what is old."""
-        tables = self._tables()
+        # Not one to which a pass is under way: whether the table has it is told by its rows.
+        under_way = {table_url(self.url, each.queue) for each in self._backlogs if each.current is not None}
+        tables = {url: queue for url, queue in self._tables().items() if url not in under_way}
         url, queue = next(
             (each for each in tables.items() if up >= self._kept.get(each[0], self._keep_from) + KEEP_S), (None, None)
         )

@@ -59,7 +59,15 @@ class Rows:
         for found in record_tables(self._journal, slices, table.STORED, content.queue, table.ROW_GROUP_ROWS, READ_BYTES):
             yield table.rows(found, queue_id=content.queue_id, number=content.number, lineage=content.lineage)
 
+    def there(self) -> RowSet:
+        """Return the rows whose payloads are in the journal."""
+        return RowSet.of((block.number, rows) for block, rows in self._parts())
+
     def _slices(self, queue: Queue) -> Iterator[BlockSlice]:
+        for block, rows in self._parts():
+            yield slice_of(block, rows, queue)
+
+    def _parts(self) -> Iterator[tuple[Block, Any]]:
         for number, part in self._content.rows.items():
             rows = as_array(part)
             block = self._block(number)
@@ -69,8 +77,7 @@ class Rows:
             there = self._journal.holds(block.positions(rows))
             self.gone += len(rows) - int(there.sum())
             if there.any():
-                kept: Any = part if there.all() else rows[there]
-                yield slice_of(block, kept, queue)
+                yield block, part if there.all() else rows[there]
 
     def _block(self, number: int) -> Block | None:
         columns = self._content.blocks.get(number)

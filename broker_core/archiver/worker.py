@@ -111,10 +111,12 @@ class Worker:
         mine = application(self._broker_id, content.lineage, content.queue_id)
         version = found.version_with(mine, content.number, inherited=content.inherited)
         differs = content.inherited and (version is None or found.rows_of(content) != content.rows)
-        if version is not None or differs:
-            return {"version": version, "rows": 0, "bytes": 0, "gone": 0, "small": 0, "again": True, "differs": differs}
         self._journal.follow((name, base, end) for name, base, end in header["segments"])
         rows = Rows(content, self._journal)
+        if version is not None and not content.inherited:
+            found.check_has(content, rows.there())
+        if version is not None or differs:
+            return {"version": version, "rows": 0, "bytes": 0, "gone": 0, "small": 0, "again": True, "differs": differs}
         self._step("write")
         try:
             files = parquet.write(store, f"pass-{content.queue_id}-{content.number}", rows.tables(), file_bytes)

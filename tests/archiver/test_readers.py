@@ -9,7 +9,7 @@ from penstock.broker_core.archiver import commits
 from penstock.broker_core.engine.columns.states import Outcome
 
 from ..flight.helpers import numbered
-from .helpers import Rig
+from .helpers import Rig, numbers, sequences
 
 duckdb = pytest.importorskip("duckdb")
 polars = pytest.importorskip("polars")
@@ -50,14 +50,11 @@ def test_duckdb_reads_the_table(folder: str) -> None:
     ]
 
 
-def test_a_restored_broker_writes_a_lineage_of_its_own(rig: Rig) -> None:
-    """D4 D7: passes of the line that was left are not taken for its own; without a lineage it is refused."""
-    rig.send("q", numbered(10))
-    rig.settle("q", 5)
-    before = {path.name: path.read_bytes() for path in rig.data.iterdir() if path.is_file()}
-    rig.record()
-    rig.settle("q", 5)
-    rig.record()
+def files_of(rig: Rig) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in rig.data.iterdir() if path.is_file()}
+
+
+def put_back(rig: Rig, before: dict[str, bytes]) -> None:
     rig.close()
     for path in rig.data.iterdir():
         if path.is_file():
@@ -65,6 +62,35 @@ def test_a_restored_broker_writes_a_lineage_of_its_own(rig: Rig) -> None:
     for name, octets in before.items():
         (rig.data / name).write_bytes(octets)
     rig.open()
+
+
+def test_a_pass_that_the_table_has_with_other_rows_is_refused(rig: Rig) -> None:
+    """D4: the directory was put back by hand; what has been settled since is not in the table. Moved away, a new one has it."""
+    rig.send("q", numbered(10))
+    rig.settle("q", 5)
+    rig.service.journal.sync(rig.service.journal.end)
+    before = files_of(rig)
+    rig.record()
+    put_back(rig, before)
+    rig.settle("q", 3)
+    rig.record()
+    error = str(rig.recorder.of_queue("q")["error"])
+    assert "pass 1 of this queue already, and not with the message of sequence number 5" in error
+    assert rig.unrecorded() == 8
+    (rig.data / "archive" / "q").rename(rig.data / "archive" / "old")
+    rig.record()
+    assert (rig.unrecorded(), sequences(rig.table())) == (0, numbers(range(8)))
+
+
+def test_a_restored_broker_writes_a_lineage_of_its_own(rig: Rig) -> None:
+    """D4 D7: passes of the line that was left are not taken for its own; without a lineage it is refused."""
+    rig.send("q", numbered(10))
+    rig.settle("q", 5)
+    before = files_of(rig)
+    rig.record()
+    rig.settle("q", 5)
+    rig.record()
+    put_back(rig, before)
     rig.record()
     assert "put back by hand from an older copy" in str(rig.recorder.of_queue("q")["error"])
     assert rig.unrecorded() == 5
