@@ -53,7 +53,7 @@ class Progress:
 
 def backup(given: argparse.Namespace) -> int:
     """Run `penstock backup`."""
-    store, began = _open(given.to), time.monotonic()
+    store, began = _open(given.to, Path(given.data)), time.monotonic()
     disk = ReadOnlyDirectory(given.data)
     progress = Progress("backup:")
     try:
@@ -103,8 +103,8 @@ def _forget_others(store: PatientStore, disk: ReadOnlyDirectory, contents: Conte
             contents.remove([name])
 
 
-def _open(url: str) -> PatientStore:
-    return PatientStore(open_store(url), PATIENCE_S, _say_trouble)
+def _open(url: str, of: Path | None = None) -> PatientStore:
+    return PatientStore(open_store(url, of), PATIENCE_S, _say_trouble)
 
 
 def _say_trouble(error: StoreError) -> None:

@@ -87,9 +87,9 @@ class Chain:
 
     def _check_owner(self, last: Chunk, marker: Marker) -> None:
         if last.broker != self.broker:
+            way = "name another place" if self.kind == "backup" else "set copy_url to another place"
             raise CopyFenced(
-                f"{self.store.url} holds the {last.kind} of another broker (id {last.broker}, this one is {self.broker}): set "
-                "copy_url to another place"
+                f"{self.store.url} holds the {last.kind} of another broker (id {last.broker}, this one is {self.broker}): {way}"
             )
         if last.kind != self.kind:
             raise CopyFenced(f"{self.store.url} holds a {last.kind}, and cannot take a {self.kind}, too: use another place")

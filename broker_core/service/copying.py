@@ -18,7 +18,7 @@ def begin(settings: Settings, journal: Journal, disk: Disk, store: Store | None)
     """Claim the copy that the settings ask for, at `store` if one is given. Raises CopyFenced when it is another broker's."""
     if store is None and settings.copy_url is None:
         return None
-    store = store or open_store(str(settings.copy_url))
+    store = store or open_store(str(settings.copy_url), settings.data)
     mode: Any = settings.copy
     if mode == "async":  # producers do not wait for the copy, so it leaves them the machine
         store = PacedStore(store, settings.copy_bandwidth)

@@ -109,6 +109,13 @@ def test_urls_that_are_none(tmp_path: Path) -> None:
         open_store("ftp://host/x")
     with pytest.raises(InvalidRequest):
         open_store("/")
+    with pytest.raises(InvalidRequest, match="no place is named"):
+        open_store("")  # as of a variable of the shell that is not set
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for inside in ("data", "data/backup", "link/backup"):
+        with pytest.raises(InvalidRequest, match="lies in the data directory"):
+            open_store(str(tmp_path / inside), tmp_path / "data")
+    assert isinstance(open_store(str(tmp_path / "data-backup"), tmp_path / "data"), DirectoryStore)
     assert isinstance(open_store(str(tmp_path)), DirectoryStore)
 
 
