@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine import decide
+from penstock.broker_core.engine import apply, decide
 from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
@@ -19,7 +20,7 @@ from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Disposit
 from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.engine.model.state import BrokerState, conserved, packed_columns
 
-from .harness import Engine
+from .harness import START, Engine
 
 
 def engine_with(consumers: str, messages: int = 0) -> Engine:
@@ -294,3 +295,26 @@ def test_a_snapshot_of_before_tells_by_what_was_read_whether_a_checkpoint_names_
         del lease["planned"]
     older = BrokerState.restore(json.dumps(meta).encode(), packed_columns(blocks))
     assert {name: lease.checkpointed for name, lease in older.leases.items()} == {"read": True, "acquired": False}
+
+
+def test_a_link_that_ends_costs_the_same_however_many_others_there_are() -> None:
+    """Where a whole network of consumers goes at once, the broker must not stand still."""
+
+    def cost(links: int) -> float:
+        state, now, costs = BrokerState(), c.Now(START, 0), []
+
+        def run(command: c.Command[Any]) -> Any:
+            decision = decide(state, command, now)
+            for event, _ in decision.events:
+                apply(state, event, 8)
+            return decision.reply
+
+        run(c.DeclareQueue("q"))
+        holders = [run(c.Subscribe("q")) for _ in range(links)]
+        for holder in holders[:50]:
+            start = perf_counter()
+            run(c.Unsubscribe("q", holder))
+            costs.append(perf_counter() - start)
+        return min(costs)
+
+    assert cost(20_000) < 10 * cost(100)

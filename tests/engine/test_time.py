@@ -10,8 +10,8 @@ import pytest
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from penstock.broker_core.engine.columns.states import Outcome
-from penstock.broker_core.engine.columns.timetable import Timetable
+from penstock.broker_core.engine.columns.states import Outcome, State
+from penstock.broker_core.engine.columns.timetable import LEAST, Timetable
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import START, Engine
@@ -210,3 +210,27 @@ def test_a_timetable_tells_of_each_block_once_and_of_what_is_due_only() -> None:
     assert table.next == 5
     assert table.passed(99) == {("q", 0), ("q", 1), ("q", 2)}
     assert list(table.due(99)) == []
+
+
+@pytest.mark.parametrize("column", ["expiry", "due"])
+def test_what_is_due_earlier_and_earlier_takes_no_more_memory_and_is_seen_to_in_time(column: str) -> None:
+    engine, now, count = Engine(), START // 1000, 2 * LEAST + 10
+    engine.run(c.DeclareQueue("q"))
+    for number in range(count):
+        engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(**{column: np.array([now + 5000 * (count - number)])})))
+    clock = getattr(engine.state.clocks, column)
+    assert len(clock) <= LEAST
+    passed, of = 0, State.AVAILABLE if column == "due" else State.ARCHIVED
+    for seconds in (5, 500, 5000):
+        engine.pass_time(seconds)
+        engine.run(c.Tick())
+        passed += seconds
+        assert counts(engine)[of] == passed // 5
+
+
+def test_queues_that_are_gone_take_no_memory_for_what_would_have_expired_in_them() -> None:
+    engine = Engine()
+    for number in range(2 * LEAST):
+        ends = Attributes(expiry=np.array([START // 1000 + 86_400_000]))
+        engine.run(c.DeclareQueue(f"q{number}"), c.Enqueue(f"q{number}", 1, 1, attributes=ends), c.DeleteQueue(f"q{number}"))
+    assert len(engine.state.clocks.expiry) <= LEAST

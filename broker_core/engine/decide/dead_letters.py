@@ -144,9 +144,9 @@ def refuse(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.N
 
 def leave(state: BrokerState, queue: Queue, holder: int, back: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
     """Apply the queue's policy when a link ends and gives `back` what it held: to messages that all other links have refused."""
-    others = [each.excluded for number, each in queue.subscriptions.items() if number != holder]
-    if queue.rules.refused_by_all != "deadLetter" or not others:
+    if queue.rules.refused_by_all != "deadLetter" or len(queue.subscriptions) < 2:
         return []
+    others = [each.excluded for number, each in queue.subscriptions.items() if number != holder]
     refused = refused_by(others, None, queue).plus(refused_by(others, back, queue))
     return dead_letter(state, queue, refused, Reason.REFUSED, now, coming) if refused else []
 

@@ -116,10 +116,14 @@ class BrokerState:
         self.transactions = Transactions()  # they end with the broker, as links do
         self.nonce = ""  # of this start of the broker
         self.started = 0  # microseconds of the clock from which uptime is reckoned
-        self.clocks = Clocks(Timetable(), Timetable(), Timetable())
+        self.clocks = Clocks(Timetable(self._has_block), Timetable(self._has_block), Timetable(self._has_block))
         self.expired_at = 0  # milliseconds since 1970: when expired messages were last seen to
         self.staged_bytes = 0
         self.finished = Finished()  # blocks that are to be archived
+
+    def _has_block(self, queue: str, number: int) -> bool:
+        known = self.queues.get(queue)
+        return known is not None and number in known.blocks
 
     def uptime(self, up: int) -> int:
         """Milliseconds since this life of the broker began."""
