@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import apply, decide
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
@@ -298,7 +298,7 @@ def test_a_snapshot_of_before_tells_by_what_was_read_whether_a_checkpoint_names_
 
 
 def test_a_link_that_ends_costs_the_same_however_many_others_there_are() -> None:
-    """Where a whole network of consumers goes at once, the broker must not stand still."""
+    """Thousands may end at once, and the broker goes on meanwhile."""
 
     def cost(links: int) -> float:
         state, now, costs = BrokerState(), c.Now(START, 0), []
