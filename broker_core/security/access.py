@@ -121,10 +121,6 @@ class Access:
         """For `SaslServer.iterations`."""
         return self._now.iterations
 
-    def check_password(self, credentials: Credentials, password: str) -> bool:
-        """As `scram.check_password`, quick for what was right before, and never more than half of the cores at work."""
-        return self._passwords.check(credentials, password)
-
     def login(self, name: str, password: str, peer: str) -> str:
         """The user that this password proves. Unauthenticated, in the same words and time whatever is wrong, otherwise."""
         now = self._now
@@ -133,14 +129,17 @@ class Access:
             credentials, known = passwords.decoy(now.users.secret, now.iterations, name), False
         if self._passwords.was_right(credentials, password):
             return name
-        if self.attempts.blocked(peer, name):
-            log.warning("login of %.80r from %s refused: too many failed before", name, peer, extra={"user": name, "peer": peer})
-            raise errors.Unauthenticated("too many logins from this address have failed: wait a minute, then try again")
-        if self._passwords.check(credentials, password) and known:
-            return name
-        self.attempts.failed(peer, name)
-        log.warning("login of %.80r from %s refused: wrong name or password", name, peer, extra={"user": name, "peer": peer})
-        raise errors.Unauthenticated("wrong user or password")
+        if not self.attempts.blocked(peer, name):
+            with self._passwords.turn:
+                if not self.attempts.blocked(peer, name):  # by those of many at once whose turn was before
+                    if self._passwords.check(credentials, password) and known:
+                        return name
+                    self.attempts.failed(peer, name)
+                    who = {"user": name, "peer": peer}
+                    log.warning("login of %.80r from %s refused: wrong name or password", name, peer, extra=who)
+                    raise errors.Unauthenticated("wrong user or password")
+        log.warning("login of %.80r from %s refused: too many failed before", name, peer, extra={"user": name, "peer": peer})
+        raise errors.Unauthenticated("too many logins from this address have failed: wait a minute, then try again")
 
     def user_of_certificate(self, certificate: Mapping[str, Any] | None) -> str | None:
         """The user of a verified certificate, as `ssl.SSLObject.getpeercert()` gives it; None when nobody has its name.

@@ -25,20 +25,19 @@ CHECKS_AT_ONCE = max(1, (os.cpu_count() or 2) // 2)  # a storm of logins leaves 
 
 
 class Passwords:
-    """Thread-safe."""
+    """Thread-safe. `turn`: to be had for each check."""
 
     def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
         self._key = random(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._lock = threading.Lock()
-        self._turn = threading.BoundedSemaphore(CHECKS_AT_ONCE)
+        self.turn = threading.BoundedSemaphore(CHECKS_AT_ONCE)
 
     def check(self, credentials: Credentials, password: str) -> bool:
-        """As `scram.check_password`, which it may stand in for; quick for a password that was right before."""
+        """As `scram.check_password`, quick for a password that was right before. For who has a turn."""
         if self.was_right(credentials, password):
             return True
-        with self._turn:
-            right = scram.check_password(credentials, password)
+        right = scram.check_password(credentials, password)
         if right:
             with self._lock:
                 self._right[self._mark(credentials, password)] = None

@@ -308,3 +308,18 @@ def test_a_right_proof_is_not_all(header: str, binding: str, good: bool) -> None
     assert isinstance(outcome, SaslOutcome)
     assert (outcome.code == 0) is good
     assert (one.user == "user") is good
+
+
+def test_who_is_refused_since_the_first_step_is_not_let_in_by_the_last() -> None:
+    """A guesser that begins many exchanges, and goes on with all of them, is stopped like one that guesses one by one."""
+    known = dict(USERS)
+    one = SaslServer(["SCRAM-SHA-256"], known.get, random=octets, secret=b"secret")
+    client = SaslClient("user", "pencil", random=octets)
+    (init,) = (answer for body in one.start() for answer in client.receive(body))
+    (challenge,) = one.receive(init)
+    (proof,) = client.receive(challenge)
+    del known["user"]
+    (outcome,) = one.receive(proof)
+    assert isinstance(outcome, SaslOutcome)
+    assert outcome.code == 1
+    assert one.user is None

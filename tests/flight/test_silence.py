@@ -159,7 +159,7 @@ def test_a_write_that_waits_for_room_is_told_that_the_broker_is_there(site: Site
 
 
 def test_a_write_that_may_send_no_more_hears_that_the_broker_is_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has sent waits for room, and what it would send now for the connection's window."""
+    """Room is missing for what it has sent, and window for what it would send now."""
     monkeypatch.setattr(timeouts, "ALIVE_S", TIMEOUT_S / 10)
     with Client(site.plane.url, timeout_s=TIMEOUT_S) as client:
         client.call("queue.declare", queue="q", options={"maxMessages": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.broker_core.security.attempts import (
     host_of,
     on_this_machine,
 )
+from penstock.broker_core.security.passwords import CHECKS_AT_ONCE
 
 from .helpers import Clock, access_of, user, write
 
@@ -56,6 +58,26 @@ def test_memory_is_bounded_whatever_strangers_send(monkeypatch: pytest.MonkeyPat
         limit.failed(f"10.0.{number >> 8}.{number & 255}", "x" * 100_000)
     assert len(limit._counts) <= 50
     assert max(len(name or "") for _, name in limit._counts) <= 255
+
+
+def test_guesses_that_come_at_once_are_no_more_than_one_after_another(tmp_path: Path) -> None:
+    access = access_of(write(tmp_path / "users.json", {"alice": user()}), Clock())
+    count, said = 60, []
+    together = threading.Barrier(count)
+
+    def guess(number: int) -> None:
+        together.wait()
+        with pytest.raises(errors.Unauthenticated) as refused:
+            access.login("alice", f"guess {number}", HERE)
+        said.append("wrong user or password" in str(refused.value))
+
+    guessers = [threading.Thread(target=guess, args=(number,)) for number in range(count)]
+    for guesser in guessers:
+        guesser.start()
+    for guesser in guessers:
+        guesser.join()
+    assert len(said) == count
+    assert FAILURES_OF_A_NAME <= sum(said) < FAILURES_OF_A_NAME + CHECKS_AT_ONCE
 
 
 @pytest.mark.parametrize(
