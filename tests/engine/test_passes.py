@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.limits import NEVER
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
@@ -134,6 +135,19 @@ def test_what_is_settled_without_archive_is_never_recorded() -> None:
     survives(engine)
     engine.run(c.DeclareQueue("temporary", options={"lifetime": "link"}))
     assert queue(engine, "temporary").rules.archive is False
+
+
+def test_what_a_restart_settles_is_recorded_though_its_queue_ends_with_the_restart() -> None:
+    """D4: the last attempt of what a link held has failed; the queue was there for a link."""
+    engine = Engine(BrokerState(records=True))
+    engine.run(c.DeclareQueue("q", options={"lifetime": "link", "archive": True, "maxAttempts": 1}), c.OpenLink("q", makes=True))
+    engine.run(c.Enqueue("q", 3, 10), c.Acquire("q", engine.run(c.Subscribe("q")), 2))
+    later = engine.recovered()
+    later.state.records = True
+    may_end = decide(later.state, c.Recovered(), c.Now(later.wall, later.up)).effects.may_end
+    later.run(c.Recovered(), *[c.EndNode(name) for name in may_end])  # as a turn does
+    assert not later.state.queues
+    assert [(each.departed, each.rows) for each in later.run(c.ListBacklogs())] == [(True, 2)]
 
 
 def test_a_redriven_dead_letter_is_one_more_row_when_it_is_settled_again() -> None:

@@ -12,7 +12,7 @@ A restart ends every link: what lives by links alone ends there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from ...errors import InUse, ResourceLimit
@@ -125,10 +125,13 @@ def check_owner(state: BrokerState, node: str, owner: str | None) -> None:
         raise InUse(f"{kind} {node!r} belongs to another connection, which alone may receive from it")
 
 
-def gone_at_start(state: BrokerState) -> list[e.Event]:
-    """List the ends of queues and exchanges that lived by links: a restart leaves no links."""
+def gone_at_start(state: BrokerState, returning: Container[str]) -> list[e.Event]:
+    """List the ends of queues and exchanges that lived by links: a restart leaves no links. Queues to which messages are
+    `returning` end after that, by `EndNode`: some of these messages may be settled then, and have to be recorded."""
     queues = [
-        queue for queue in state.queues.values() if queue.rules.lifetime != "permanent" and _queue_is_over(state, queue, {})
+        queue
+        for queue in state.queues.values()
+        if queue.rules.lifetime != "permanent" and queue.name not in returning and _queue_is_over(state, queue, {})
     ]
     gone = {queue.name for queue in queues}
     events: list[e.Event] = [departure(state, state.queues[name]) for name in sorted(gone)]

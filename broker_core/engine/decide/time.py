@@ -124,7 +124,7 @@ def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[
     if left:
         decision.add(e.Discarded(left))
     decision.add(e.ClockStarted(now.up, command.nonce))
-    for event in gone_at_start(state):
+    for event in gone_at_start(state, lost):
         decision.add(event)
     return decision
 
