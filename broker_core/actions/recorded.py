@@ -137,24 +137,23 @@ class RecordedMessages:
         one is not in the table either; without `fail` the others come."""
         table = self._service.table(queue)
         wanted = missing.sequences()
-        last: dict[int, int] = {}
+        passes = np.zeros(len(wanted), np.int64)  # by which each was recorded last; 0: it is not in the table
         if table is not None:
             bounds = table.bounds._replace(first=missing.first, last=missing.last)
             for batch in self._scan(table, bounds, ["sequenceNumber", "pass"], None, missing):
-                numbers, passes = (batch.column(name).to_pylist() for name in ("sequenceNumber", "pass"))
-                for number, pass_ in zip(numbers, passes, strict=True):
-                    last[number] = max(pass_, last.get(number, 0))
-        if len(last) < len(wanted) and fail:
-            lost = int(np.setdiff1d(wanted, np.array(list(last), np.int64))[0])
+                numbers, recorded = (batch.column(name).to_numpy() for name in ("sequenceNumber", "pass"))
+                np.maximum.at(passes, np.searchsorted(wanted, numbers), recorded)
+        gone = wanted[passes == 0]
+        if len(gone) and fail:
             raise errors.DataLoss(
-                f"messages of {queue!r} around sequence number {lost} are gone: they are neither in the journal nor in the"
+                f"messages of {queue!r} around sequence number {gone[0]} are gone: they are neither in the journal nor in the"
                 " archive; with failOnDataLoss=false a query goes on without them"
             )
-        if table is None or not last:
+        if table is None:
             return
-        for number in sorted(set(last.values())):  # nearly always one
+        for number in np.unique(passes[passes > 0]).tolist():  # nearly always one
             some = Missing()
-            some.add(0, np.array(sorted(each for each, pass_ in last.items() if pass_ == number), np.int64))
+            some.add(0, wanted[passes == number])
             bounds = table.of_pass(number)._replace(first=some.first, last=some.last)
             for batch in self._scan(table, bounds, columns, None, some):
                 yield from self._told(iter([batch]), columns, queue, stored, token, aside)

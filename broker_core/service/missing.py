@@ -22,7 +22,7 @@ class Missing:
         return bool(self._blocks or self._rows)
 
     def add(self, number: int, rows: Rows | None) -> None:
-        """Note rows of a block, or without these the whole of it."""
+        """Note rows of a block, ascending, or without these the whole of it."""
         if rows is None:
             self._blocks.add(number)
         else:
@@ -46,8 +46,12 @@ class Missing:
     def mask(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Say which of these sequence numbers are among them."""
         found = np.isin(sequences >> BLOCK_BITS, np.array(list(self._blocks), np.int64))
+        if not len(sequences):
+            return found
+        first, last = int(sequences.min()), int(sequences.max())
         for rows in self._rows:
-            found |= np.isin(sequences, rows)
+            if rows[0] <= last and rows[-1] >= first:
+                found |= rows[np.minimum(np.searchsorted(rows, sequences), len(rows) - 1)] == sequences
         return found
 
     def sequences(self) -> npt.NDArray[np.int64]:
