@@ -311,7 +311,7 @@ def _held(state: BrokerState, queue_id: int, number: int, keeping: Keeping) -> H
     block = None if queue is None else queue.blocks.get(number)
     if queue is None or block is None or not block.filled:
         return None
-    rows = rows_of(needed(block, keeping))
+    rows = rows_of(needed(block, keeping, departed=queue_id in state.departed))
     return Held.of(queue, block, rows) if row_count(rows) else None
 
 

@@ -166,7 +166,7 @@ class Relocation:
                 block = None if queue is None else queue.blocks.get(number)
                 if queue is None or block is None or not going.meets(block.runs.low, block.runs.high):
                     continue
-                rows = np.flatnonzero(needed(block, keeping))
+                rows = np.flatnonzero(needed(block, keeping, departed=queue_id in state.departed))
                 rows = rows[going.contains(block.positions(rows))]
                 if not len(rows):
                     continue

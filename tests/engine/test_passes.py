@@ -14,8 +14,10 @@ from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.limits import NEVER
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.runs import NOWHERE
 from penstock.broker_core.engine.columns.states import Outcome, State
 from penstock.broker_core.engine.model.passes import NOT_WANTED, Pass
+from penstock.broker_core.engine.model.retention import Keeping
 from penstock.broker_core.engine.model.state import BrokerState, conserved, packed_columns
 
 from .ends import queue, survives
@@ -217,6 +219,20 @@ def test_a_deleted_queue_stays_until_its_last_pass_has_ended() -> None:
     assert engine.run(c.EndPass(1, 1, 0)) is False
     assert begin(engine, queue_id=2).rows == RowSet.single(0)
     survives(engine)
+
+
+def test_what_lived_in_a_deleted_queue_keeps_no_part_of_the_journal() -> None:
+    """D4 D2: its settled messages wait for their pass, or for an archive that has been switched off since."""
+    engine = settled(3)
+    settled_at = engine.log[1][1]
+    engine.run(c.Enqueue("q", 2, 10))
+    alive_at = engine.log[-1][1]
+    engine.run(c.DeleteQueue("q"))
+    keeping = Keeping(1 << 40, NOWHERE, unrecorded=True)
+    assert engine.run(c.Drop([[settled_at, settled_at + 8], [alive_at, alive_at + 8]], keeping)) == [[alive_at, alive_at + 8]]
+    off = engine.from_snapshot()
+    assert off.retain(alive_at + 8) == [[0, alive_at + 8]]
+    assert begin(engine).rows == RowSet.range(0, 3)
 
 
 def test_a_deleted_queue_goes_at_once_without_anything_to_record_or_an_archive() -> None:

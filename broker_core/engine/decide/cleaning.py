@@ -107,4 +107,5 @@ def _needed(state: BrokerState, asked: Intervals, command: c.Drop) -> Iterator[I
                 yield asked.index(np.array([entry.position]))
         for block in queue.blocks.values():
             if asked.meets(block.runs.low, block.runs.high):
-                yield asked.index(block.positions(np.flatnonzero(needed(block, keeping))))
+                rows = np.flatnonzero(needed(block, keeping, departed=queue.id in state.departed))
+                yield asked.index(block.positions(rows))

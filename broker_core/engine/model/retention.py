@@ -32,10 +32,10 @@ class Keeping(NamedTuple):
     unrecorded: bool = False  # True: there is an archive, and what is not in its table yet is kept wherever it lies
 
 
-def needed(block: Block, keeping: Keeping) -> npt.NDArray[np.bool_]:
-    """By row of a block in memory, whether somebody needs its payload."""
+def needed(block: Block, keeping: Keeping, *, departed: bool = False) -> npt.NDArray[np.bool_]:
+    """By row of a block in memory, whether somebody needs its payload. `departed`: its queue was deleted, with what lived."""
     rows = slice(0, block.filled)
-    found: npt.NDArray[np.bool_] = block.state[rows] != ARCHIVED
+    found: npt.NDArray[np.bool_] = (block.state[rows] != ARCHIVED) & (not departed)
     if block.live == block.filled:
         return found
     if keeping.unrecorded and block.unrecorded:
