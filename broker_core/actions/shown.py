@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
@@ -20,14 +20,15 @@ TEXT_BYTES = 4096  # of each text, and of a body, that are shown
 MAX_ENTRIES = 100  # of properties and annotations
 ENTRY_BYTES = 512  # of the name and of the value of each
 MAX_ANSWER_BYTES = 4 << 20  # after which an answer ends, and says where to go on
-WINDOW = 1024  # sequence numbers of which the recorded messages are looked at together, to bring them into their order,
-WIDER = 8  # and so many times as many next
+WIDER = 8  # times as many sequence numbers as before are looked at next, to bring their recorded messages into their order
 SEARCH_S = 5.0  # for which a selector may look for matches; then the answer has what was found, and says where to go on
 COLUMNS = [
     *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "holder", "deliveryCount", "body"),
     *("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "contentEncoding", "groupId", "userId"),
     *("priority", "durable", "creationTime", "absoluteExpiryTime", "properties", "annotations"),
 ]
+
+Row = dict[str, Any]
 
 
 def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
@@ -36,18 +37,17 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
     if not 1 <= wanted <= MAX_SHOWN:
         raise errors.InvalidRequest(f"queue.messages: field 'count' must be 1 to {MAX_SHOWN}, not {wanted}")
     look = {**f, "last": None, "since": None, "until": None, "outcome": None, "stored": False, "recordedAfter": None}
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     until, following, octets = time.monotonic() + SEARCH_S, None, 0
-    for batch in _in_order(browses, look, wanted + 1, until):
-        for at in range(batch.num_rows):
-            (row,) = batch.slice(at, 1).to_pylist()
+    for some in _in_order(browses, look, wanted + 1, until):
+        for row in some:
             # A message that was settled, redriven and settled again has two rows, which come together.
             full = len(rows) >= wanted or octets > MAX_ANSWER_BYTES
             if full and row["sequenceNumber"] != rows[-1]["sequenceNumber"]:
                 following = row["sequenceNumber"]
                 break
-            rows.append(_row(row))
-            octets += len(json.dumps(rows[-1]))
+            rows.append(row)
+            octets += len(json.dumps(row))
         if following is not None:
             break
         if time.monotonic() > until:
@@ -61,40 +61,47 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
     return {"queue": f["queue"], "messages": rows, "next": following}
 
 
-def _in_order(browses: Browses, look: dict[str, Any], most: int, until: float) -> Iterator[pa.RecordBatch]:
-    """Yield messages in the order of their sequence numbers, those of the first `most` numbers at least; a batch without
-    rows when the time is `until`, of the monotonic clock.
+def _in_order(browses: Browses, look: dict[str, Any], most: int, until: float) -> Iterator[Iterable[Row]]:
+    """Yield messages in the order of their sequence numbers, those of the first `most` numbers at least; none when the time is
+    `until`, of the monotonic clock.
 
     The archive's files overlap, and the journal's messages come after them. So what is recorded is read in windows of sequence
-    numbers, each wider than the one before.
+    numbers, each wider than the one before. Meanwhile it is kept as it is shown: a message may have many megabytes.
     """
     if "archived" not in look["states"]:
-        yield from browses.browse(look, COLUMNS)
+        for batch in browses.browse(look, COLUMNS):
+            yield _rows(batch, range(batch.num_rows))
         return
-    first, width, last = look["first"], WINDOW, browses.last(look["queue"])
+    first, width, last = look["first"], most, browses.last(look["queue"])
     while first <= last:
         window = {**look, "first": first, "last": min(last, first + width - 1)}
-        found: list[pa.RecordBatch] = []
+        found: list[Row] = []
         for batch in browses.browse(window, COLUMNS):
-            found = _lowest([*found, batch], most)
+            found = _lowest(found, batch, most)
             if time.monotonic() > until:
-                yield batch.slice(0, 0)
+                yield ()
                 return
-        yield from found
+        yield found
         first, width = window["last"] + 1, width * WIDER
 
 
-def _lowest(batches: list[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
-    """The rows with the lowest `most` sequence numbers, in order, as one batch."""
-    rows = pa.Table.from_batches(batches)
-    numbers = rows.column("sequenceNumber").to_numpy()
-    order, different = numbers.argsort(kind="stable"), np.unique(numbers)
-    if len(different) > most:
-        order = order[: int(np.count_nonzero(numbers <= different[most - 1]))]
-    return list(rows.take(order).combine_chunks().to_batches())
+def _lowest(found: list[Row], batch: pa.RecordBatch, most: int) -> list[Row]:
+    """Of these and a batch's rows those with the lowest `most` sequence numbers, in order."""
+    numbers = batch.column("sequenceNumber").to_numpy()
+    different = np.unique(np.append(numbers, [row["sequenceNumber"] for row in found]))
+    bound = different[:most][-1:].max(initial=-1)
+    rows = found + list(_rows(batch, np.flatnonzero(numbers <= bound).tolist()))
+    return sorted((row for row in rows if row["sequenceNumber"] <= bound), key=lambda row: row["sequenceNumber"])
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
+def _rows(batch: pa.RecordBatch, indices: Iterable[int]) -> Iterator[Row]:
+    """Yield these rows, each as it is shown."""
+    for index in indices:
+        (row,) = batch.slice(index, 1).to_pylist()
+        yield _row(row)
+
+
+def _row(row: Row) -> Row:
     cut: list[str] = []
     found = {name: _shown(name, value, cut) for name, value in row.items() if value is not None}
     return {**found, "bodyBytes": len(row["body"] or b""), "cut": cut}

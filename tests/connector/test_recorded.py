@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, LessThan
 
 from penstock.broker_core import errors
-from penstock.broker_core.actions import shown
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import (
@@ -382,9 +381,8 @@ def test_Q13_Q23_what_has_failed_too_often_and_has_no_dead_letter_queue_is_a_row
     assert (died["x-opt-death-reason"], died["x-opt-death-queue"]) == ("delivery_limit", "q")
 
 
-def test_pages_for_people_follow_the_sequence_numbers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_for_people_follow_the_sequence_numbers(site: Site) -> None:
     """Also where files overlap, with what is not recorded yet between them, and a message that was settled twice."""
-    monkeypatch.setattr(shown, "WINDOW", 4)
     site.client.call("queue.declare", queue="q", options={"deadLetterQueue": "nowhere"})
     site.send("q", body=[b"%d" % number for number in range(40)])
     service = site.service

@@ -366,6 +366,12 @@ def test_memory_stays_bounded_when_somebody_asks_for_everything(tmp_path: Path) 
             list(pool.map(lambda _: [None for _ in Client(broker.url).get(**requests[0])], range(8)))
         print("8 readers at once", memory.growth >> 20, "MiB")
         assert memory.growth < 8 * 32 * MIB
+        client.call("queue.purge", queue="large")
+        with Sampled(broker) as memory:
+            shown = client.call("queue.messages", queue="large", states=["archived"], count=29)
+        print("shown", memory.growth >> 20, "MiB")
+        assert [row["sequenceNumber"] for row in shown["messages"]] == list(range(29))
+        assert memory.growth < 80 * MIB
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="RssAnon is Linux's")
