@@ -19,6 +19,7 @@ STATES = ("available", "acquired", "archived")
 _LIST = {
     "queue": "queue",
     "type": "type",
+    "paused": "paused",
     "available": "available",
     "acquired": "acquired",
     "delayed": "delayed",
@@ -28,7 +29,7 @@ _LIST = {
     "bytes": "bytes",
     "leases": "leases",
 }
-_SELDOM = ("delayed", "staged", "deadLettered")  # shown where some queue has any
+_SELDOM = ("paused", "delayed", "staged", "deadLettered")  # shown where some queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime", "error", "holder"]
 _NAMED = 5  # queues of many that an error names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ..errors import StageNotFound
 from . import calls, show
 
 _LIST = {
@@ -28,6 +29,10 @@ def discard(given: argparse.Namespace) -> int:
     """Run `penstock stage discard`."""
     with calls.broker(given) as broker:
         answer = broker.call("stage.discard", write=given.name, timeout_s=calls.LONG_S)
+    if not answer["discarded"]:
+        raise StageNotFound(
+            f"there is no stage {given.name!r}: it was discarded, published, or never there; see `penstock stage list`"
+        )
     return show.answer(
         given, answer, f"{show.counted(answer['discarded'], 'stage')} of {given.name} discarded; if its job still runs, it fails"
     )

@@ -79,6 +79,7 @@ def test_a_living_queue_is_altered_and_paused(penstock: Run, broker: Broker, cli
     assert ask("pause", "orders")["changed"]
     assert not ask("pause", "orders")["changed"]
     assert ask("stat", "orders")["paused"]
+    assert [line.split()[2] for line in penstock("queue", "list", url=broker.url).stdout.splitlines()] == ["paused", "yes"]
     assert "delivers" in penstock("queue", "resume", "orders", url=broker.url).stdout
     assert not ask("stat", "orders")["paused"]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pyarrow as pa
+import pytest
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
@@ -33,5 +34,8 @@ def test_what_a_killed_driver_left_is_counted_listed_and_discarded_also_after_a_
     assert (listed["stage"], listed["queues"], listed["attempts"], listed["messages"]) == ("left", ["orders"], 2, 10)
     assert "orders" in penstock(broker, "stage", "list")
     assert "2 stages of left discarded" in penstock(broker, "stage", "discard", "left")
+    with pytest.raises(subprocess.CalledProcessError) as again:
+        penstock(broker, "stage", "discard", "left", "--json")
+    assert (again.value.returncode, json.loads(again.value.stderr)["error"]["code"]) == (1, "STAGE_NOT_FOUND")
     assert json.loads(penstock(broker, "queue", "stat", "orders", "--json"))["staged"] == 0
     assert json.loads(penstock(broker, "stage", "list", "--json")) == []
