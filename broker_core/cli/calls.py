@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 from .. import errors
 from ..amqp_client import address
+from ..client import timeouts
 from ..client.credentials import Credentials
 from ..client.flight import Client, check
 from . import login
@@ -42,7 +45,18 @@ def client(url: str, credentials: Credentials) -> Client:
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # stderr is ours: what it says of a handshake, we say
-    return Client(url, credentials)
+    return _Interruptible(url, credentials)
+
+
+class _Interruptible(Client):
+    """A client whose calls end at Ctrl-C: Python does not hear of it while it waits in gRPC, so another thread waits there."""
+
+    def call(self, action: str, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
+        steps = timeouts.Steps(self.url, threading.TIMEOUT_MAX)  # the call itself has an end
+        try:
+            return steps.take(lambda: super(_Interruptible, self).call(action, timeout_s=timeout_s, **fields))
+        finally:
+            steps.close()
 
 
 def check_url(url: str) -> None:

@@ -6,6 +6,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -240,6 +242,27 @@ def test_without_a_broker_it_says_how_to_start_one(penstock: Run) -> None:
     (line,) = refused.stderr.splitlines()
     assert line.startswith("penstock: the broker cannot be used: ")
     assert "penstock serve --data DIR" in line
+
+
+@pytest.mark.timeout(60)
+def test_ctrl_c_ends_a_command_that_waits_for_a_silent_broker() -> None:
+    """Also in gRPC, which would hold it until it has given up by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"grpc://127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "queue", "purge", "orders", "--url", url],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # whatever the tests inherited
+        )
+        connection, _ = silent.accept()
+        with connection:
+            process.send_signal(signal.SIGINT)
+            try:
+                _, said = process.communicate(timeout=10)
+            finally:
+                process.kill()
+    assert (process.returncode, said) == (130, b"")
 
 
 def test_help_names_the_exit_codes(penstock: Run) -> None:
