@@ -85,6 +85,7 @@ class Connection:
         self._headers = hpack.Decoder(HEADER_BYTES)
         self._buffer = memoryview(bytearray(READ_BYTES // 3))
         self._start = self._stop = 0
+        self._begun: float | None = None  # since when a frame comes
 
     # --- reading
 
@@ -127,7 +128,9 @@ class Connection:
     def _frame_in(self) -> None:
         if self._start == self._stop and len(self._buffer) < READ_BYTES and self.user is not None:
             self._buffer, self._start, self._stop = memoryview(bytearray(READ_BYTES)), 0, 0
+        self._begun = None
         self._need(frames.HEADER_BYTES)
+        self._begun = time.monotonic()
         length, kind, flags, number = frames.parse_header(self._buffer, self._start)
         self._start += frames.HEADER_BYTES
         if kind == Kind.DATA:
@@ -416,6 +419,9 @@ class Connection:
         """Why this connection has to end, if it has to."""
         if self.user is None:
             return "nobody logged in in time" if now - self.since > login_timeout else None
+        begun = self._begun  # also of a call that is over: the memory that its octets go to is held until they have come
+        if begun is not None and now - begun > message_timeout + FRAME_BYTES / least_rate:
+            return "a frame stands still"
         with self.mutex:
             for call in self._calls.values():
                 begun, left = call.stalled_since, call.expected

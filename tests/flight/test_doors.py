@@ -28,7 +28,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.messages import Properties
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.flight_plane import arrow_ipc, frames, protobuf, statuses
+from penstock.broker_core.flight_plane import arrow_ipc, frames, listener, protobuf, statuses
 from penstock.broker_core.flight_plane.budget import Budget
 from penstock.broker_core.flight_plane.calls import Call, Gone
 from penstock.broker_core.flight_plane.listener import Limits, Listener
@@ -36,7 +36,7 @@ from penstock.broker_core.security import Right
 
 from ..waiting import until
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, send
-from .octets import Raw, action, call, put
+from .octets import Raw, action, call, grpc_message, put
 from .peers import Site, basic, translated
 from .test_bad_clients import MIB, Sampled, address, served
 
@@ -425,6 +425,22 @@ def test_a_stopped_reader_ends_with_its_client(site: Site) -> None:
     peer.connection.close()
     until(lambda: site.plane._listener._calls == 0, "the call has ended")
     assert site.plane._listener._budget._left == site.plane._listener._budget._total
+
+
+def test_a_frame_that_stands_still_ends_its_connection(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of a call that is over: nobody but its connection knows that memory is held for it."""
+    monkeypatch.setattr(listener, "MESSAGE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(listener, "LEAST_RATE", 1 << 40)
+    with contextlib.closing(Raw(("127.0.0.1", site.plane.port))) as peer:
+        peer.h2.send_data(peer.begin("DoAction"), grpc_message(action("hello", b"{}")), end_stream=True)
+        peer.flush()
+        number = peer.begin("Nothing")
+        peer.answer(number)
+        (connection,) = site.plane._listener.connected()
+        peer.socket.sendall(frames.header(1000, frames.Kind.DATA, 0, number) + b"x")
+        with pytest.raises(EOFError):
+            peer.receive_until(lambda event: False)
+        assert connection._dead
 
 
 def test_many_senders_share_the_memory_and_all_are_served(tmp_path: Path) -> None:
