@@ -122,6 +122,7 @@ FIELDS: dict[str, str] = {
     "query": _QUERY,
     "queryBatch": "number of the batch of that query",
     "queue": "name of the queue",
+    "queueId": "number of the queue, as archive.plan says it; null: of the one that has the name now",
     "ranges": "sequence numbers in pairs: first, last, first, last …; null: all",
     "reason": "what the client is told; null: that an operator did it",
     "reasons": "by a text that says why, the sequence numbers it concerns",

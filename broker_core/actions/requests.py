@@ -47,6 +47,7 @@ _LOOK: Fields = {
 
 #: Rows of the archive's table: see `archive.bounds`.
 _BOUNDS: Fields = {
+    "queueId": _OPTIONAL_INT,
     "lineages": (list, REQUIRED),
     "recordedAfter": _OPTIONAL_INT,
     **{name: _LOOK[name] for name in ("first", "last", "since", "until", "outcome")},

@@ -64,12 +64,14 @@ class Bounds(NamedTuple):
     outcome: str | None = None
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the fields of a request that names these rows; the queue's name and id stand beside them."""
-        return {**{field: getattr(self, name) for name, field in FIELDS.items()}, "lineages": to_list(self.lineages)}
+        """Return the fields of a request that names these rows; the queue's name stands beside them."""
+        found = {field: getattr(self, name) for name, field in FIELDS.items()}
+        return {**found, "lineages": to_list(self.lineages), "queueId": self.queue_id}
 
     @classmethod
     def of_fields(cls, queue_id: int, fields: Mapping[str, Any]) -> Bounds:
-        """Read the fields of a request. Raises InvalidRequest."""
+        """Read the fields of a request; `queue_id` counts where they name none. Raises InvalidRequest."""
+        queue_id = queue_id if fields.get("queueId") is None else fields["queueId"]
         found = cls(queue_id, **{name: fields[field] for name, field in FIELDS.items()})
         return found._replace(after=found.after or 0, lineages=lineages_of(found.lineages))
 

@@ -232,6 +232,21 @@ def test_a_queue_declared_anew_has_nothing_of_its_predecessor(numbered: Site) ->
     assert [row["body"] for row in numbered.read("q")] == [b"new"]
 
 
+def test_a_queue_that_is_declared_anew_between_plan_and_read(numbered: Site) -> None:
+    """D4: what was planned comes from the table, also where the broker reads it: nothing of it is missing without a word."""
+    recorded._unreachable.add(numbered.url("q"))
+    reader = numbered.reader("q", endingSequence="9")
+    parts = [part for part in reader.partitions() if isinstance(part, RecordedPartition)]
+    numbered.client.call("queue.delete", queue="q", force=True)
+    numbered.finished.clear()
+    numbered.client.call("queue.declare", queue="q")
+    numbered.send("q", body=[b"new"])
+    numbered.settle("q", 1)
+    numbered.record("q")
+    found = [row["sequenceNumber"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(found) == list(range(10))
+
+
 def test_messages_of_a_queue_that_records_nothing_come_from_the_journal(site: Site) -> None:
     site.client.call("queue.declare", queue="q", options={"archive": False})
     site.send("q", body=[b"1", b"2"])

@@ -14,6 +14,7 @@ BROWSED = {
     "outcome": None,
 }
 RECORDED = {
+    "queueId": 1,
     "lineages": ["b", 3],
     "recordedAfter": 1,
     "first": 0,
@@ -175,7 +176,7 @@ OPTIONAL = {
     "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
     "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None,
     "outcome": None, "ranges": None, "ifEmpty": False, "ifUnused": False, "count": 50, "reason": None,
-    "recordedAfter": None, "settledSince": None, "settledUntil": None, "version": None, "part": 0, "parts": 1,
+    "queueId": None, "recordedAfter": None, "settledSince": None, "settledUntil": None, "version": None, "part": 0, "parts": 1,
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False, "counts": False,
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
     "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "routed": False,
