@@ -57,17 +57,15 @@ def _serve(settings: Settings, stop_with_stdin: bool, read_again: Callable[[], S
         ports.try_all(settings)
     except ports.PortUnusable as error:
         raise UsageError(str(error)) from error
-    stop = threading.Event()
-    reloads: list[Callable[[Settings], None]] = []  # the broker's, once there is one
-    reload = partial(_reload, reloads, read_again)
-    threading.Thread(target=_obey_signals, args=(stop, reload), name="signals", daemon=True).start()
+    stop, ready, reloading = threading.Event(), threading.Event(), Reloading(read_again)
+    threading.Thread(target=_obey_signals, args=(stop, ready, reloading.ask), name="signals", daemon=True).start()
     if stop_with_stdin:
         threading.Thread(target=_stop_with_stdin, args=(stop,), name="stdin", daemon=True).start()
 
     sys.meta_path.insert(0, _WithoutPandas())
     from ..server.serve import serve
 
-    code = serve(settings, _ready, stop, reloads.append)
+    code = serve(settings, partial(_ready, ready), stop, reloading.begin)
     # Everything is on the disk. A call that a client keeps open and does not go on with would hold the interpreter here for ever.
     logging.shutdown()
     sys.stdout.flush()
@@ -82,7 +80,7 @@ class _WithoutPandas(MetaPathFinder):
             raise ModuleNotFoundError("the broker does without pandas", name=name)
 
 
-def _ready(addresses: dict[str, Any]) -> None:
+def _ready(ready: threading.Event, addresses: dict[str, Any]) -> None:
     answer = {"ready": True, **{plane: addresses.get(plane) for plane in ("amqp", "flight", "http")}}
     if len(addresses["listeners"]) > 1:
         answer["listeners"] = addresses["listeners"]
@@ -90,6 +88,7 @@ def _ready(addresses: dict[str, Any]) -> None:
     at = ", ".join([*addresses["listeners"], *others])
     log.info("ready at %s", at)  # before the answer: who gets that may stop the broker at once
     _say(answer)
+    ready.set()
     supervisor.notify(supervisor.READY, supervisor.status(f"ready at {at}"))
 
 
@@ -97,18 +96,43 @@ def _say(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
 
 
-def _reload(reloads: list[Callable[[Settings], None]], read_again: Callable[[], Settings]) -> None:
-    try:
-        read = read_again()
-    except errors.PenstockError as error:
-        log.error("the settings were not read again, those before stay in force: %s", error)
-        return
-    for reload in reloads:
-        reload(read)
+class Reloading:
+    """Reads the settings again when somebody asks. Whoever asks before there is a broker gets it as soon as there is one."""
+
+    def __init__(self, read_again: Callable[[], Settings]) -> None:
+        self._read_again = read_again
+        self._lock = threading.Lock()
+        self._reload: Callable[[Settings], None] | None = None
+        self._asked = False
+
+    def begin(self, reload: Callable[[Settings], None]) -> None:
+        """Hand settings that were read again to the broker by `reload` from now on."""
+        with self._lock:
+            self._reload = reload
+            if self._asked:
+                self._do(reload)
+
+    def ask(self) -> None:
+        """Read the settings again. Raises nothing: the thread that calls it hears of a stop, too."""
+        with self._lock:
+            self._asked = True
+            if self._reload is not None:
+                self._do(self._reload)
+
+    def _do(self, reload: Callable[[Settings], None]) -> None:
+        try:
+            reload(self._read_again())
+        except errors.PenstockError as error:
+            log.error("the settings were not read again, those before stay in force: %s", error)
+        except Exception:
+            log.exception("the settings were not read again, those before stay in force")
 
 
-def _obey_signals(stop: threading.Event, reload: Callable[[], None]) -> None:
+def _obey_signals(stop: threading.Event, ready: threading.Event, reload: Callable[[], None]) -> None:
     while (told := signal.sigwait((*_STOPPING, signal.SIGHUP))) == signal.SIGHUP:
+        if not ready.is_set():  # a supervisor that heard of a reload and its end would take the broker for ready
+            reload()
+            continue
         supervisor.notify(*supervisor.reloading())
         reload()
         supervisor.notify(supervisor.READY)

@@ -130,7 +130,9 @@ class BrokerService(Looks):
         self.connections = Connections()
         self.histograms = Histograms()
         self.journal.tell_syncs(self.histograms.fsync.observe)
-        owner = Owner(self.state, self.journal, self.settings, self.damage, self._lock, self.submit_logged, self.take_snapshot)
+        owner = Owner(
+            self.state, self.journal, lambda: self.settings, self.damage, self._lock, self.submit_logged, self.take_snapshot
+        )
         self.cleaner = Cleaner(owner, self.wall_ms, self._closing)
         self._blocked = BlockedProducers(self.state)
         self._ticker = Ticker(self.state, self._clock, lambda: self.submit(c.Tick()))

@@ -80,7 +80,8 @@ class Cleaner:
 
     def _mark(self, segments: Sequence[SegmentInfo]) -> int:
         """Return the log position below which retention lets settled messages go."""
-        age, limit = self._owner.settings.retention_age_s, self._owner.settings.retention_bytes
+        settings = self._owner.settings()
+        age, limit = settings.retention_age_s, settings.retention_bytes
         if age is None and limit is None:
             return 0
         total, mark = sum(segment.bytes for segment in segments), 0
@@ -142,7 +143,7 @@ class Cleaner:
 
     def bound(self, needed_bytes: int) -> int:
         """Return the bytes that the journal may have where so many are needed."""
-        return SLACK * needed_bytes + SPARE_SEGMENTS * self._owner.settings.segment_bytes
+        return SLACK * needed_bytes + SPARE_SEGMENTS * self._owner.settings().segment_bytes
 
     def _nothing_to_do(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> bool:
         """Say so where it is certain without a look at every message."""
@@ -169,7 +170,7 @@ class Cleaner:
     def run(self) -> None:
         """Clean until the broker closes: the work of a thread."""
         due, end = self._clock() + TURN_S, self._owner.journal.end
-        burst = max(BURST_BYTES, self._owner.settings.segment_bytes)
+        burst = max(BURST_BYTES, self._owner.settings().segment_bytes)
         while not self._closing.wait(SOON_S):
             began = self._clock()
             if began < due and self._owner.journal.end - end < burst:
@@ -224,7 +225,7 @@ class Cleaner:
 
     def _room(self) -> float:
         """Return the bytes that the cleaner may write before it has freed some."""
-        mark = self._owner.settings.free_space_mark_bytes
+        mark = self._owner.settings().free_space_mark_bytes
         return self._owner.journal.free_bytes() - (mark - mark // RESERVE_SHARE) - self._snapshot_bytes
 
     # Dropping
@@ -263,7 +264,7 @@ class Cleaner:
             return False
         began = self._clock()
         octets = work()
-        took, rate = self._clock() - began, self._owner.settings.clean_bandwidth
+        took, rate = self._clock() - began, self._owner.settings().clean_bandwidth
         pause = took * (DISK_SHARE - 1) if rate is None else octets / rate - took
         if pause > 0:
             self._closing.wait(pause)

@@ -46,7 +46,7 @@ class Owner(NamedTuple):
 
     state: BrokerState
     journal: Journal
-    settings: Settings
+    settings: Callable[[], Settings]  # as they are now
     damage: Damage
     lock: threading.Lock  # the broker's
     submit: Callable[[c.Command[Any]], tuple[Any, int]]  # as `BrokerService.submit_logged`

@@ -451,8 +451,10 @@ def read_file(path: Path) -> dict[str, Any]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise errors.InvalidRequest(f"the config file {path} cannot be read: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of TOML, of UTF-8, or of a number with too many digits
         raise errors.InvalidRequest(f"the config file {path} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise errors.InvalidRequest(f"the config file {path} cannot be read: it is nested too deep") from error
     for name, value in table.items():
         if name not in KEYS:
             raise errors.InvalidRequest(f"{path}: {name} is not a key; allowed are {', '.join(KEYS)}")

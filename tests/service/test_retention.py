@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -14,6 +16,7 @@ from penstock.broker_core.engine.model.retention import Keeping
 from penstock.broker_core.errors import DataLoss, NotFound
 from penstock.broker_core.flight_plane import FlightPlane
 from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.service import reloading
 from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
@@ -104,6 +107,24 @@ def test_by_age_the_oldest_segments_without_unsettled_messages_go_and_no_others(
         assert service.retain() > 0
         assert stat(service, "q")["archived"] == 8 * HALF_MIB  # counted for ever
         assert service.submit(c.Purge("later")) == HALF_MIB
+
+
+def test_a_retention_that_was_read_again_holds_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also the mark of free space, of which the cleaner has a part."""
+    caplog.set_level(logging.INFO)  # which a reload sets, is set back after the test
+    clock = Clock()
+    disk = aging(clock)
+    with running(disk, clock, segment_bytes=MIB, free_space_mark_bytes=2 * MIB) as service:
+        service.submit(c.DeclareQueue("q"))
+        fill(service, clock)
+        settle(service, "lease", 8 * HALF_MIB)
+        clock.advance(120)
+        assert service.retain() == 0  # it is kept for ever
+        reloading.reload(service, replace(service.settings, retention_age_s=60.0))
+        assert service.retain() > 0
+        before = service.cleaner._room()
+        reloading.reload(service, replace(service.settings, free_space_mark_bytes=4 * MIB))
+        assert service.cleaner._room() == before - MIB
 
 
 def test_by_size_just_as_much_goes_as_is_too_much() -> None:

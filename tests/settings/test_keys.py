@@ -161,7 +161,14 @@ def test_an_unknown_key_is_refused_with_the_file_and_the_keys(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("= 5", "is not TOML"), ("host = 5", "host cannot be 5"), ("[host]\na = 1", "host cannot be")]
+    ("text", "said"),
+    [
+        ("= 5", "is not TOML"),
+        ("host = 5", "host cannot be 5"),
+        ("[host]\na = 1", "host cannot be"),
+        (f"segment_bytes = {'9' * 5000}", "is not TOML"),
+        (f"queues = {'[' * 5000}{']' * 5000}", "nested too deep"),
+    ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
     path = write(tmp_path, text)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
+import pytest
+
 from penstock import Broker
+from penstock.broker_core import errors
+from penstock.broker_core.cli.serve import Reloading
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.settings.keys import KEYS
+from penstock.broker_core.security.store import edit
+from penstock.broker_core.settings.keys import KEYS, Settings
 from penstock.broker_core.settings.live import LIVE
 
 from ..waiting import until
+from .conftest import serve
 
 
 def test_sighup_reads_what_may_change(tmp_path: Path) -> None:
@@ -38,6 +45,47 @@ def test_sighup_reads_what_may_change(tmp_path: Path) -> None:
         with Client(broker.url) as client:
             assert client.call("queue.stat", queue="q")["available"] == 0  # it goes on
         broker.stop()  # SIGTERM after SIGHUP is a clean stop
+
+
+def test_sighup_during_recovery_is_obeyed_after_it_and_a_supervisor_hears_of_ready_alone(tmp_path: Path) -> None:
+    """The broker stands before its recovery until somebody writes into the pipe that stands for its users file."""
+    config, users, pipe = tmp_path / "penstock.toml", tmp_path / "users.json", tmp_path / "pipe"
+    config.write_text("retention_age_s = 60\n")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening, open(tmp_path / "log", "w+") as said:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(60)
+        os.mkfifo(users)
+        flags = "--config", str(config), "--users-file", str(users)
+        process = serve(tmp_path / "data", *flags, stderr=said, NOTIFY_SOCKET=str(tmp_path / "notify"))
+        until(lambda: "starts on the data directory" in (tmp_path / "log").read_text(), "the start has begun")
+        config.write_text("retention_age_s = 61\n")
+        process.send_signal(signal.SIGHUP)
+        users.rename(pipe)
+        edit(users, lambda found: found)  # for later looks at the file
+        pipe.write_bytes(users.read_bytes())
+        assert listening.recv(4096).startswith(b"READY=1\nSTATUS=")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert "settings read again: retention_age_s = 61" in (tmp_path / "log").read_text()
+
+
+def test_a_mistake_of_ours_in_a_reload_leaves_the_broker_obedient(caplog: pytest.LogCaptureFixture) -> None:
+    """SIGTERM is taken by the same thread: it hears of that after whatever a reload raised."""
+    read = [RuntimeError("a mistake"), errors.InvalidRequest("a wrong key"), Settings(data=Path("d"))]
+    taken: list[Settings] = []
+
+    def read_again() -> Settings:
+        found = read.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    reloading = Reloading(read_again)
+    reloading.begin(taken.append)
+    for _ in range(3):
+        reloading.ask()
+    assert taken == [Settings(data=Path("d"))]
+    assert ["a wrong key" in line or "those before stay in force" in line for line in caplog.messages] == [True, True]
 
 
 def test_the_documents_name_what_may_change(repository: Path) -> None:
