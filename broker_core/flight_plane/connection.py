@@ -250,7 +250,7 @@ class Connection:
         try:
             headers = dict(reversed(list(self._headers.decode(block, raw=True))))  # of several the first
         except hpack.HPACKError as error:
-            raise ProtocolError(Code.COMPRESSION_ERROR, str(error)) from None
+            raise ProtocolError(Code.COMPRESSION_ERROR, f"{error!s:.200}") from None  # a stranger's octets may stand in it
         with self.mutex:
             trailing = self._calls.get(number)
             if trailing is not None:

@@ -70,6 +70,19 @@ def test_long_headers_go_on_and_endless_ones_end_the_connection(broker: Broker, 
         pytest.fail("16 KiB of headers are enough")
 
 
+def test_wrong_headers_are_not_in_the_log_at_length(broker: Broker) -> None:
+    with socket.create_connection(address(broker)) as stranger:
+        stranger.settimeout(30)
+        block = b"\x00\x7f" + b"\xff" * 9998
+        stranger.sendall(frames.PREFACE + frames.settings({}) + frames.header(len(block), frames.Kind.HEADERS, 4, 1) + block)
+        said = b""
+        while octets := stranger.recv(65536):
+            said += octets
+    reason = said[said.rindex(frames.Code.COMPRESSION_ERROR.to_bytes(4, "big")) + 4 :].decode()
+    assert reason[:150] in broker.log()
+    assert max(map(len, broker.log().splitlines())) < 1000
+
+
 def test_pings_resets_and_windows(peer: Raw) -> None:
     peer.h2.ping(b"12345678")
     peer.flush()
