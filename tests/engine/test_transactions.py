@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -344,3 +345,21 @@ def test_limits_have_names_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert engine.run(c.Discharge(number)) is None
     assert states(engine) == "AAhh..."
     begun(engine)  # there is room again
+
+
+def test_an_outcome_costs_the_same_however_many_transactions_its_link_has() -> None:
+    """A receiver may work on each message in a transaction of its own, and all of them at once."""
+
+    def cost(transactions: int) -> float:
+        engine, costs = made(messages=transactions + 20), []
+        link = taken(engine, messages=transactions + 20)
+        for row in range(transactions):
+            engine.run(c.Retire(begun(engine, row), "q", link, RowSet.single(row), ACCEPTED))
+        last = begun(engine, transactions)
+        for row in range(transactions, transactions + 20):
+            start = perf_counter()
+            engine.run(c.Retire(last, "q", link, RowSet.single(row), ACCEPTED))
+            costs.append(perf_counter() - start)
+        return min(costs)
+
+    assert cost(300) < 10 * cost(3)

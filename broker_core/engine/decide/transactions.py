@@ -88,12 +88,11 @@ def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
         return Decision([], None, waits=False)
     _check_capacity(transaction, rows.count, 0)
     _end(state, command.disposition, command.queue, command.holder, rows, now, {})  # whether it could be done now
-    for number, others in state.transactions.outcomes_of(command.holder):
-        if number != transaction.number and others.rows.minus(rows).count < others.rows.count:
-            raise errors.TransactionRolledBack(
-                f"transaction {number} has settled a message of {command.queue!r} that transaction {transaction.number} "
-                "settles now: nothing was changed"
-            )
+    for number, _ in state.transactions.having(command.holder, rows, beside=transaction.number):
+        raise errors.TransactionRolledBack(
+            f"transaction {number} has settled a message of {command.queue!r} that transaction {transaction.number} settles now: "
+            "nothing was changed"
+        )
     outcome = ProvisionalOutcome(command.disposition, command.default, command.settled)
     event = e.Retired(transaction.number, command.queue, command.holder, rows, outcome, now.up)
     return Decision([(event, None)], None, waits=False)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import TransactionRolledBack
+from ..columns.limits import NEVER
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
 
@@ -47,7 +48,7 @@ class ProvisionalOutcome(NamedTuple):
 class ProvisionalOutcomes:
     """Outcomes of one transaction for the messages of one holder."""
 
-    __slots__ = ("_compacted", "_distinct", "_numbers", "_rows", "count", "queue", "user")
+    __slots__ = ("_compacted", "_distinct", "_first", "_last", "_latest", "_numbers", "_rows", "count", "queue", "user")
 
     def __init__(self, queue: str, user: str | None) -> None:
         self.queue = queue
@@ -57,9 +58,13 @@ class ProvisionalOutcomes:
         self._numbers: list[int] = []  # for each of them, the number of its outcome; -1: taken back
         self._distinct: dict[ProvisionalOutcome, int] = {}
         self._compacted = 0
+        self._first, self._last = NEVER, -1  # all sequence numbers are from the one to the other
+        self._latest: tuple[Ints, Ints] | None = None  # see `latest`; None: it has changed
 
     def set(self, rows: RowSet, outcome: ProvisionalOutcome | None) -> None:
         """Set the outcome of rows; None takes back an earlier one."""
+        self._first, self._last = min(self._first, rows.first), max(self._last, rows.last)
+        self._latest = None
         self._rows.append(rows.sequences())
         self._numbers.append(-1 if outcome is None else self._distinct.setdefault(outcome, len(self._distinct)))
         self.count += rows.count
@@ -68,7 +73,7 @@ class ProvisionalOutcomes:
 
     def __iter__(self) -> Iterator[tuple[ProvisionalOutcome, RowSet]]:
         """Yield each outcome that is the last of some messages, and these."""
-        sequences, numbers = self._latest()
+        sequences, numbers = self.latest()
         for outcome, number in self._distinct.items():
             rows = sequences[numbers == number]
             if len(rows):
@@ -77,10 +82,27 @@ class ProvisionalOutcomes:
     @property
     def rows(self) -> RowSet:
         """Rows that have an outcome."""
-        return RowSet.of_sequences(self._latest()[0])
+        return RowSet.of_sequences(self.latest()[0])
 
-    def _latest(self) -> tuple[Ints, Ints]:
+    def may_have(self, first: int, last: int) -> bool:
+        """Say whether rows from `first` to `last` may have an outcome: a link's transactions are many, and most are elsewhere."""
+        return self._first <= last and first <= self._last
+
+    def has_any(self, sequences: Ints) -> bool:
+        """Say whether one of these rows, ascending, has an outcome."""
+        mine, found = self.latest()[0], False
+        if len(mine):
+            at = np.minimum(np.searchsorted(mine, sequences), len(mine) - 1)
+            found = bool((mine[at] == sequences).any())
+        return found
+
+    def latest(self) -> tuple[Ints, Ints]:
         """Return sequence numbers, ascending, and for each the number of its last outcome."""
+        if self._latest is None:
+            self._latest = self._find_latest()
+        return self._latest
+
+    def _find_latest(self) -> tuple[Ints, Ints]:
         if not self._rows:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         sequences = np.concatenate(self._rows)[::-1]
@@ -91,7 +113,7 @@ class ProvisionalOutcomes:
         return sequences[kept], numbers[kept]
 
     def _compact(self) -> None:
-        sequences, latest = self._latest()
+        sequences, latest = self.latest()
         order = np.argsort(latest, kind="stable")
         numbers, starts = np.unique(latest[order], return_index=True)
         self._rows, self._numbers = np.split(sequences[order], starts[1:]) if len(numbers) else [], numbers.tolist()
@@ -148,9 +170,9 @@ class Transactions:
     def take_back(self, holder: int, rows: RowSet, *, lost: bool) -> None:
         """Drop the outcomes of messages that are no longer held. `lost`: the holder did not give them back itself, so the
         transactions that had outcomes of them fail."""
-        for number, outcomes in self.outcomes_of(holder):
+        for number, outcomes in self.having(holder, rows):
             transaction = self.open[number]
-            if lost and transaction.failed is None and rows.minus(outcomes.rows).count < rows.count:
+            if lost and transaction.failed is None:
                 transaction.failed = TransactionRolledBack(
                     f"a message of {outcomes.queue!r} that it settles was taken from its link"
                 )
@@ -160,16 +182,25 @@ class Transactions:
         """Return the transactions that have outcomes of this holder's messages, by number, with these outcomes."""
         return [(number, self.open[number].outcomes[holder]) for number in self._holders.get(holder, ())]
 
+    def having(self, holder: int, rows: RowSet, beside: int | None = None) -> list[tuple[int, ProvisionalOutcomes]]:
+        """Return those of `outcomes_of` that have outcomes of some of these rows, without the transaction `beside`."""
+        if holder not in self._holders or not rows:
+            return []
+        first, last = rows.first, rows.last
+        near = [each for each in self.outcomes_of(holder) if each[0] != beside and each[1].may_have(first, last)]
+        if not near:
+            return []
+        sequences = rows.sequences()
+        return [each for each in near if each[1].has_any(sequences)]
+
     def user_of(self, holder: int) -> str | None:
         """Name the user of a link of whose messages some transaction has outcomes."""
         return next((outcomes.user for _, outcomes in self.outcomes_of(holder)), None)
 
     def retired(self, holder: int) -> RowSet:
         """Return the messages of this holder that have an outcome in some transaction."""
-        found = RowSet()
-        for _, outcomes in self.outcomes_of(holder):
-            found = found.plus(outcomes.rows)
-        return found
+        found = [outcomes.latest()[0] for _, outcomes in self.outcomes_of(holder)]
+        return RowSet.of_sequences(np.unique(np.concatenate(found))) if found else RowSet()
 
     def forget_work(self, number: int) -> None:
         """Drop a transaction's outcomes and counts."""
