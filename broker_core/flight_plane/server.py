@@ -19,6 +19,7 @@ from ..actions.recorded import RecordedMessages
 from ..actions.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, by_op
 from ..security.access import Access
 from ..service.broker import BrokerService
+from ..settings.listeners import in_url
 from . import arrow_ipc, protobuf, statuses
 from .calls import Call, Gone
 from .listener import Limits, Listener
@@ -54,7 +55,7 @@ class FlightPlane:
         handlers = _Handlers(service, access, encrypted=tls is not None)
         self._listener = Listener(host, port, Limits.of(service.settings), handlers.serve, tls)
         self.port = self._listener.port
-        self.url = f"{self.scheme}://{host}:{self.port}"
+        self.url = f"{self.scheme}://{in_url(host)}:{self.port}"
         self.actions = handlers.actions
         self.actions.url = self.url
         self._service = service

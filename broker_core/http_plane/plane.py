@@ -18,6 +18,7 @@ from ..security.access import Access
 from ..security.tls import ServerTls
 from ..service.broker import BrokerService
 from ..settings.keys import Settings
+from ..settings.listeners import in_url
 from .answers import Answers, Planes
 from .child import Child
 
@@ -44,7 +45,7 @@ class HttpPlane:
         self._answers = Answers(settings, access)
         self._socket = _listening(listener.host, listener.port)
         self.port = int(self._socket.getsockname()[1])
-        self.url = f"{'https' if listener.tls else 'http'}://{listener.host}:{self.port}"
+        self.url = f"{'https' if listener.tls else 'http'}://{in_url(listener.host)}:{self.port}"
         self._closing = threading.Event()
         self._wake, self._woken = socket.socketpair()
         self._child: Child | None = None

@@ -371,6 +371,8 @@ class Settings:
             if value is None and item.name == "users_file":
                 value = self.data / "users.json"
             object.__setattr__(self, item.name, value)
+        if self.copy == "sync" and self.copy_url is None:
+            raise errors.InvalidRequest("copy = sync needs a copy: set copy_url, or leave copy out")
         self._check_tls()
         self._complete_listeners()
         if self.max_message_bytes > self.max_batch_bytes:

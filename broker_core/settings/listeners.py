@@ -68,6 +68,11 @@ def parse_host(value: object) -> str:
     return value
 
 
+def in_url(host: str) -> str:
+    """Return a host as a URL has it: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
 def parse_number(value: object) -> int:
     """A whole number, or a text of one in the digits 0 to 9; ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, str)) or not str(value).isascii():

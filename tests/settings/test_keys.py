@@ -183,6 +183,13 @@ def test_a_message_that_could_never_travel_is_refused() -> None:
         Settings(data=Path("d"), max_message_bytes=2 * MIB, max_batch_bytes=MIB)
 
 
+def test_a_copy_that_is_to_be_waited_for_needs_a_place() -> None:
+    """Else who said sync would believe that what is confirmed is elsewhere, too."""
+    with pytest.raises(errors.InvalidRequest, match="set copy_url, or leave copy out"):
+        Settings(data=Path("d"), copy="sync")
+    assert Settings(data=Path("d"), copy="sync", copy_url="s3://bucket/copy").copy == "sync"
+
+
 def test_without_a_data_directory_nothing_starts() -> None:
     with pytest.raises(errors.InvalidRequest, match="--data DIR"):
         load()

@@ -296,6 +296,17 @@ def test_serve_says_one_line_when_ready_and_stops_cleanly(tmp_path: Path, number
     assert (process.returncode, rest) == (0, "")
 
 
+def test_a_broker_at_an_IPv6_address_is_reached_by_what_it_says(tmp_path: Path, penstock: Run) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no ::1")
+    with Broker(tmp_path / "data", host="::1", fsync="never") as running:
+        assert running.http_url.startswith("http://[::1]:")
+        for url in (running.amqp_url, running.url):
+            assert json.loads(penstock("queue", "list", "--json", url=url).stdout) == []
+
+
 def test_a_signal_right_after_the_ready_line_is_not_lost(tmp_path: Path) -> None:
     for attempt in range(5):
         process = serve(tmp_path / f"data{attempt}")

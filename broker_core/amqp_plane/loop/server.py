@@ -20,6 +20,7 @@ from ...amqp import Condition, Settings
 from ...amqp.performatives import Error
 from ...logs import counted
 from ...security.quiet import Quiet
+from ...settings.listeners import in_url
 from ..connections import listing, revocation
 from ..connections.containers import SOLE, Containers
 from ..connections.transport import Wire
@@ -154,7 +155,7 @@ class AmqpPlane:
             self._servers.append(server)
             await server.start_serving()
             host = listener.host if listener.host not in ("0.0.0.0", "::") else socket.gethostname()
-            self.urls.append(f"{listener.scheme}://{host}:{port}")
+            self.urls.append(f"{listener.scheme}://{in_url(host)}:{port}")
         self._tick()
 
     async def _bound(self, listener: Listener) -> tuple[asyncio.Server, int]:
