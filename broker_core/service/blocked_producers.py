@@ -33,6 +33,12 @@ class BlockedProducers:
         self._waiting.setdefault(queue, []).append(waiting)
         self._try(queue)
 
+    def wait_no_more(self, queue: str, waiting: Waiting) -> None:
+        """Forget one who has given up; nothing happens where he was told meanwhile."""
+        still = [each for each in self._waiting.pop(queue, ()) if each is not waiting]
+        if still:
+            self._waiting[queue] = still
+
     def look(self) -> None:
         """Tell producers whose queue has capacity now. Called at the end of each turn; costs nothing when no producer waits."""
         for queue in list(self._waiting) if self._waiting else ():

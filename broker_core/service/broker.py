@@ -314,12 +314,19 @@ class BrokerService(Looks):
             except admission.NamesFull:
                 raise
             except errors.QueueFull:
-                changed = threading.Event()
                 queue = self.state.queues.get(command.queue)
                 if queue is None or not admission.may_wait(queue, command.count, size) or time.monotonic() >= deadline:
                     raise
-            self.call_when_capacity(command.queue, changed.set, command.count, size)
-            changed.wait(max(0.0, deadline - time.monotonic()))
+            self._wait_for_capacity(command.queue, command.count, size, deadline)
+
+    def _wait_for_capacity(self, queue_name: str, messages: int, size: int, deadline: float) -> None:
+        changed = threading.Event()
+        waiting = Waiting(messages, size, changed.set)
+        with self._lock:
+            self._blocked.wait(queue_name, waiting)
+        if not changed.wait(max(0.0, deadline - time.monotonic())):
+            with self._lock:
+                self._blocked.wait_no_more(queue_name, waiting)
 
     def _check_space(self, left: int) -> None:
         """`left`: free bytes of the disk after what is to be stored."""

@@ -132,3 +132,19 @@ def test_a_duplicate_is_found_when_it_is_sent_and_when_it_is_published_and_after
                 service.take_snapshot()
             placed = service.submit(c.Enqueue("q", 2, first.sizes, first.payload, attributes=ids(b"d", b"a")))
             assert (placed.next, placed.duplicates) == (4, 2)
+
+
+def test_who_gives_up_waiting_for_capacity_is_forgotten() -> None:
+    """Else each try at a queue that stays full for weeks would be looked at in every turn."""
+    with running(LyingDisk()) as service:
+        declare(service, maxMessages=1, overflow="block")
+        service.submit(enqueue("q", b"x"))
+        called: list[int] = []
+        service.call_when_capacity("q", lambda: called.append(1))
+        for _ in range(3):
+            with pytest.raises(QueueFull):
+                service.submit_patiently(whole(enqueue("q", b"y")), timeout_s=0.01)
+        assert [len(each) for each in service._blocked._waiting.values()] == [1], "another one waits on"
+        service.submit(c.Purge("q"))
+        assert called == [1]
+        assert service._blocked._waiting == {}
