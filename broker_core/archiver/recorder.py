@@ -112,6 +112,8 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
         self._last = 0  # id of the queue that had the last turn
         self._backlogs: list[Backlog] = []
+        self._due: list[Backlog] = []  # of these, the next one last
+        self._looked = -math.inf  # when they were listed
         self._troubles: dict[int, Trouble] = {}  # by queue's id
         self._started = monotonic()
         self._others: list[str] = []  # names in the archive that may be tables of queues that are gone
@@ -215,17 +217,24 @@ class Recorder:
 
     def turn(self) -> bool:
         """Let the next queue that is due have a pass, or look after the tables; False where nothing is to be done."""
-        self._backlogs = self._host.submit(ListBacklogs())
+        up = self._monotonic()
+        if not self._due or up >= self._looked + LOOK_S:
+            self._look(up)
+        if not self._due:
+            return self._list_tables(up) or self._keep_a_table(up)
+        backlog = self._due.pop()
+        self._last = backlog.queue_id
+        return self._record(backlog)
+
+    def _look(self, up: float) -> None:
+        """Look which queues are due. All queues are asked, so not for each of those again."""
+        self._looked, self._backlogs = up, self._host.submit(ListBacklogs())
         waiting = {each.queue_id for each in self._backlogs}
         self._troubles = {queue_id: trouble for queue_id, trouble in self._troubles.items() if queue_id in waiting}
         self._look_whether_behind()
-        now, up = self._host.now(), self._monotonic()
+        now = self._host.now()
         due = [each for each in self._backlogs if self._is_due(each, now, up)]
-        if not due:
-            return self._list_tables(up) or self._keep_a_table(up)
-        backlog = min(due, key=lambda each: (each.queue_id <= self._last, each.queue_id))
-        self._last = backlog.queue_id
-        return self._record(backlog)
+        self._due = sorted(due, key=lambda each: (each.queue_id <= self._last, each.queue_id), reverse=True)
 
     def _is_due(self, backlog: Backlog, now: int, up: float) -> bool:
         trouble = self._troubles.get(backlog.queue_id)

@@ -200,6 +200,27 @@ def test_a_large_queue_does_not_hold_up_the_others(rig: Rig) -> None:
     assert sequences(rig.table("q")) == numbers(range(60_000))
 
 
+def test_queues_that_are_due_together_are_listed_once(rig: Rig) -> None:
+    """D4: a listing asks all queues, and a broker may have ten thousand."""
+    names = [f"q{number}" for number in range(12)]
+    for name in names:
+        rig.service.submit(c.DeclareQueue(name))
+        rig.send(name, numbered(2))
+        rig.settle(name, 2)
+    host, asked = rig.recorder._host, list[type]()
+    submit = host.submit
+
+    def noted(command: Any) -> Any:
+        asked.append(type(command))
+        return submit(command)
+
+    host.submit = noted  # type: ignore[method-assign]
+    rig.record()
+    assert [sequences(rig.table(name)) for name in names] == [[0, 1]] * 12
+    assert asked.count(c.EndPass) == 12
+    assert asked.count(c.ListBacklogs) <= 3
+
+
 def test_messages_whose_payload_retention_took_without_an_archive_are_left_out(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
