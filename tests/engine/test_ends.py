@@ -435,3 +435,22 @@ def test_a_queue_tells_how_many_of_its_messages_died() -> None:
     stat = engine.run(c.Stat("q"))[0]
     assert (stat["deadLettered"], stat["expired"], stat["stayed"]) == (2, 0, 0)
     assert engine.recovered().run(c.Stat("q"))[0]["deadLettered"] == 2
+
+
+def test_what_is_said_of_many_messages_takes_memory_once() -> None:
+    """Q13: in its queue, in the dead-letter queue, and after a restart; what is said no more takes none."""
+    engine, count = make(300), 300
+    link = engine.run(c.Subscribe("q"))
+    engine.run(c.Acquire("q", link, count))
+    for row in range(count):
+        text = f"{'x' * 900}, {row % 3}"  # a new object each time, as from the wire
+        engine.run(c.Settle("q", link, RowSet.single(row), Outcome.REJECTED, text))
+    for life in (engine, engine.from_snapshot(), engine.recovered()):
+        for name in ("q", "dead"):
+            block = queue(life, name).blocks[0]
+            assert [text[-1] for _, text in sorted(block.errors.items())] == ["0", "1", "2"] * 100
+            assert len({id(text) for text in block.errors.values()}) == 3
+    block = queue(engine).blocks[0]
+    for number in range(1000):
+        block.note_errors({0: str(number)})
+    assert len(block.texts) < 1000

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.limits import MAX_ERROR_TEXT
-from ..columns.rowset import RowSet, row_count
+from ..columns.rowset import RowSet, as_array, row_count
 from ..columns.runs import Run
 from ..columns.series import Ints
 from ..columns.states import LIMITED_BY_RULE, UNLIMITED, Cause, Outcome, Verb
@@ -55,8 +55,7 @@ def archive(
         block.archive(part, outcome, time, code)
         queue.passes.settled(block, part, time, wanted=queue.rules.archive)
         if error:
-            for row in range(part.start, part.stop) if isinstance(part, slice) else part.tolist():
-                block.errors[row] = error[:MAX_ERROR_TEXT]
+            block.note_errors(dict.fromkeys(as_array(part).tolist(), error[:MAX_ERROR_TEXT]))
         state.note_finished(queue, block)
     queue.ended[outcome] += rows.count
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,7 @@ class Block(Columns):
     noted_due: int  # what of these stands in the timetables
     noted_expiry: int
     noted_lock: int
+    texts: dict[str, str]  # those of `errors`, each once: many messages are rejected for one reason
     retries: RetriesOfBlock | None  # None: not looked for since rows became DELAYED, or are it no more
 
     __slots__ = tuple(__annotations__)
@@ -84,7 +85,7 @@ class Block(Columns):
         self.state = np.zeros(_FIRST_ROWS, np.uint8)
         for name in COLUMNS:
             setattr(self, name, Column())
-        self.errors = {}
+        self.errors, self.texts = {}, {}
         self.overlays = Overlays()
         self.sizes = Sizes()
         self.runs = Runs.empty()
@@ -244,6 +245,13 @@ class Block(Columns):
         self.settled.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
         self.taker.set(rows, taker, capacity)
 
+    def note_errors(self, errors: Mapping[int, str]) -> None:
+        """Note by row what was said of it."""
+        once = self.texts.setdefault
+        self.errors.update({row: once(text, text) for row, text in errors.items()})
+        if len(self.texts) > 2 * len(self.errors) + _FIRST_ROWS:  # rows had others before
+            self.texts = {text: text for text in self.errors.values()}
+
     def of_level(self, level: int) -> npt.NDArray[np.uint16] | None:
         """The rows of this level, ascending; None: all. Of a full block, whose levels change no more: they are sorted once, when
         somebody looks for the first time."""
@@ -373,7 +381,7 @@ class Block(Columns):
         for name in COLUMNS:
             if name in columns:
                 setattr(block, name, Column(columns[name].copy()))
-        block.errors = {int(row): text for row, text in columns.get("errors", {}).items()}
+        block.note_errors({int(row): text for row, text in columns.get("errors", {}).items()})
         if "overlays" in columns:
             block.overlays = Overlays.restored(columns["overlays"])
         size = columns["size"]

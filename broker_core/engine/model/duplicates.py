@@ -60,4 +60,5 @@ class DuplicateWindow:
 
     def persisted(self) -> dict[str, Any]:
         """Return ids and times, as a snapshot has them."""
-        return {"ids": np.array(list(self._times), f"S{ID_BYTES}"), "times": np.array(list(self._times.values()), np.int64)}
+        times, count = self._times, len(self._times)
+        return {"ids": np.fromiter(times, f"S{ID_BYTES}", count), "times": np.fromiter(times.values(), np.int64, count)}

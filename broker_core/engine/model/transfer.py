@@ -115,7 +115,7 @@ def unload(queue: Queue, cargo: Cargo, time: int) -> None:
         for index in [i for i in cargo.overlays if done <= i < done + count]:
             for entry in cargo.overlays[index]:
                 queue.overlay_bytes += block.overlays.add(rows[index - done : index - done + 1], entry)
-        block.errors.update({int(rows[i - done]): text for i, text in cargo.errors.items() if done <= i < done + count})
+        block.note_errors({int(rows[i - done]): text for i, text in cargo.errors.items() if done <= i < done + count})
         done += count
 
 
