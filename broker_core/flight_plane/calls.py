@@ -3,6 +3,9 @@
 The connection's thread feeds octets in and the call's own thread takes messages out. A message's memory is allocated when its
 length is known to be within the limit, its sender has been let in, and the budget has room for it; until then the sender has
 no more than the first window (64 KiB). Octets of a message that has its memory go there from the socket, without a copy between.
+
+A call's first message costs the budget nothing where a window holds it: senders that wait for room in a full queue may hold
+all of the budget, and whoever would make room must be heard.
 """
 
 from __future__ import annotations
@@ -65,11 +68,11 @@ class Message:
 
     __slots__ = ("cost", "memory", "view")
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, cost: int) -> None:
         padding = -(HEADROOM + length) % ALIGNMENT
         self.memory = pa.allocate_buffer(HEADROOM + padding + length)
         self.view = memoryview(self.memory).cast("B")[HEADROOM + padding :]
-        self.cost = length
+        self.cost = cost  # to the budget
 
 
 class Call:
@@ -87,6 +90,7 @@ class Call:
         self._message: Message | None = None
         self._filled = 0
         self._begun = 0.0  # when the message that is coming was
+        self._asked = False  # the first message, which says what the call is about, has its memory
         self._waiting = 0  # octets asked of the budget
         self._promised = False  # and had
         self._ready: deque[Message] = deque()
@@ -183,16 +187,18 @@ class Call:
             assert self._refusal is not None
             self._fail(self._refusal(length))
             return False
-        if not self.connection.budget.take(length, self._granted):
-            self._waiting = length
+        cost = length if self._asked or length > AHEAD_BYTES else 0
+        if cost and not self.connection.budget.take(cost, self._granted):
+            self._waiting = cost
             return False
-        self._place(length)
+        self._place(length, cost)
         return True
 
-    def _place(self, length: int) -> None:
+    def _place(self, length: int, cost: int) -> None:
         del self._raw[:PREFIX_BYTES]
-        self._cost += length
-        self._message, self._filled, self._begun = Message(length), 0, time.monotonic()
+        self._asked = True
+        self._cost += cost
+        self._message, self._filled, self._begun = Message(length, cost), 0, time.monotonic()
         self._complete()  # an empty one is whole
 
     def _granted(self) -> None:
@@ -288,7 +294,7 @@ class Call:
 
     def _take_promise(self) -> None:
         length, self._waiting, self._promised = self._waiting, 0, False
-        self._place(length)
+        self._place(length, length)
         self._advance()
 
     def _let_go(self) -> None:

@@ -211,6 +211,20 @@ def test_a_write_that_waits_for_room_holds_up_no_other_call_of_its_connection(si
         many.join()
 
 
+def test_requests_are_heard_while_senders_hold_all_memory(site: Site) -> None:
+    """Senders that wait for room in a full queue hold it, and the consumer of that queue must not wait for them."""
+    budget = site.plane._listener._budget
+    with Client(site.plane.url, timeout_s=10) as client:
+        client.call("queue.declare", queue="q")
+        send(client, "q", numbered(3))
+        until(lambda: budget._left == budget._total, "the calls that are answered have given their memory back")
+        assert budget.take(budget._total, lambda: None)
+        reader = Reader(client, "q")
+        batch = reader.advance()
+        assert sum(part.num_rows for part in client.get(**reader.ticket(batch))) == 3
+        assert reader.settle(batch)["settled"] == 3
+
+
 def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """S1: the one that comes after it would find its lease in use."""
     monkeypatch.setattr(actions, "MAX_WAIT_MS", int(LIMIT_S * 1000))
