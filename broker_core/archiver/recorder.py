@@ -33,7 +33,7 @@ log = logging.getLogger("penstock")
 R = TypeVar("R")
 
 LOOK_S = 1.0  # between two looks at what is due
-PASS_ROWS = 64 << 16  # of one pass: 64 blocks, whose columns its process holds
+PASS_ROWS = 64 << 16  # of one pass
 PASS_FILES = 4  # files of one pass, where so much waits: a commit costs as much as a quarter of a file
 FIRST_WAIT_S = 1.0  # after a failed attempt; each further one is twice as long
 LONGEST_WAIT_S = 60.0

@@ -22,6 +22,7 @@ from ..columns.series import Rows
 if TYPE_CHECKING:
     from .queue import PackedBlock, Queue
 
+MOST_BLOCKS = 64  # of one pass: their columns are copied, by 15 bytes a message, however few of these have ended
 NO_TABLE = -1  # version of a table that no pass has made yet
 #: In the column `recorded`, where a pass is its number plus one and 0 says that the row is not recorded: no pass has this one.
 NOT_WANTED = 1
@@ -197,11 +198,11 @@ def _settled_since(block: Block, rows: Any) -> int:
 
 
 def next_rows(queue: Queue, most_rows: int, most_bytes: int) -> RowSet:
-    """Select the rows of the next pass, in the order of their sequence numbers: at most about so many rows and stored bytes. A
-    packed block is taken whole."""
+    """Select the rows of the next pass, in the order of their sequence numbers: at most about so many rows and stored bytes,
+    of at most `MOST_BLOCKS` blocks. A packed block is taken whole."""
     parts: list[tuple[int, Rows]] = []
     for number in sorted({*queue.blocks, *queue.packed}):
-        if most_rows <= 0 or most_bytes <= 0:
+        if most_rows <= 0 or most_bytes <= 0 or len(parts) >= MOST_BLOCKS:
             break
         block = queue.blocks.get(number)
         if block is None:
