@@ -242,6 +242,11 @@ class Journal:
         """Say that the copy has everything below this LSN; who waited for that goes on. Listeners are called by this thread."""
         self._writer.set_copied(copied)
 
+    def give_up_copy(self) -> None:
+        """Let nobody wait for `set_copied` any more, since the broker stops: who does gets a StorageError. What is written and
+        synced here goes on."""
+        self._writer.give_up_copy()
+
     def add_stored_listener(self, callback: Callable[[], None]) -> None:
         """Let `callback()` be called whenever `stored` may have grown, by the thread that wrote. It must not block."""
         self._writer.add_stored_listener(callback)

@@ -100,6 +100,7 @@ class Writer:
         self._segment: Segment | None = None
         self._copied: int | None = None  # LSN below which a copy has everything; None: none has to
         self._why_not_copied: Callable[[], str] = str
+        self._copy_given_up = False
         self._synced_at = self._disk.monotonic_s()
         self._sync_takes = 0.0  # seconds: rises at once with a slow sync, falls slowly
 
@@ -210,7 +211,7 @@ class Writer:
             if self.failure is not None:
                 raise self._refusal()
             self._hurry(self.end)
-            self._wait(
+            self._wait_for_copy(
                 lambda: self._fits(nbytes),
                 timeout_s,
                 lambda: ResourceLimit(
@@ -227,7 +228,7 @@ class Writer:
             return
         with self._lock:
             self._hurry(end)
-            self._wait(lambda: self.durable >= end, timeout_s, lambda: _timeout(end, timeout_s))
+            self._wait_for_copy(lambda: self.durable >= end, timeout_s, lambda: _timeout(end, timeout_s))
 
     def wait_written(self, position: int) -> None:
         """Wait until the record at `position` can be read from its file."""
@@ -269,10 +270,21 @@ class Writer:
         self._copied = max(copied, self._copied or 0)
         self._publish()
 
+    def give_up_copy(self) -> None:
+        """Let nobody wait for the copy any more. See `Journal.give_up_copy`."""
+        with self._lock:
+            self._copy_given_up = self._copied is not None
+            self._done.notify_all()
+
     def add_stored_listener(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever `stored` may have grown."""
         with self._lock:
             self._stored_listeners = [*self._stored_listeners, callback]
+
+    def _wait_for_copy(self, ready: Callable[[], bool], timeout_s: float | None, late: Callable[[], Exception]) -> None:
+        self._wait(lambda: ready() or self._copy_given_up, timeout_s, late)
+        if not ready():
+            raise StorageError(f"the broker stops, and its copy does not have this{self._why_not_copied()}")
 
     def _wait(self, ready: Callable[[], bool], timeout_s: float | None, late: Callable[[], Exception]) -> None:
         if ready():

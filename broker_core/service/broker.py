@@ -142,7 +142,7 @@ class BrokerService(Looks):
 
     def _start(self) -> None:
         """Give back what links of the last life held, and start the threads."""
-        lost = self.submit(c.Recovered(secrets.token_hex(16)))
+        lost = self.submit_here(c.Recovered(secrets.token_hex(16)))
         if lost:
             log.info("given back what links of the last life held: %s", lost)
         self._ticker.start()
@@ -199,6 +199,12 @@ class BrokerService(Looks):
             self.journal.wait(end)
             raise refusal
         return reply, end
+
+    def submit_here(self, command: c.Command[R]) -> R:
+        """As `submit`, at a start, which nobody has heard of yet: waits for this disk, and for no copy elsewhere."""
+        reply, end = self.submit_nowait(command)
+        self.journal.sync(end)
+        return reply
 
     def submit_logged(self, command: c.Command[R]) -> tuple[R, int]:
         """As `submit`, of a command that is never refused; with the log position of its record, if there is one."""
@@ -402,6 +408,7 @@ class BrokerService(Looks):
     def close(self) -> None:
         """Snapshot, flush, and give the data directory back."""
         self._closing.set()
+        closing = copying.Closing(self.journal, self.copier)
         self._stops.close()
         try:
             if self.journal.failure is None:
@@ -409,14 +416,15 @@ class BrokerService(Looks):
         except errors.ResourceLimit as error:  # the next start reads more of the log
             log.warning("%s", error)
         finally:
-            copying.close(self.journal, self.copier)
+            closing.end()
 
     def _give_up(self) -> None:
         """Let the data directory go after a start that failed half-way: somebody else may try, with other settings."""
         self._closing.set()
+        closing = copying.Closing(self.journal, self.copier)
         self._stops.close()
         with contextlib.suppress(errors.StorageError):  # which is why the start failed
-            copying.close(self.journal, self.copier)
+            closing.end()
 
 
 def _opened(settings: Settings, disk: Disk, on_failure: Callable[[Exception], None] | None) -> Journal:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import threading
+import time
 from typing import Any
 
-from ..copy.copier import Copier
+from ..copy.copier import CLOSE_S, Copier
 from ..copy.paced import PacedStore
 from ..copy.stores import Store
 from ..copy.urls import open_store
@@ -34,13 +36,25 @@ def start(journal: Journal, copier: Copier | None) -> None:
         copier.start()
 
 
-def close(journal: Journal, copier: Copier | None) -> None:
-    """Copy the rest, and close the journal. StorageError as of `Journal.close`."""
-    try:
+class Closing:
+    """The end of a broker: `CLOSE_S` after it has begun, nobody waits for the copy any more."""
+
+    def __init__(self, journal: Journal, copier: Copier | None) -> None:
+        self._journal, self._copier = journal, copier
+        self._until = time.monotonic() + CLOSE_S
+        self._timer = threading.Timer(CLOSE_S, journal.give_up_copy)
+        self._timer.daemon = True
         if copier is not None:
-            copier.close()
-    finally:
-        journal.close()
+            self._timer.start()
+
+    def end(self) -> None:
+        """Copy the rest, and close the journal. StorageError as of `Journal.close`."""
+        try:
+            if self._copier is not None:
+                self._copier.close(max(0.0, self._until - time.monotonic()))
+        finally:
+            self._timer.cancel()
+            self._journal.close()
 
 
 def status_of(journal: Journal, copier: Copier | None, alarms: Alarms) -> dict[str, Any]:

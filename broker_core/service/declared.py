@@ -28,7 +28,7 @@ def prepare(service: BrokerService, settings: Settings) -> None:
     rehearsal = _rehearsal(service.state, policies_of(settings))
     commands = [(where, in_field(where, partial(_rehearsed, rehearsal, make))) for where, make in _commands(settings)]
     for where, command in commands:
-        in_field(where, partial(service.submit, command))
+        in_field(where, partial(service.submit_here, command))
 
 
 def _rehearsal(state: BrokerState, policies: Policies) -> BrokerState:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
+import traceback
+from pathlib import Path
 
 import pytest
 
 from penstock.broker_core.copy import copier as copier_module
 from penstock.broker_core.copy import uploads
+from penstock.broker_core.copy.stores import StoreError
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.errors import StorageError
+from penstock.broker_core.service import copying, declared
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.declarations import DeclaredQueue
+from penstock.broker_core.settings.keys import Settings
 
 from ..journal.lying_disk import LyingDisk
 from ..waiting import until
@@ -59,6 +70,63 @@ def test_a_stop_does_not_wait_for_a_request_that_hangs(monkeypatch: pytest.Monke
         closing.join()
     assert over
     assert running.failures == []
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["the store is away", "a request hangs"])
+def test_a_broker_whose_copy_is_missing_starts_and_stops(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With sync its own threads wait for the copy, and so does what an earlier life leaves and the settings declare."""
+    monkeypatch.setattr(copying, "CLOSE_S", 0.3)
+    monkeypatch.setattr(copier_module, "HANGING_S", 0.1)
+    store, disk, gate = FaultyStore(), LyingDisk(), threading.Event()
+    settings = Settings(data=Path("/disk"), copy="sync", copy_url="faulty://store", queues=(DeclaredQueue("q"),))
+    before = BrokerService(settings, disk=disk, store=store)
+    before.submit(c.DeclareQueue("before"))
+    store.stopped.set()
+    before.journal.sync(before.submit_nowait(c.DeclareQueue("not copied"))[1])
+    disk.stopped = True
+    with contextlib.suppress(StorageError):
+        before.close()
+    disk, store = disk.kill(), FaultyStore(store.objects)
+
+    def fail(call: str, name: str) -> Exception | None:
+        if store.calls["create"] <= 1:  # the claim
+            return None
+        if hangs:
+            gate.wait()
+            return None
+        return StoreError("it is away")
+
+    store.fail = fail
+    running: list[BrokerService] = []
+
+    def live() -> None:
+        running.append(BrokerService(settings, disk=disk, store=store))
+        declared.prepare(running[0], settings)
+        until(lambda: is_waiting("penstock-ticker"), "the ticker waits for the copy")
+        running[0].close()
+
+    life = threading.Thread(target=live)
+    life.start()
+    life.join(20)
+    over = not life.is_alive()
+    gate.set()
+    store.fail = lambda call, name: None
+    life.join()
+    assert over
+    assert running[0].journal.failure is None
+    store.stopped.set()
+    service = BrokerService(Settings(data=Path("/disk")), disk=disk.kill())
+    try:
+        assert service.nodes.has_queue("q"), "what nobody was told of is on the disk all the same"
+    finally:
+        service.close()
+
+
+def is_waiting(thread: str) -> bool:
+    """Say whether a thread of this name waits for the journal."""
+    (number,) = [each.ident for each in threading.enumerate() if each.name == thread]
+    found = traceback.extract_stack(sys._current_frames().get(number or 0))
+    return any(frame.name == "wait" and frame.filename.endswith("journal.py") for frame in found)
 
 
 def _wait(gate: threading.Event) -> None:

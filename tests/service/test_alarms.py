@@ -102,7 +102,7 @@ def test_a_copy_whose_store_is_away(mode: str, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(watch, "COPY_BEHIND_S", 0.05)
     monkeypatch.setattr(watch, "LOOK_S", 0.01)
     store = FaultyStore()
-    settings = Settings(data=Path("/disk"), copy=mode, copy_interval_s=0.01)
+    settings = Settings(data=Path("/disk"), copy=mode, copy_url=store.url, copy_interval_s=0.01)
     service = BrokerService(settings, disk=LyingDisk(), store=store, clock=Clock())
     try:
         service.submit(c.DeclareQueue("q"))
