@@ -17,7 +17,7 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.limits import MAX_ANNOTATIONS, MAX_EXCLUDED, MAX_OVERLAYS
-from penstock.broker_core.engine.columns.packing import unpack
+from penstock.broker_core.engine.columns.packing import pack, unpack
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
 from penstock.broker_core.engine.events import codec
@@ -258,16 +258,19 @@ def test_a_journal_of_0_1_reads_as_it_did() -> None:
     assert (block.errors, block.overlays.among(slice(0, 3)), queue.bytes) == ({1: "no"}, {}, 4)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7])
 def test_a_block_of_an_older_format_reads_as_it_did_and_a_later_format_is_refused(version: int) -> None:
     engine = engine_with(3)
     took(engine, 1, 2)
     _, (packed,) = engine.persisted()
     header = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
-    assert header["v"] == 7
-    old, newer = packed.replace(b'"v": 7', b'"v": %d' % version, 1), packed.replace(b'"v": 7', b'"v": 8', 1)
-    assert np.array_equal(Block.restored(unpack(old)).state, [2, 2, 1])
-    with pytest.raises(errors.DamagedJournal, match="format 8"):
+    assert header["v"] == 8
+    columns = {**unpack(packed), "errors": {"1": "no"}}  # as they were up to version 7
+    old, newer = pack(columns).replace(b'"v": 8', b'"v": %d' % version, 1), packed.replace(b'"v": 8', b'"v": 9', 1)
+    block = Block.restored(unpack(old))
+    assert np.array_equal(block.state, [2, 2, 1])
+    assert block.errors == {1: "no"}
+    with pytest.raises(errors.DamagedJournal, match="format 9"):
         unpack(newer)
 
 

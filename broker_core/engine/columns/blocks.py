@@ -363,7 +363,9 @@ class Block(Columns):
             if values is not None:
                 columns[name] = values[: self.filled].copy()
         if self.errors:
-            columns["errors"] = {str(row): text for row, text in self.errors.items()}
+            texts: dict[str, int] = {}
+            columns["errors"] = {str(row): texts.setdefault(text, len(texts)) for row, text in self.errors.items()}
+            columns["texts"] = list(texts)
         if self.overlays:
             columns["overlays"] = self.overlays.persisted()
         columns["size"] = self.sizes.persisted(self.filled)
@@ -381,7 +383,8 @@ class Block(Columns):
         for name in COLUMNS:
             if name in columns:
                 setattr(block, name, Column(columns[name].copy()))
-        block.note_errors({int(row): text for row, text in columns.get("errors", {}).items()})
+        errors, texts = columns.get("errors", {}), columns.get("texts")  # an older version wrote the texts themselves
+        block.note_errors({int(row): said if texts is None else texts[said] for row, said in errors.items()})
         if "overlays" in columns:
             block.overlays = Overlays.restored(columns["overlays"])
         size = columns["size"]

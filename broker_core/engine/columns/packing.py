@@ -1,9 +1,10 @@
 """Named integers and integer arrays as one byte string: the persisted form of a block's columns.
 
-Layout: `<u32 length of the header>`; the header as JSON, `{"v": 7, "n": {name: number}, "a": [[name, dtype, count]]}`,
+Layout: `<u32 length of the header>`; the header as JSON, `{"v": 8, "n": {name: number}, "a": [[name, dtype, count]]}`,
 padded with spaces to a multiple of 8 bytes; then the arrays, each padded to 8 bytes. To change it, or the
 names that stand in it: a new version number, and the old ones still read here. Version 1 lacks blocks' `overlays`, 2
-the columns from `priority` on, 3 the column `defaulted`, 4 the column `recorded`, 5 the column `leased`, 6 the column `taker`.
+the columns from `priority` on, 3 the column `defaulted`, 4 the column `recorded`, 5 the column `leased`, 6 the column `taker`;
+up to 7, `errors` has texts by row, and since then their numbers in `texts`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 
 from ...errors import DamagedJournal
 
-VERSION = 7
-READ = (1, 2, 3, 4, 5, 6, 7)
+VERSION = 8
+READ = (1, 2, 3, 4, 5, 6, 7, 8)
 _LENGTH = struct.Struct("<I")
 
 
