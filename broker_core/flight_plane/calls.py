@@ -4,8 +4,8 @@ The connection's thread feeds octets in and the call's own thread takes messages
 length is known to be within the limit, its sender has been let in, and the budget has room for it; until then the sender has
 no more than the first window (64 KiB). Octets of a message that has its memory go there from the socket, without a copy between.
 
-A call's first message costs the budget nothing where a window holds it: senders that wait for room in a full queue may hold
-all of the budget, and whoever would make room must be heard.
+A message of no more than `AHEAD_BYTES` costs the budget nothing, of which a call has one at a time: senders of large ones that
+wait for room in a full queue may hold all of the budget, and requests, of whoever would make room, must be heard.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ class Call:
         self._message: Message | None = None
         self._filled = 0
         self._begun = 0.0  # when the message that is coming was
-        self._asked = False  # the first message, which says what the call is about, has its memory
+        self._small = False  # there is one that costs nothing, coming, ready or in hand
         self._waiting = 0  # octets asked of the budget
         self._promised = False  # and had
         self._ready: deque[Message] = deque()
         self._ready_bytes = self._cost = 0  # of the ready ones; and taken from the budget, also for the one in hand
-        self._in_hand = 0
+        self._in_hand: int | None = None  # cost of the message that was taken last
         self._ended = False  # the peer sends no more
         self._failure: Exception | None = None
         self.gone = self.finished = False
@@ -187,7 +187,9 @@ class Call:
             assert self._refusal is not None
             self._fail(self._refusal(length))
             return False
-        cost = length if self._asked or length > AHEAD_BYTES else 0
+        cost = length if length > AHEAD_BYTES else 0
+        if not cost and self._small:
+            return False
         if cost and not self.connection.budget.take(cost, self._granted):
             self._waiting = cost
             return False
@@ -196,7 +198,7 @@ class Call:
 
     def _place(self, length: int, cost: int) -> None:
         del self._raw[:PREFIX_BYTES]
-        self._asked = True
+        self._small |= not cost
         self._cost += cost
         self._message, self._filled, self._begun = Message(length, cost), 0, time.monotonic()
         self._complete()  # an empty one is whole
@@ -298,9 +300,14 @@ class Call:
         self._advance()
 
     def _let_go(self) -> None:
-        octets, self._in_hand = self._in_hand, 0
+        octets, self._in_hand = self._in_hand, None
+        if octets is None:
+            return
         with self.connection.mutex:
             self._cost -= octets
+            if not octets:
+                self._small = False
+                self._advance()
         if octets:
             self.connection.budget.give(octets)
 
@@ -320,7 +327,7 @@ class Call:
             dropped, self._message = self._message, None
             self._ready.clear()
             self._raw.clear()
-            cost, self._cost, self._in_hand = self._cost, 0, 0
+            cost, self._cost, self._in_hand = self._cost, 0, None
             if self._promised:
                 cost += self._waiting
             waits = self._waiting and not self._promised

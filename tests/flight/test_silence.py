@@ -173,7 +173,7 @@ def test_a_write_that_may_send_no_more_hears_that_the_broker_is_there(site: Site
 def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
     site: Site, monkeypatch: pytest.MonkeyPatch, full_from: int
 ) -> None:
-    """From its first message on, and from its second batch on."""
+    """From its first batch on, and from its second."""
     monkeypatch.setattr(timeouts, "ALIVE_S", TIMEOUT_S / 10)
     budget = site.plane._listener._budget
     all_of_it = budget._total
@@ -184,12 +184,12 @@ def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
         threading.Timer(4 * TIMEOUT_S, lambda: budget.give(all_of_it)).start()
 
     def batches() -> Iterator[Any]:
-        yield batch_of([b"first"])
+        yield batch_of([b"." * MIB])
         if full_from == 1:
             peer = site.peer()
             until(lambda: peer.call("queue.stat", queue="q")["enqueued"], "the first message is in the queue")
             fill()
-        yield batch_of([b"second"])
+        yield batch_of([b"." * MIB])
 
     with Client(site.plane.url, timeout_s=TIMEOUT_S) as client:
         client.call("queue.declare", queue="q")
@@ -211,18 +211,17 @@ def test_a_write_that_waits_for_room_holds_up_no_other_call_of_its_connection(si
         many.join()
 
 
-def test_requests_are_heard_while_senders_hold_all_memory(site: Site) -> None:
+def test_requests_and_small_batches_are_heard_while_senders_hold_all_memory(site: Site) -> None:
     """Senders that wait for room in a full queue hold it, and the consumer of that queue must not wait for them."""
     budget = site.plane._listener._budget
     with Client(site.plane.url, timeout_s=10) as client:
         client.call("queue.declare", queue="q")
-        send(client, "q", numbered(3))
-        until(lambda: budget._left == budget._total, "the calls that are answered have given their memory back")
         assert budget.take(budget._total, lambda: None)
+        send(client, "q", *[batch_of([b"." * 20_000])] * 30)
         reader = Reader(client, "q")
         batch = reader.advance()
-        assert sum(part.num_rows for part in client.get(**reader.ticket(batch))) == 3
-        assert reader.settle(batch)["settled"] == 3
+        assert sum(part.num_rows for part in client.get(**reader.ticket(batch))) == 30
+        assert reader.settle(batch)["settled"] == 30
 
 
 def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
