@@ -89,14 +89,21 @@ class Child:
             return process.wait()
 
     def close(self) -> None:
-        """End the process: its parent wants nothing any more. A request that waits for its answer raises Gone."""
+        """End the process, within twice `STOP_S` whatever it does: its parent wants nothing any more. A request that waits for
+        its answer raises Gone."""
         with self._lock:
             self._closed = True
             process = self._process
         if process is not None:
             process.terminate()
-        with self._asking:
+        if not self._asking.acquire(timeout=STOP_S):  # it was stopped, or hangs in the system, and hears nothing
+            if process is not None:
+                process.kill()
+            self._asking.acquire()
+        try:
             self._end()
+        finally:
+            self._asking.release()
 
 
 def _how(code: int | None) -> str:

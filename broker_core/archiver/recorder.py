@@ -121,6 +121,7 @@ class Recorder:
         self._kept: dict[str, float] = {}  # table's URL → when it was last looked after
         self._vacuumed: dict[str, float] = {}
         self._behind: str | None = None
+        self._asking = False  # an answer of the process is waited for
         self.passes = 0
         self.recorded = 0  # messages, since the start
 
@@ -154,7 +155,7 @@ class Recorder:
             "unrecorded": sum(each.rows for each in backlogs),
             "unrecordedBytes": sum(each.bytes for each in backlogs),
             "lag": max((_lag(each, now) for each in backlogs), default=0.0),
-            "behind": self._behind is not None,
+            "behind": self.behind() is not None,
             "passes": self.passes,
             "recorded": self.recorded,
             "diskFullIn": self._growth.full_in_s(),
@@ -182,7 +183,10 @@ class Recorder:
         return found
 
     def behind(self) -> str | None:
-        """Say how far the archive is behind; None while it is not."""
+        """Say how far the archive is behind; None while it is not. While the process is asked, which may hang for ever, what was
+        waiting before is waiting still."""
+        if self._asking:
+            self._look_whether_behind()
         return self._behind
 
     def outgrows_disk(self) -> str | None:
@@ -232,6 +236,7 @@ class Recorder:
         waiting = {each.queue_id for each in self._backlogs}
         self._troubles = {queue_id: trouble for queue_id, trouble in self._troubles.items() if queue_id in waiting}
         self._look_whether_behind()
+        self._growth.look()
         now = self._host.now()
         due = [each for each in self._backlogs if self._is_due(each, now, up)]
         self._due = sorted(due, key=lambda each: (each.queue_id <= self._last, each.queue_id), reverse=True)
@@ -263,7 +268,7 @@ class Recorder:
         url = table_url(self.url, backlog.queue)
         request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments(content))
         try:
-            answer = self._child.ask(request, attachments)
+            answer = self._ask(request, attachments)
         except Gone as error:
             if not self._closing.is_set():
                 self._note_trouble(backlog, str(error), refused=False)
@@ -278,6 +283,13 @@ class Recorder:
         if answer["small"] >= self._settings.archive_compact_files:
             self._kept[url] = -math.inf
         return True
+
+    def _ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
+        self._asking = True
+        try:
+            return self._child.ask(request, attachments)
+        finally:
+            self._asking = False
 
     def _disown(self, backlog: Backlog, content: Content) -> bool:
         """Have an inherited pass written anew: the table has it with other rows, or not at all. False where that fails."""
@@ -315,7 +327,6 @@ class Recorder:
             self._behind = f"the archive is {lag:.0f} s behind: {rows} settled messages, {size >> 20} MiB, wait in the journal"
         else:
             self._behind = None
-        self._growth.look()
 
     @property
     def _keep_from(self) -> float:
@@ -336,7 +347,7 @@ class Recorder:
     def _looked_after(self, url: str, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return the answer to a request about a table, or about the archive; None where it failed, which the log says."""
         try:
-            answer = self._child.ask(request)
+            answer = self._ask(request)
         except Gone as error:
             answer = {"error": error}
         if "error" not in answer:

@@ -21,6 +21,7 @@ from penstock.broker_core.journal.segments import HEADER_BYTES
 from penstock.broker_core.settings.keys import Settings
 
 from ..flight.helpers import numbered
+from ..waiting import until
 from .helpers import Died, Rig, numbers, sequences, table
 
 
@@ -52,6 +53,28 @@ def test_a_folder_that_is_not_there_for_a_while_is_waited_for(rig: Rig) -> None:
     assert rig.table()["pass"].to_pylist() == [1] * 10 + [2] * 10
     assert error_of(rig) == ""
     assert (rig.recorder.troubles(), rig.recorder.behind()) == ({}, None)
+
+
+def test_an_archive_whose_process_hangs_falls_behind(rig: Rig) -> None:
+    """D4: those who ask meanwhile hear of it, though the recorder's thread waits for the answer."""
+    said: list[tuple[str | None, bool]] = []
+    wall = rig.recorder._host.now
+
+    def hang(step: str) -> None:
+        if step == "write":
+            for hours in (0, 1):
+                rig.recorder._host.now = lambda hours=hours: wall() + hours * 3_600_000_000  # type: ignore[misc, method-assign]
+                said.append((rig.recorder.behind(), rig.recorder.status()["behind"]))
+
+    rig.step = hang
+    settled(rig, 10)
+    until(lambda: rig.recorder.turn() and bool(said), "the pass is due, and has hung")
+    rig.recorder._host.now = wall  # type: ignore[method-assign]
+    assert said[0] == (None, False)
+    assert "10 settled messages" in str(said[1][0])
+    assert said[1][1]
+    rig.record()
+    assert rig.recorder.behind() is None
 
 
 def test_the_next_attempt_waits_longer_each_time(rig: Rig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from penstock import Broker, connect
+from penstock.broker_core.archiver import child
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 
@@ -133,6 +135,36 @@ def _kill_at_random(data: Path, archive: str, random: Random, times: int) -> Non
     found = table(archive)
     assert Counter(Counter(sequences(found)).values()) == {1: sent}
     assert found["body"].to_pylist() == numbered(sent, 24)
+
+
+def test_a_process_that_hears_nothing_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D4: neither SIGTERM nor the end of its requests reaches one that somebody has stopped."""
+    monkeypatch.setattr(child, "STOP_S", 0.2)
+    asked = child.Child({"data": str(tmp_path), "broker": "b"})
+    request = {"op": "tables", "url": str(tmp_path / "archive")}
+    assert asked.ask(request)["names"] == []
+    assert asked.pid is not None
+    os.kill(asked.pid, signal.SIGSTOP)
+    gone: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            asked.ask(request)
+        except child.Gone as error:
+            gone.append(error)
+
+    threads = [threading.Thread(target=each, daemon=True) for each in (ask, asked.close)]
+    threads[0].start()
+    until(asked._asking.locked, "an answer is waited for")
+    process = asked._process
+    threads[1].start()
+    for each in threads:
+        each.join(20)
+    over = not any(each.is_alive() for each in threads)
+    assert process is not None
+    process.kill()
+    assert over
+    assert len(gone) == 1
 
 
 def test_settings_that_are_read_again_reach_the_archiver(tmp_path: Path) -> None:
