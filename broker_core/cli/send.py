@@ -114,7 +114,8 @@ class _Input:
             if self._stop.asked:
                 return
             try:
-                descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+                # A named pipe that nobody writes to yet is waited for below, where Ctrl-C is heard.
+                descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except OSError as error:
                 raise UsageError(f"{file} cannot be read: {error.strerror or error}") from error
             try:

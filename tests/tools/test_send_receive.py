@@ -201,6 +201,27 @@ def test_a_line_is_sent_while_stdin_stays_open(orders: Broker, client: Client) -
     assert [row["body"] for row in rows(client, "orders")] == [b"now"]
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_a_named_pipe_is_waited_for_and_so_is_ctrl_c(orders: Broker, client: Client, tmp_path: Path, written: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    process = begin(orders, "send", "orders", str(tmp_path / "pipe"))
+
+    def attached() -> bool:
+        return any(each["linkCount"] for each in client.call("connection.list")["connections"])
+
+    until(attached, "it waits for who writes")
+    if written:
+        (tmp_path / "pipe").write_bytes(b"now\nand then")
+    else:
+        process.send_signal(signal.SIGINT)
+    try:
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    said = b"2 messages sent to orders\n" if written else b"interrupted: 0 messages sent to orders\n"
+    assert (process.returncode, out) == (0 if written else 130, said), err
+
+
 def test_ctrl_c_while_receiving_gives_back_what_was_not_written(orders: Broker, client: Client) -> None:
     process = begin(orders, "receive", "orders", "--wait", "inf")
     shell(orders, "send", "orders", given=b"1\n2\n3\n")
