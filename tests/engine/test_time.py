@@ -12,6 +12,7 @@ from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome, State
 from penstock.broker_core.engine.columns.timetable import LEAST, Timetable
+from penstock.broker_core.engine.decide import time as decide_time
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import START, Engine
@@ -234,3 +235,24 @@ def test_queues_that_are_gone_take_no_memory_for_what_would_have_expired_in_them
         ends = Attributes(expiry=np.array([START // 1000 + 86_400_000]))
         engine.run(c.DeclareQueue(f"q{number}"), c.Enqueue(f"q{number}", 1, 1, attributes=ends), c.DeleteQueue(f"q{number}"))
     assert len(engine.state.clocks.expiry) <= LEAST
+
+
+def test_many_dead_letters_that_expire_at_once_leave_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D1 Q13: and what waits for its own turn is not delivered."""
+    monkeypatch.setattr(decide_time, "MAX_EXPIRED", 4)
+    engine = Engine()
+    engine.run(c.DeclareQueue("dead"))
+    for name, expired in (("q", "deadLetter"), ("r", "deadLetter"), ("s", "archive")):
+        options = {"expired": expired, "deadLetterQueue": "dead"}
+        ends = Attributes(expiry=np.full(5, START // 1000 + 1000))
+        engine.run(c.DeclareQueue(name, options=options), c.Enqueue(name, 5, 1, attributes=ends), c.Enqueue(name, 1, 1))
+    engine.pass_time(2)
+    for gone in (4, 8, 10, 10):
+        engine.run(c.Tick())
+        queues = engine.state.queues
+        assert queues["dead"].live == gone
+        assert queues["q"].live + queues["r"].live == 12 - gone
+        assert queues["s"].live == 1
+        engine = engine.from_snapshot() if gone == 4 else engine
+        assert [row[0] for row in (engine.run(c.Browse(name, 0, 9)).rows.sequences().tolist() for name in "qrs")] == [5, 5, 5]
+        engine.pass_time(2)

@@ -55,5 +55,6 @@ MAX_PATTERN_WORDS = 64  # of one pattern: a word is a step for each message's ke
 MAX_LINKS = 100_000  # to one queue or exchange whose lifetime depends on them
 MAX_ARGUMENTS = 64  # headers that one binding looks for
 MAX_ROUTE_CACHE = 10_000  # routing keys of one exchange whose queues are remembered, until a binding changes
+MAX_EXPIRED = 1 << 17  # expired messages that become dead letters in one look: half a second where they came one by one
 EXPIRY_PERIOD = 2000  # milliseconds between two looks at what has expired and waits to be put away
 NEVER = 1 << 62  # milliseconds, later than any time that somebody can name

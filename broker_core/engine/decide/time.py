@@ -14,10 +14,10 @@ import numpy as np
 from .. import commands as c
 from .. import events as e
 from ..columns.blocks import Block
-from ..columns.limits import EXPIRY_PERIOD, STAGE_AGE, STAGE_GRACE
+from ..columns.limits import EXPIRY_PERIOD, MAX_EXPIRED, STAGE_AGE, STAGE_GRACE
 from ..columns.rowset import RowSet
 from ..columns.states import ACQUIRED, DELAYED, Cause, State
-from ..model.capacity import Coming
+from ..model.capacity import Coming, first_of
 from ..model.queue import Queue
 from ..model.state import LINK_HOLDER, BrokerState
 from ..model.transaction import is_transactional
@@ -37,8 +37,9 @@ def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
     wall, up, clocks = now.wall // 1000, state.uptime(now.up), state.clocks
     # Nobody waits for what has expired: it is seen to in larger portions.
     expiry = wall if wall - state.expired_at >= EXPIRY_PERIOD else 0
+    left = MAX_EXPIRED
     for queue, blocks in _by_queue(state, clocks.expiry.due(expiry)):
-        _expire(state, decision, queue, blocks, now, coming)
+        left -= _expire(state, decision, queue, blocks, now, coming, left)
     for queue, blocks in _by_queue(state, clocks.due.due(wall)):
         _come_due(decision, queue, blocks, now)
     for queue, blocks in _by_queue(state, clocks.lock.due(up)):
@@ -68,14 +69,24 @@ def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tu
             yield queue, [queue.blocks[number] for number in sorted(numbers) if number in queue.blocks]
 
 
-def _expire(state: BrokerState, decision: Decision[None], queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
+def _expire(
+    state: BrokerState, decision: Decision[None], queue: Queue, blocks: list[Block], now: c.Now, coming: Coming, most: int
+) -> int:
+    """See to what has expired; return how many dead letters that makes. At most so many: the others have their turn at the next
+    look."""
+    travel, found = queue.rules.expired == "deadLetter", 0
     parts = []
     for block in blocks:
+        if travel and found >= most:
+            break
         waits = block.state[: block.filled] <= State.AVAILABLE  # or DELAYED
         parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), now.wall // 1000))))
-    if rows := RowSet.of(parts):
+        found += len(parts[-1][1])
+    rows = first_of(RowSet.of(parts), most) if travel else RowSet.of(parts)
+    if rows:
         for event in dead_letters.expire(state, queue, rows, now, coming):
             decision.add(event)
+    return rows.count if travel else 0
 
 
 def _come_due(decision: Decision[None], queue: Queue, blocks: list[Block], now: c.Now) -> None:
