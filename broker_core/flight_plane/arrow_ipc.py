@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 METADATA_BYTES = 1 << 20  # of one message, and of all texts that it names
 MOST_FIELDS = 1024  # of one schema, at any depth, and as many notes (`custom_metadata`); the message columns have some forty
 DICTIONARY_BYTES = 32 << 20  # of dictionaries that all streams together hold: they stay as long as their stream
+DICTIONARY_COST = 1 << 10  # of each that comes, one that adds to another too: pyarrow keeps them all, also those without octets
 MOST_BUFFERS = 1024  # of one record batch; all message columns together have some sixty
 _CONTINUATION = b"\xff\xff\xff\xff"
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3  # MessageHeader
@@ -163,9 +164,9 @@ class BatchReader:
         found.check(body, self._most_rows)
         if dictionary is not None:
             number, delta = dictionary
-            before = self._held.get(number, 0)
-            self._dictionaries.take(body)
-            self._held[number] = before + body if delta else body
+            before, cost = self._held.get(number, 0), body + DICTIONARY_COST
+            self._dictionaries.take(cost)
+            self._held[number] = before + cost if delta else cost
             if not delta:
                 self._dictionaries.give(before)
         return kind

@@ -30,11 +30,12 @@ def call(channel: grpc.Channel, method: str, *messages: bytes, **options: Any) -
     return list(channel.stream_stream(SERVICE + method, as_it_is, as_it_is)(iter(messages), **options))
 
 
-def put(queue: str, batch: pa.RecordBatch, **options: Any) -> list[bytes]:
-    """FlightData of one record batch, as a client sends it with these IPC options."""
+def put(queue: str, *batches: pa.RecordBatch, **options: Any) -> list[bytes]:
+    """FlightData of record batches, as a client sends them with these IPC options."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-        writer.write_batch(batch)
+    with pa.ipc.new_stream(sink, batches[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
     messages = []
     for found in pa.ipc.MessageReader.open_stream(pa.BufferReader(sink.getvalue())):
         messages.append(protobuf.octets(protobuf.DATA_HEADER, found.metadata.to_pybytes()))

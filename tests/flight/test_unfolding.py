@@ -10,10 +10,12 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.commands import DeclareQueue
 from penstock.broker_core.flight_plane import arrow_ipc, protobuf
 
 from .helpers import browse
 from .octets import call, put
+from .peers import Site
 from .test_bad_clients import MIB, Sampled, address
 
 TEXT = "x" * 500_000
@@ -89,6 +91,21 @@ def sent(broker: Broker, queue: str, schema: bytes) -> list[bytes]:
     message = protobuf.octets(protobuf.FLIGHT_DESCRIPTOR, bytes(command)) + protobuf.octets(protobuf.DATA_HEADER, schema)
     with grpc.insecure_channel("{}:{}".format(*address(broker))) as channel:
         return call(channel, "DoPut", message)
+
+
+def test_small_dictionaries_cost_what_they_take(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deltas of a few octets or of none, one after another: each is kept, and is more than its octets."""
+    handlers = site.plane._listener._serve.__self__  # type: ignore[attr-defined]
+    monkeypatch.setattr(handlers._dictionaries, "_left", 10 * arrow_ipc.DICTIONARY_COST)
+    site.service.submit(DeclareQueue("q"))
+    values = [pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(["a", "b"][:rows])) for rows in (1, 2)]
+    batches = [pa.record_batch({"body": [b""], "subject": value}) for value in values]
+    schema, first, _, delta, batch = put("q", *batches, emit_dictionary_deltas=True)
+    with grpc.insecure_channel(f"127.0.0.1:{site.plane.port}") as channel:
+        assert len(call(channel, "DoPut", schema, first, *[delta] * 8, batch)) == 1
+        with pytest.raises(grpc.RpcError, match="the dictionaries of all senders"):
+            call(channel, "DoPut", schema, first, *[delta] * 10, batch)
+        assert len(call(channel, "DoPut", schema, first, *[delta] * 8, batch)) == 1
 
 
 def test_a_dictionary_of_nulls_takes_no_memory_for_what_it_says(broker: Broker, client: Client, queue: str) -> None:
