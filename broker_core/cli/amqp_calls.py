@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..amqp_client import Connection
 from ..amqp_client import login as log_in
+from ..client.credentials import Credentials
 from . import calls, login
 from .main import UsageError
 
@@ -34,13 +35,19 @@ def check_url(given: argparse.Namespace) -> None:
     calls.check_amqp(given.url)
 
 
+def credentials_of(given: argparse.Namespace) -> Credentials:
+    """Return what the login flags give. Raises UsageError, also where certificates have no meaning for the url."""
+    credentials = login.credentials(given)
+    if credentials.certificates and not given.url.startswith("amqps://"):
+        raise UsageError(f"certificates have no meaning for {given.url}: use amqps://, or leave them out")
+    return credentials
+
+
 def connection(given: argparse.Namespace) -> Connection:
     """As --url and the login flags say."""
     check_url(given)
-    credentials = login.credentials(given)
+    credentials = credentials_of(given)
     tls = given.url.startswith("amqps://")
-    if credentials.certificates and not tls:
-        raise UsageError(f"certificates have no meaning for {given.url}: use amqps://, or leave them out")
     return log_in(
         given.url,
         credentials.user,

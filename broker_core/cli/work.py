@@ -16,8 +16,7 @@ from types import FrameType
 from .. import logs
 from ..messaging.opening import connect
 from ..messaging.workers import Worker, run_all
-from . import login
-from .amqp_calls import check_url
+from .amqp_calls import check_url, credentials_of
 from .main import INTERRUPTED, REFUSED, UsageError
 
 log = logging.getLogger("penstock.work")
@@ -29,13 +28,13 @@ def run(given: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what a function prints is seen at once, in a pipe, too
     check_url(given)
+    credentials = credentials_of(given)
     workers = [_worker(name) for name in given.workers]
     stop = threading.Event()
     handlers = {number: signal.signal(number, _Stopping(stop).hear) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         if given.metrics_port is not None:
             _serve_metrics(workers, given.metrics_port)
-        credentials = login.credentials(given)
         files = {"ca_file": given.ca_file, "cert_file": given.cert_file, "key_file": given.key_file}
         with connect(given.url, credentials.user, credentials.password, **files) as connection:
             log.info("at work on %s at %s", ", ".join(worker.queue for worker in workers), connection.url)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import trustme
 
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import STRING_MAP
@@ -190,6 +191,7 @@ def test_what_the_broker_refuses_is_one_sentence_and_exit_code_1(penstock: Run, 
         (["queue", "peek", "q", "--from", "٣"], "invalid whole number value: '٣'"),
         (["receive", "q", "--wait", "٣"], "invalid number of seconds value: '٣'"),
         (["queue", "redrive", "q", "--sequence", f"1-{2**63}"], "is more than 9,223,372,036,854,775,807"),
+        (["work", "shop:handle", "--user", "ann"], "--user needs --password-file"),
         (["work", "shop", "--grace", "3", "other:handle"], "'shop' names no worker"),
         (["work", "shop:handle", "--metrics-port", "65536"], "invalid port value: '65536'"),
         (["lease", "release", "q"], "one of the arguments --settle --return is required"),
@@ -207,6 +209,15 @@ def test_a_wrong_command_line_is_exit_code_2(penstock: Run, command: list[str], 
     assert refused.returncode == 2
     assert said in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("command", [["work", "shop:handle"], ["send", "q"], ["queue", "list"], ["queue", "purge", "q"]])
+def test_a_CA_for_a_url_without_TLS_is_exit_code_2(tmp_path: Path, penstock: Run, command: list[str]) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "shop.py").write_text("import penstock\nhandle = penstock.worker('q')(print)\n")
+    refused = penstock(*command, "--ca-file", "ca.pem", "--url", "amqp://127.0.0.1:1")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("penstock: certificates have no meaning for amqp://127.0.0.1:1: use ")
 
 
 @pytest.mark.parametrize(
