@@ -32,6 +32,7 @@ Mode = Literal["async", "sync"]
 CHUNK_BYTES = 16 << 20  # of the log in one put: some 0.2 s of one connection to S3, which then is the most of its time
 SMALL_BYTES = 4 << 20  # pieces below are merged: a file of 256 MiB is then at most 64 objects
 MERGE_LEAST = 64  # pieces of the segment that grows
+SAMPLES_MAX = 4096  # of how far the log was when; with more, two and two become one
 CHUNKS_MAX = 256  # since the last contents: each is a request of a restore
 DELETE_AFTER_S = 300.0  # so long a restore may go by contents that have been replaced
 LOOK_S = 10.0  # while nothing is put: whether somebody has taken the copy over
@@ -174,6 +175,10 @@ class Copier:
                     self._samples[-1] = (stored, self._samples[-1][1])
                 else:
                     self._samples.append((stored, now))
+                if len(self._samples) > SAMPLES_MAX:  # the store is away for long: of two the earlier time counts
+                    found, rest = list(self._samples), len(self._samples) % 2
+                    pairs = zip(found[:-1:2], found[1::2], strict=True)
+                    self._samples = deque([(later[0], earlier[1]) for earlier, later in pairs] + found[len(found) - rest :])
             if self._idle or self._mode == "sync" or stored - self._cursor >= CHUNK_BYTES:
                 self._news.notify_all()
 

@@ -83,6 +83,27 @@ def test_sync_says_why_producers_wait() -> None:
             running.journal.reserve(5000, 0.1)
 
 
+@pytest.mark.parametrize("most", [8, 9])
+def test_a_store_that_is_away_for_weeks_takes_no_memory_and_the_lag_is_known(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copier_module, "SAMPLES_MAX", most)
+    store = FaultyStore()
+    with copied(LyingDisk(), store) as running:
+        running.append(*contents(0, 1))
+        running.until_copied()
+        store.fail = lambda call, name: StoreError("connection refused")
+        now = [1000.0]
+        running.copier._clock = lambda: now[0]
+        for number in range(100):
+            now[0] += 60
+            end = running.append(*contents(1 + number, 1))
+            until(lambda end=end: running.copier._samples[-1][0] >= end, "the copier has heard of it")  # type: ignore[misc]
+            assert len(running.copier._samples) <= most
+        assert running.copier.lag()[0] == 99 * 60
+        store.fail = lambda call, name: None
+        running.until_copied()
+        assert not running.copier._samples
+
+
 def test_async_goes_on_while_the_store_is_away_and_says_its_lag(tmp_path: Path) -> None:
     store = FaultyStore()
     with copied(LyingDisk(), store) as running:
