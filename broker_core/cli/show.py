@@ -29,7 +29,7 @@ _LEAST_WIDTH = 6  # cells of a column that was cut
 
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
-    print(as_json(value, ascii=sys.stdout.encoding.lower() != "utf-8"))
+    print(as_json(value, ascii=(sys.stdout.encoding or "utf-8").lower() != "utf-8"))  # a text in memory has none
 
 
 def as_json(value: Any, *, ascii: bool = False) -> str:
