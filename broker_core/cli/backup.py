@@ -6,6 +6,7 @@ import argparse
 import secrets
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from ..copy import checking, pictures, restoring, uploads
@@ -53,7 +54,7 @@ class Progress:
 
 def backup(given: argparse.Namespace) -> int:
     """Run `penstock backup`."""
-    store, began = _open(given.to, Path(given.data)), time.monotonic()
+    store, began = _open(given, given.to, Path(given.data)), time.monotonic()
     disk = ReadOnlyDirectory(given.data)
     progress = Progress("backup:")
     try:
@@ -103,17 +104,18 @@ def _forget_others(store: PatientStore, disk: ReadOnlyDirectory, contents: Conte
             contents.remove([name])
 
 
-def _open(url: str, of: Path | None = None) -> PatientStore:
-    return PatientStore(open_store(url, of), PATIENCE_S, _say_trouble)
+def _open(given: argparse.Namespace, url: str, of: Path | None = None) -> PatientStore:
+    return PatientStore(open_store(url, of), PATIENCE_S, partial(_say_trouble, given))
 
 
-def _say_trouble(error: StoreError) -> None:
-    print(f"penstock: trying again for {PATIENCE_S:.0f} s: {error}", file=sys.stderr)
+def _say_trouble(given: argparse.Namespace, error: StoreError) -> None:
+    if not given.json:  # which has stderr for one error
+        print(f"penstock: trying again for {PATIENCE_S:.0f} s: {error}", file=sys.stderr)
 
 
 def restore(given: argparse.Namespace) -> int:
     """Run `penstock restore`."""
-    store, began = _open(given.source), time.monotonic()
+    store, began = _open(given, given.source), time.monotonic()
     progress = Progress("restore:")
     writer = secrets.token_hex(8) if given.take_over else None
     try:

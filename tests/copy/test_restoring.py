@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import threading
@@ -158,6 +159,22 @@ def test_people_read_what_was_done(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert f"damaged: {path}, offset " in said.out
     for text in ("holds a copy, and cannot take a backup", "holds no copy and no backup", "no data directory of a broker"):
         assert text in said.err
+
+
+def test_a_program_gets_one_error_of_a_store_that_fails(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person hears before that it is tried again."""
+    from penstock.broker_core.cli import backup, main
+
+    monkeypatch.setattr(backup, "PATIENCE_S", 0.01)
+    (tmp_path / "file").touch()
+    with Broker(tmp_path / "data"):
+        command = ["backup", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "file")]
+        assert main(command) == 3
+        assert capfd.readouterr().err.startswith("penstock: trying again for ")
+        assert main([*command, "--json"]) == 3
+    assert json.loads(capfd.readouterr().err)["error"]["fault"] == "peer"
 
 
 def test_no_broker_starts_where_the_copy_is_anothers(tmp_path: Path) -> None:
