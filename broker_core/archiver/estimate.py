@@ -1,7 +1,13 @@
-"""Estimate of when the disk of an archive is full: its free space against the rate at which the archive has grown."""
+"""Estimate of when the disk of an archive is full: its free space against the rate at which the archive has grown.
+
+It is not full when as much goes as comes: an archive that is as old as its retention has what comes in that time.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -11,7 +17,8 @@ from ..archive.places import is_local, local_path
 from ..settings.keys import Settings
 
 KNOWN_AFTER_S = 600.0  # for which the archive has to have grown before its rate says something
-LOOK_S = 60.0  # between two looks at the disk
+LOOK_S = 60.0  # between two looks at the disk,
+MEASURE_S = 3600.0  # and at the size of every file of the archive
 DAY_S = 86400.0
 
 
@@ -24,10 +31,12 @@ class Growth:
         settings: Settings,
         monotonic: Callable[[], float] = time.monotonic,
         free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+        size_of: Callable[[Path], int] | None = None,
     ) -> None:
         self._folder = Path(local_path(url)) if is_local(url) else None
         self.change(settings)
-        self._monotonic, self._free_bytes = monotonic, free_bytes
+        self._monotonic, self._free_bytes, self._size_of = monotonic, free_bytes, size_of or bytes_below
+        self._has, self._measured = 0, -math.inf  # bytes of the archive, and when they were counted
         self._began = self._looked = monotonic()
         self._bytes = 0
         self._full_in_s: float | None = None
@@ -41,8 +50,7 @@ class Growth:
         self._bytes += count
 
     def full_in_s(self) -> float | None:
-        """Seconds until the disk is full, if that is before the first messages are old enough to go; None: it is not, as far as
-        can be known."""
+        """Seconds until the disk is full, if that is before as much goes as comes; None: it is not, as far as can be known."""
         return self._full_in_s
 
     def warning(self) -> str | None:
@@ -52,7 +60,8 @@ class Growth:
             return None
         return (
             f"the disk of the archive {self._folder} is full in about {left_s / DAY_S:.1f} days at this rate, before its "
-            f"messages are {self._keeps_s / DAY_S:.1f} days old: shorten archive_retention_age_s, or give it a larger disk"
+            f"retention of {self._keeps_s / DAY_S:.1f} days lets as much go as comes: shorten archive_retention_age_s, or give "
+            "it a larger disk"
         )
 
     def look(self) -> None:
@@ -68,5 +77,24 @@ class Growth:
             free = self._free_bytes(self._folder) - self._mark
         except OSError:
             return  # who writes there says so
-        left_s = max(0, free) * passed / self._bytes
-        self._full_in_s = left_s if self._keeps_s is None or left_s < self._keeps_s else None
+        left_s, keeps_s = max(0, free) * passed / self._bytes, self._keeps_s
+        if keeps_s is not None and (left_s >= keeps_s or free >= keeps_s * self._bytes / passed - self._size(up)):
+            self._full_in_s = None
+        else:
+            self._full_in_s = left_s
+
+    def _size(self, up: float) -> int:
+        """Return the bytes that the archive has, as they were counted within the last hour."""
+        if self._folder is not None and up >= self._measured + MEASURE_S:
+            self._measured, self._has = up, self._size_of(self._folder)
+        return self._has
+
+
+def bytes_below(folder: Path) -> int:
+    """Add up the files of a folder. Files that go meanwhile do not count."""
+    found = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found += os.stat(os.path.join(path, name)).st_size
+    return found

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.broker_core.archive.table import SCHEMA
 from penstock.broker_core.archiver import commits, stores
-from penstock.broker_core.archiver.estimate import DAY_S, Growth
+from penstock.broker_core.archiver.estimate import DAY_S, Growth, bytes_below
 from penstock.broker_core.archiver.stores import Folder
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.journal.segments import HEADER_BYTES
@@ -303,6 +303,35 @@ def test_a_disk_that_ends_before_messages_are_old_enough_is_said(tmp_path: Path)
     free[0], up[0] = 100 << 30, up[0] + 61
     growth.look()
     assert growth.warning() is None
+
+
+def test_a_disk_that_has_room_for_what_the_retention_keeps_is_large_enough(tmp_path: Path) -> None:
+    """D4: of 1 GiB a day for 30 days: an alarm that never ends would say nothing."""
+    up, free, size = [0.0], [0], [0]
+    settings = Settings(data=tmp_path, archive_retention_age_s=30 * DAY_S)
+    growth = Growth(str(tmp_path), settings, lambda: up[0], lambda path: free[0], lambda path: size[0])
+    said = []
+    for day in range(1, 90):
+        up[0] = day * DAY_S
+        growth.grew(1 << 30)
+        size[0] = min(day, 30) << 30
+        for disk, gigabytes in enumerate((32, 28)):
+            free[0] = max(0, (gigabytes << 30) - size[0])
+            up[0] += 100
+            growth.look()
+            said.append((disk, day, growth.warning() is not None))
+    assert not any(warned for disk, _, warned in said if disk == 0)
+    assert all(warned for disk, day, warned in said if disk == 1 and day < 28), "a smaller one is not"
+
+
+def test_the_size_of_an_archive_is_that_of_its_files(tmp_path: Path) -> None:
+    """D4: in all folders; a file that is gone when its turn comes is none."""
+    for number, folder in enumerate(("q/day=2026-01-01", "q/_delta_log", "r/day=2026-01-02")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "file").write_bytes(b"x" * (100 << number))
+    (tmp_path / "r" / "gone").symlink_to(tmp_path / "nowhere")
+    assert bytes_below(tmp_path) == 700
+    assert bytes_below(tmp_path / "nowhere") == 0
 
 
 @pytest.mark.parametrize("torn", [b"", b"\0" * 200, b'{"add": {"path": "day='], ids=["empty", "zeros", "half"])
