@@ -115,6 +115,7 @@ class Recorder:
         self._due: list[Backlog] = []  # of these, the next one last
         self._looked = -math.inf  # when they were listed
         self._troubles: dict[int, Trouble] = {}  # by queue's id
+        self._waits: dict[int, tuple[int, float]] = {}  # by queue's id, since when messages wait: by the wall clock, and by ours
         self._started = monotonic()
         self._others: list[str] = []  # names in the archive that may be tables of queues that are gone
         self._listed = -math.inf  # when they were
@@ -233,6 +234,9 @@ class Recorder:
     def _look(self, up: float) -> None:
         """Look which queues are due. All queues are asked, so not for each of those again."""
         self._looked, self._backlogs = up, self._host.submit(ListBacklogs())
+        before = self._waits
+        self._waits = {each.queue_id: (each.waiting_since, up) for each in self._backlogs if each.waiting_rows}
+        self._waits |= {number: seen for number, seen in before.items() if self._waits.get(number, (None,))[0] == seen[0]}
         waiting = {each.queue_id for each in self._backlogs}
         self._troubles = {queue_id: trouble for queue_id, trouble in self._troubles.items() if queue_id in waiting}
         self._look_whether_behind()
@@ -249,7 +253,8 @@ class Recorder:
             return True
         if not backlog.waiting_rows:
             return False
-        waited_s = (now - backlog.waiting_since) / 1e6
+        # The wall clock stands still after it was set back.
+        waited_s = max((now - backlog.waiting_since) / 1e6, up - self._waits[backlog.queue_id][1])
         enough = backlog.waiting_bytes >= self._settings.archive_file_bytes or backlog.waiting_rows >= PASS_ROWS
         return waited_s >= self._settings.archive_after_s or enough or backlog.departed
 

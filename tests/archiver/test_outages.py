@@ -77,6 +77,19 @@ def test_an_archive_whose_process_hangs_falls_behind(rig: Rig) -> None:
     assert rig.recorder.behind() is None
 
 
+def test_a_clock_that_was_set_back_keeps_nothing_from_its_table(make_rig: Callable[..., Rig]) -> None:
+    """D4: the broker's clock stands still then, perhaps for years; the time that a message waits goes on."""
+    rig = make_rig(archive_after_s=60.0)
+    rig.service.submit(c.DeclareQueue("q"))
+    settled(rig, 10)
+    for waits in (True, False):
+        rig.recorder.turn()
+        rig.up += 30
+        rig.recorder.turn()
+        assert rig.unrecorded() == (10 if waits else 0)
+        rig.up += 30
+
+
 def test_the_next_attempt_waits_longer_each_time(rig: Rig) -> None:
     """D4: a minute at most."""
     (rig.data / "archive").write_text("a file in its place")
