@@ -17,12 +17,14 @@ import numpy as np
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import BrokerState, apply
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.dictionary import Dictionary
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
+from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.dispositions import Disposition
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.retention import Keeping
@@ -91,7 +93,9 @@ class History:
             *[self.redrive, self.move, self.alter, self.pause, self.restart, self.record, self.clean],
             *[*15 * [self.acquire], *6 * [self.send], *6 * [self.settle, self.give_back, self.resume], *2 * [self.publish]],
         ]
-        for command in [self.a_link_comes, self.send, *self.random.choices(commands, k=COMMANDS)]:
+        for number, command in enumerate([self.a_link_comes, self.send, *self.random.choices(commands, k=COMMANDS)]):
+            if number == COMMANDS // 3:
+                meta, blocks, logged = *self.engine.persisted(), len(self.engine.log)
             try:
                 command()
                 print(command.__name__)
@@ -101,6 +105,10 @@ class History:
                 holds(self.queue)
             a_start_finds_the_same(self.queue, self.engine.from_snapshot())
         a_start_finds_the_same(self.queue, self.engine.recovered())
+        state = BrokerState.restore(meta.encode(), blocks)  # as most starts do: of a snapshot, and what the log has after it
+        for event, position in self.engine.log[logged:]:
+            apply(state, codec.decode(event), position)
+        a_start_finds_the_same(self.queue, Engine(state, self.engine.log))
 
     def eligible(self, holder: int, selector: str | None) -> list[int]:
         """The rows that a link, or (0) a lease may acquire now, the highest level first."""
