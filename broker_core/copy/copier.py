@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -37,6 +38,7 @@ CHUNKS_MAX = 256  # since the last contents: each is a request of a restore
 DELETE_AFTER_S = 300.0  # so long a restore may go by contents that have been replaced
 LOOK_S = 10.0  # while nothing is put: whether somebody has taken the copy over
 TEND_S = 1.0
+UNTENDED_S = 60.0  # for which that has failed, when the log says so
 START_S = 10.0  # a start waits so long for the store, before it goes on without it
 CLOSE_S = 10.0  # a clean stop waits so long for the rest
 HANGING_S = 1.0  # and then so long for a request that is under way
@@ -397,6 +399,7 @@ class Copier:
     # ---- the thread that tends what is there
 
     def _tend(self) -> None:
+        failing: float | None = None  # since when; infinite: the log has said so
         while True:
             with self._lock:
                 self._news.wait_for(self._is_over, TEND_S)
@@ -405,8 +408,13 @@ class Copier:
             try:
                 if self._complete:
                     self.tend()
+                failing = None
             except (StoreError, FileNotFoundError, pictures.PictureGone, DamagedJournal) as error:
                 log.debug("tending the copy is tried again: %s", error)
+                failing = self._clock() if failing is None else failing
+                if self._clock() - failing >= UNTENDED_S:
+                    failing = math.inf
+                    log.warning("the copy at %s grows, since it is not tended: %s", self._store.url, error)
             except _Stopping:
                 return
             except Exception:

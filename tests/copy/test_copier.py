@@ -264,6 +264,29 @@ def test_what_the_journal_drops_leaves_the_copy(monkeypatch: pytest.MonkeyPatch,
         assert restored(store, tmp_path / "data")[0] == [*sent, *contents(1000, 1)]
 
 
+def test_a_store_that_deletes_nothing_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """All else goes on, and so there is no alarm; but the copy would grow without end."""
+    for name, value in (("DELETE_AFTER_S", 0.0), ("TEND_S", 0.001), ("UNTENDED_S", 0.05)):
+        monkeypatch.setattr(copier_module, name, value)
+    store = FaultyStore()
+    store.fail = lambda call, name: StoreError("deletions are denied") if call == "delete" else None
+    with copied(LyingDisk(), store, segment_bytes=8000) as running:
+        for first in (0, 30):
+            running.append(*contents(first, 30))
+            running.journal.write_snapshot(running.journal.end, b"[]", [])
+            drop_before(running.journal, running.journal.end)
+            running.append(*contents(first, 1))
+            running.until_copied()
+        until(lambda: "grows, since it is not tended" in caplog.text, "the log says so")
+        tries = store.calls["delete"]
+        until(lambda: store.calls["delete"] > tries + 10, "it is tried again and again")
+        running.append(*contents(60, 1))
+        running.until_copied()
+        assert caplog.text.count("not tended: deletions are denied") == 1
+        store.fail = lambda call, name: None
+        until(lambda: not running.copier._condemned, "what is condemned is deleted")
+
+
 def test_holes_of_the_log_are_holes_of_the_copy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """D2, D7: what the cleaner drops from the middle of the log."""
     monkeypatch.setattr(copier_module, "TEND_S", 0.01)
