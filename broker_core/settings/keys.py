@@ -342,7 +342,7 @@ class Settings:
     )
     amqp_idle_timeout_s: float = key(
         120.0,
-        seconds(1),
+        seconds(1, most=4_294_967),  # AMQP has 32 bits for milliseconds
         "After this silence a client counts as gone, and what it held returns. The broker asks it to send something in half "
         "this time.",
     )

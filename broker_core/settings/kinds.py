@@ -17,6 +17,9 @@ GIB = 1024 * MIB
 _SIZES = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
 _TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
+#: A century: Python's clocks, dates and waits bear it.
+LONGEST_S = 36_525 * 86_400.0
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -68,19 +71,21 @@ def count(least: int, most: int) -> Kind:
     return Kind(f"a whole number from {least:,} to {most:,}", parse)
 
 
-def seconds(least: float, *, unset: bool = False) -> Kind:
-    """Kind of a duration, with or without a unit, of at least `least` seconds; None too where it may be `unset`."""
+def seconds(least: float, *, most: float = LONGEST_S, unset: bool = False) -> Kind:
+    """Kind of a duration, with or without a unit, from `least` to `most` seconds; None too where it may be `unset`."""
 
     def parse(value: object) -> float | None:
         if value is None and unset:
             return None
         number = float(_number_with_unit(value, _TIMES))
-        if not least <= number < float("inf"):
+        if not least <= number <= most:
             raise ValueError
         return number
 
     return Kind(
-        f'a time in seconds, at least {least:g}, as a number or a text such as "5 s", "12 h", "7 d"{_or_unset(unset)}', parse
+        f'a time in seconds, at least {least:g} and at most {most:.0f}, as a number or a text such as "5 s", "12 h", "7 d"'
+        f"{_or_unset(unset)}",
+        parse,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -141,6 +143,9 @@ def test_values_are_numbers_or_texts_with_a_unit(name: str, text: object, value:
         ("retention_age_s", "for ever"),
         ("fsync_interval_s", float("nan")),
         ("fsync_interval_s", float("inf")),
+        ("fsync_interval_s", "36526 d"),  # no wait of Python's is so long: it would end the journal's thread
+        ("archive_retention_age_s", 1e300),
+        ("amqp_idle_timeout_s", "50 d"),
         ("host", ""),
         ("host", "a b"),
     ],
@@ -176,6 +181,17 @@ def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, said: str) -
         load(path, {"data": "d"})
     assert str(path) in str(refused.value)
     assert said in str(refused.value)
+
+
+def test_the_longest_times_can_be_waited_for(tmp_path: Path) -> None:
+    """A century, which is for ever; in milliseconds that AMQP can say for a client's silence."""
+    times = {name: "36525 d" for name, kind in keys.KEYS.items() if kind.allowed.startswith("a time")}
+    settings = Settings(data=tmp_path, **{**times, "amqp_idle_timeout_s": 4_294_967})  # type: ignore[arg-type]
+    assert int(settings.amqp_idle_timeout_s * 1000) < 1 << 32
+    for name in set(times) - {"amqp_idle_timeout_s"}:
+        seconds = getattr(settings, name)
+        assert seconds <= threading.TIMEOUT_MAX
+        assert datetime.now() - timedelta(seconds=seconds)
 
 
 def test_a_message_that_could_never_travel_is_refused() -> None:
