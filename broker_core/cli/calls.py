@@ -51,7 +51,7 @@ def client(url: str, credentials: Credentials) -> Client:
 class _Interruptible(Client):
     """A client whose calls end at Ctrl-C: Python does not hear of it while it waits in gRPC, so another thread waits there."""
 
-    def call(self, action: str, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
+    def call(self, action: str, /, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
         steps = timeouts.Steps(self.url, threading.TIMEOUT_MAX)  # the call itself has an end
         try:
             return steps.take(lambda: super(_Interruptible, self).call(action, timeout_s=timeout_s, **fields))

@@ -80,7 +80,7 @@ class Client:
         """Endpoint of the Flight plane, as far as this client knows; for another one's `known`. A secret: the token is in it."""
         return self._endpoint
 
-    def call(self, action: str, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
+    def call(self, action: str, /, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
         """Send one action and return its answer."""
         body = json.dumps(fields).encode()
 

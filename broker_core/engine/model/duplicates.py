@@ -13,9 +13,8 @@ from ..columns.series import Ints
 
 ID_BYTES = 16  # of the digest of a typed message id; all zero: the message has none
 _NO_ID = b""  # what numpy makes of sixteen zero bytes
-_AHEAD = (
-    1 << 14
-)  # ids that are looked up at once to be forgotten: who looks for the first of a dict walks over all that were deleted
+#: Ids that are looked up at once to be forgotten: who looks for the first of a dict walks over all that were deleted.
+_AHEAD = 1 << 14
 
 
 class DuplicateWindow:
