@@ -261,6 +261,8 @@ class Recorder:
     def _record(self, backlog: Backlog) -> bool:
         """Carry one pass through. False where the process is gone, or the table cannot be written."""
         current = self._host.submit(BeginPass(backlog.queue_id, PASS_ROWS, PASS_FILES * self._settings.archive_file_bytes))
+        if backlog.current is None and current is not None and current.rows.count >= backlog.waiting_rows:
+            self._waits.pop(backlog.queue_id, None)  # it has all that waited: what is settled from now on waits anew
         content = None if current is None else self._host.content(backlog, current)
         if current is None or content is None:
             return True
