@@ -67,6 +67,7 @@ class QueueTable:
     def __init__(self, store: Store, broker_id: str, queue: str | None, heard: int | None = None) -> None:
         self._store, self._broker_id = store, broker_id
         self.url = store.url
+        self.replaced = 0  # bytes of the files that compaction took out, and that stay until vacuum comes
         try:
             self._table = self._found(broker_id, queue)
         except Unreachable:
@@ -226,6 +227,7 @@ class QueueTable:
                     properties = CommitProperties(custom_metadata={"penstock": "compaction"}, max_commit_retries=0)
                     self._commit(replaced.new, replaced.old, properties)
                     gone += len(replaced.old) - len(replaced.new)
+                    self.replaced += sum(member.bytes for member in replaced.old)
             except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
                 log.warning(
                     "%s of the table %s could not be put together: %s", counted(len(group), "file"), self.url, short(error)

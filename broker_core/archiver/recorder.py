@@ -25,7 +25,7 @@ from ..engine.model.passes import Backlog, Pass
 from ..logs import counted
 from ..settings.keys import Settings
 from .child import Child, Gone
-from .estimate import Growth
+from .estimate import VACUUM_S, Growth
 from .rows import Content
 
 log = logging.getLogger("penstock")
@@ -41,7 +41,6 @@ BEHIND = 3  # times `archive_after_s` that the oldest message has waited when th
 BEHIND_S = 30.0  # and so long beyond that, for the pass itself
 KEEP_S = 3600.0  # between two looks at what is old in a table
 FIRST_KEEP_S = 300.0  # from the start to the first: not while everything else begins
-VACUUM_S = 24 * KEEP_S  # between two looks for files that nobody needs
 OFF = "off"
 
 
@@ -191,7 +190,7 @@ class Recorder:
         return self._behind
 
     def outgrows_disk(self) -> str | None:
-        """Say that the disk will be full before anything is old enough to go; None where it will not, as far as can be known."""
+        """Say that the disk will be full before as much goes as comes; None where it will not, as far as can be known."""
         return self._growth.warning()
 
     def _described(self, backlog: Backlog, now: int) -> dict[str, Any]:
@@ -389,6 +388,7 @@ class Recorder:
             return False
         if vacuum:
             self._vacuumed[url] = up
+        self._growth.compacted(answer["replaced"])
         if any(answer.values()):
             log.info(
                 "the table %s: %s put together, %d too old, %d removed from the disk",

@@ -138,7 +138,7 @@ class Worker:
     def _keep(self, request: Frame) -> dict[str, Any]:
         """Keep a table small: put small files together, remove old days and what no version needs any more."""
         header = request.header
-        answer = {"compacted": 0, "expired": 0, "vacuumed": 0}
+        answer = {"compacted": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
         try:
             found = QueueTable(self._store(header["url"]), self._broker_id, header["queue"])
         except NotOurs:
@@ -149,6 +149,7 @@ class Worker:
             answer["expired"] = found.expire(header["retentionS"], datetime.now(timezone.utc))
         if found.small_files(header["fileBytes"]) >= header["compactFiles"]:
             answer["compacted"] = found.compact(header["fileBytes"])
+            answer["replaced"] = found.replaced
         if header["vacuumS"] is not None:
             answer["vacuumed"] = found.vacuum(header["vacuumS"])
         return answer

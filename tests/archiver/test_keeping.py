@@ -264,6 +264,6 @@ def test_a_process_that_looks_after_very_many_tables_remembers_some(tmp_path: Pa
     asked = {"op": "keep", "retentionS": None, "vacuumS": None, "fileBytes": 1 << 20, "compactFiles": 2}
     for queue in [*"abcde", *"abcde"]:
         answer = found.answer(Frame({**asked, "queue": queue, "url": str(tmp_path / queue)}, []))
-        assert answer == {"compacted": 0, "expired": 0, "vacuumed": 0}
+        assert answer == {"compacted": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
     assert len(found._stores) == 3
     found._journal.close()

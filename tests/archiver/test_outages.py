@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -325,23 +326,41 @@ def test_a_disk_that_ends_before_messages_are_old_enough_is_said(tmp_path: Path)
     assert growth.warning() is None
 
 
-def test_a_disk_that_has_room_for_what_the_retention_keeps_is_large_enough(tmp_path: Path) -> None:
-    """D4: of 1 GiB a day for 30 days: an alarm that never ends would say nothing."""
-    up, free, size = [0.0], [0], [0]
+@pytest.mark.parametrize("vacuum_after_days", [1, 20])
+@pytest.mark.parametrize("compacts", [False, True])
+def test_a_disk_that_has_room_for_all_that_the_archive_keeps_is_large_enough(
+    tmp_path: Path, compacts: bool, vacuum_after_days: int
+) -> None:
+    """D4: of 1 GiB an hour for 30 days: an alarm that never ends would say nothing. One on which it does not fit is not, from the
+    beginning on, though it has room for 30 days."""
+    up, size = [0.0], [0]
+    sizes = [each << 30 for each in gigabytes(compacts, vacuum_after_days)]
     settings = Settings(data=tmp_path, archive_retention_age_s=30 * DAY_S)
-    growth = Growth(str(tmp_path), settings, lambda: up[0], lambda path: free[0], lambda path: size[0])
-    said = []
-    for day in range(1, 90):
-        up[0] = day * DAY_S
-        growth.grew(1 << 30)
-        size[0] = min(day, 30) << 30
-        for disk, gigabytes in enumerate((32, 28)):
-            free[0] = max(0, (gigabytes << 30) - size[0])
-            up[0] += 100
+    for more, warns in ((-6, True), (6, False)):
+        disk = max(sizes) + (more << 30) + settings.free_space_mark_bytes
+        up[0] = 0.0
+        growth = Growth(str(tmp_path), settings, lambda: up[0], lambda path, disk=disk: disk - size[0], lambda path: size[0])
+        growth.change(replace(settings, archive_vacuum_after_s=vacuum_after_days * DAY_S))
+        for size[0] in sizes:
+            up[0] += 3600.0
+            growth.grew(1 << 30)
+            growth.compacted(compacts << 30)
             growth.look()
-            said.append((disk, day, growth.warning() is not None))
-    assert not any(warned for disk, _, warned in said if disk == 0)
-    assert all(warned for disk, day, warned in said if disk == 1 and day < 28), "a smaller one is not"
+            assert (growth.warning() is not None) == warns
+
+
+def gigabytes(compacts: bool, vacuum_after_days: int) -> Iterator[int]:
+    """Size of such an archive, hour by hour: whole days go, and vacuum comes each evening."""
+    by_day: dict[int, int] = {}
+    left: list[int] = []  # since when the table has no more each of the files of an hour
+    for hour in range(90 * 24):
+        by_day[hour // 24] = by_day.get(hour // 24, 0) + 1
+        left += [hour] * compacts
+        for day in [day for day in by_day if (day + 31) * 24 <= hour]:
+            left += [hour] * by_day.pop(day)
+        if hour % 24 == 23:
+            left = [since for since in left if since > hour - 24 * vacuum_after_days]
+        yield sum(by_day.values()) + len(left)
 
 
 def test_the_size_of_an_archive_is_that_of_its_files(tmp_path: Path) -> None:

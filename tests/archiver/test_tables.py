@@ -290,6 +290,7 @@ def test_small_files_are_put_together_old_days_go_and_so_does_what_dead_attempts
     rig.record()
     table = deltalake.DeltaTable(rig.data / "archive" / "q")
     assert table.get_add_actions().num_rows < 6
+    assert rig.recorder._growth._replaced > 0
     assert sequences(rig.table()) == numbers(range(60))
     orphan = next((rig.data / "archive" / "q").glob("day=*")) / "pass-1-99-dead.parquet"
     orphan.write_bytes(b"left behind")
@@ -316,7 +317,9 @@ def test_vacuum_leaves_files_for_as_long_as_it_was_told(rig: Rig) -> None:
         rig.record()
     version = deltalake.DeltaTable(rig.data / "archive" / "q")
     mine = QueueTable(store_of(str(rig.data / "archive" / "q")), rig.service.broker_id, "q")
+    files = list((rig.data / "archive" / "q").rglob("pass-*.parquet"))
     assert mine.compact(1 << 30) == 1
+    assert mine.replaced == sum(path.stat().st_size for path in files)
     assert mine.vacuum(1800.0) == 0
     assert sequences(version.to_pyarrow_table().sort_by("sequenceNumber")) == numbers(range(10))
     assert mine.vacuum(0.0) == 2
