@@ -256,3 +256,36 @@ def test_many_dead_letters_that_expire_at_once_leave_others_their_turn(monkeypat
         engine = engine.from_snapshot() if gone == 4 else engine
         assert [row[0] for row in (engine.run(c.Browse(name, 0, 9)).rows.sequences().tolist() for name in "qrs")] == [5, 5, 5]
         engine.pass_time(2)
+
+
+@pytest.mark.parametrize("how", ["goes on", "recovered", "from_snapshot"])
+def test_what_has_expired_and_is_due_rings_no_bell_until_it_is_put_away(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q9 Q18: the others of its block come in time."""
+    monkeypatch.setattr(decide_time, "MAX_EXPIRED", 2)
+    engine = engine_with(expired="deadLetter", deadLetterQueue="dead")
+    engine.run(c.DeclareQueue("dead"))
+    send(engine, due=times(*[1] * 9, 2.5, 3.5), expiry=times(*[1] * 9, None, 3))
+    engine.pass_time(2)
+    engine.run(c.Tick())
+    if how != "goes on":
+        wall = engine.wall
+        engine = getattr(engine, how)()
+        engine.wall = wall
+        engine.run(c.Recovered(), c.Tick())  # which looks at once
+    left = 9 if how == "goes on" else 7
+    send(engine, expiry=times(60))
+    holder = engine.run(c.Subscribe("q"))
+    for come_back in (False, True):
+        if come_back:
+            engine.run(c.Release("q", holder, engine.run(c.Acquire("q", holder, 1)).rows))
+        assert counts(engine)[:2] == [left, 1]
+        assert engine.state.clocks.due.next == NOW + 2500
+    engine.pass_time(0.5)
+    engine.run(c.Tick())
+    assert counts(engine)[:2] == [left - 1, 2]
+    assert engine.state.clocks.due.next == NOW + 3500
+    for put_away in (2, 4):
+        engine.pass_time(2)
+        engine.run(c.Tick())
+        assert counts(engine)[:2] == [left - 1 - put_away, 2]
+        assert engine.state.clocks.due.next > engine.wall // 1000

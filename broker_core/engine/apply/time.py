@@ -55,7 +55,7 @@ def time_passed(state: BrokerState, event: e.TimePassed, position: int) -> None:
             queue = state.queues.get(name)
             block = queue.blocks.get(number) if queue is not None else None
             if queue is not None and block is not None:
-                block.look_ahead()
+                block.look_ahead(event.due)
                 setattr(block, noted, NEVER)
                 queue.note_times(block)
 

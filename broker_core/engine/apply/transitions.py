@@ -75,7 +75,7 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> Non
             if cause in UNLIMITED:
                 block.leased.increment(part, len(block.state))
         if block.expiry.values is not None:  # its time may have come, or come nearer than that of the others
-            block.look_ahead()
+            block.look_ahead(state.time // 1000)
             queue.note_times(block)
     queue.came_back(rows)
     if queue.rules.key:

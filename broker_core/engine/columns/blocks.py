@@ -210,14 +210,16 @@ class Block(Columns):
             return np.zeros(0, np.int64)
         return np.flatnonzero((self.state[: self.filled] == ACQUIRED) & (values > 0) & (values <= now + 1))
 
-    def look_ahead(self) -> None:
-        """Derive anew when the next row expires, is due, and when the next lock ends."""
+    def look_ahead(self, now: int = 0) -> None:
+        """Derive anew when the next row expires, is due, and when the next lock ends. What has expired at `now`, milliseconds
+        since 1970, is never due: it waits for its turn to be put away."""
         state = self.state[: self.filled]
         self.next_expiry = self.next_due = self.next_lock = NEVER
         if self.expiry.values is not None:
             self.next_expiry = self._next(self.expiry, (state == AVAILABLE) | (state == DELAYED)) + self.base_ms
         if self.due.values is not None:
-            self.next_due = self._next(self.due, state == DELAYED) + self.base_ms
+            expired = self.expired(slice(0, self.filled), now)
+            self.next_due = self._next(self.due, (state == DELAYED) & ~expired) + self.base_ms
         if self.lock.values is not None:
             self.next_lock = self._next(self.lock, state == ACQUIRED)
 
