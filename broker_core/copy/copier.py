@@ -137,6 +137,11 @@ class Copier:
         if behind > 0 and self._journal.failure is None:
             log.warning("the copy at %s ends %d bytes before the log; the next start copies them", self._store.url, behind)
 
+    @property
+    def is_waited_for(self) -> bool:
+        """True: with `sync`, where a reply waits until the copy has what it is about."""
+        return self._mode == "sync"
+
     def status(self) -> dict[str, Any]:
         """Return what an operator wants to know."""
         lag_s, lag = self.lag()

@@ -37,7 +37,8 @@ def start(journal: Journal, copier: Copier | None) -> None:
 
 
 class Closing:
-    """The end of a broker: `CLOSE_S` after it has begun, nobody waits for the copy any more."""
+    """The end of a broker. The copy gets `CLOSE_S` for the rest once all else is done. With `sync` what is done before waits for
+    the copy too: `CLOSE_S` after the end has begun, nobody does any more."""
 
     def __init__(self, journal: Journal, copier: Copier | None) -> None:
         self._journal, self._copier = journal, copier
@@ -51,7 +52,7 @@ class Closing:
         """Copy the rest, and close the journal. StorageError as of `Journal.close`."""
         try:
             if self._copier is not None:
-                self._copier.close(max(0.0, self._until - time.monotonic()))
+                self._copier.close(max(0.0, self._until - time.monotonic()) if self._copier.is_waited_for else CLOSE_S)
         finally:
             self._timer.cancel()
             self._journal.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 
@@ -120,6 +121,23 @@ def test_a_broker_whose_copy_is_missing_starts_and_stops(hangs: bool, monkeypatc
         assert service.nodes.has_queue("q"), "what nobody was told of is on the disk all the same"
     finally:
         service.close()
+
+
+def test_what_else_a_stop_takes_time_for_is_not_taken_from_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With async nobody waits for it before: a hanging archiver and a large snapshot leave it its time all the same."""
+    monkeypatch.setattr(copying, "CLOSE_S", 1.0)
+    store, settings = FaultyStore(), Settings(data=Path("/disk"), copy_url="faulty://store", copy_interval_s=60.0)
+    service = BrokerService(settings, disk=LyingDisk(), store=store)
+    try:
+        copier = service.copier
+        assert copier is not None
+        until(lambda: copier.status()["state"] == "copying", "the first copy is complete")
+        service.submit(c.DeclareQueue("q"))
+        service._stops.callback(time.sleep, 1.1)
+        assert copier.lag()[1] > 0
+    finally:
+        service.close()
+    assert copier.lag()[1] == 0
 
 
 def is_waiting(thread: str) -> bool:
