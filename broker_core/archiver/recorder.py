@@ -372,6 +372,8 @@ class Recorder:
         )
         if url is None:
             return False
+        # Else a power cut might take the end of a pass whose rows go here, and the table would seem to have it with other rows.
+        self._host.sync()
         self._kept[url] = up
         vacuum = up >= self._vacuumed.get(url, -math.inf) + VACUUM_S
         request = {

@@ -6,6 +6,7 @@ import errno
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from penstock.broker_core.archive.table import SCHEMA
 from penstock.broker_core.archiver import commits, stores
+from penstock.broker_core.archiver.commits import QueueTable
 from penstock.broker_core.archiver.estimate import DAY_S, Growth, bytes_below
 from penstock.broker_core.archiver.stores import Folder
 from penstock.broker_core.engine import commands as c
@@ -287,6 +289,32 @@ def test_a_power_cut_that_takes_what_the_journal_had_not_synced(make_rig: Callab
     after.record()
     assert sequences(after.table()) == numbers(range(before + 5))
     assert (after.unrecorded(), after.recorder.troubles()) == (0, {})
+
+
+def test_a_power_cut_after_retention_took_out_what_was_just_recorded(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D4: with `fsync` never or interval. The end of the pass is on the disk before: else the table seems to have other rows."""
+    rig, after = make_rig(archive_retention_age_s=1.0), make_rig("after")
+    after.close()
+    expire, later = QueueTable.expire, timedelta(days=3)  # since when the messages have been there
+
+    def then_cut_off(table: QueueTable, age_s: float, now: datetime) -> int:
+        gone = expire(table, age_s, now + later)
+        cut_off(rig, after.data)
+        return gone
+
+    monkeypatch.setattr(QueueTable, "expire", then_cut_off)
+    rig.service.submit(c.DeclareQueue("q"))
+    settled(rig, 10)
+    rig.up += 100_000
+    rig.record()
+    assert rig.table().num_rows == 0
+    after.open()
+    settled(after, 5)
+    after.record()
+    assert (after.unrecorded(), after.recorder.troubles()) == (0, {})
+    assert sequences(after.table()) == numbers(range(10, 15))
 
 
 def cut_off(rig: Rig, after: Path) -> None:
