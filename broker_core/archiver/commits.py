@@ -304,12 +304,21 @@ class QueueTable:
     def _remember_for(self, hours: int) -> None:
         """Have the table's log remember for so long what was taken out: a file that it has forgotten is one of a dead attempt."""
         there = self._table.metadata().configuration
-        wanted = {name: f"interval {hours} hours" for name, enough in _FORGETS.items() if hours > enough}
-        if any(there.get(name) != value for name, value in wanted.items()):
+        forgets = {name: _hours(there.get(name)) for name, enough in _FORGETS.items() if hours > enough}
+        if wanted := {name: f"interval {hours} hours" for name, after in forgets.items() if after < hours}:
             self._table.alter.set_table_properties(wanted, post_commithook_properties=_NOTHING_BESIDE)
             self._table.update_incremental()
 
 
+def _hours(interval: str | None) -> float:
+    """Read an interval of Delta's as delta-rs does: its first number and unit. 0 where it does not read it."""
+    match (interval or "").split():
+        case ["interval", count, unit, *_] if count.isdecimal():
+            return int(count) * _HOURS.get(unit.removesuffix("s"), 0.0)
+    return 0.0
+
+
+_HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0, "week": 7 * 24.0}
 _PUT_BACK = (
     ": the broker's data directory was put back by hand from an older copy. Put it back with `penstock restore`, or move the "
     "table away"

@@ -124,6 +124,26 @@ def test_a_file_is_kept_for_longer_than_delta_s_log_remembers_by_default(rig: Ri
     assert opened(rig).vacuum(7 * 86400.0) == 2
 
 
+@pytest.mark.parametrize(
+    ("there", "then"),
+    [
+        (None, "interval 480 hours"),
+        ("interval 3 hours", "interval 480 hours"),
+        ("interval 20 days", "interval 20 days"),
+        ("interval 5 weeks", "interval 5 weeks"),
+        ("interval 1 day", "interval 480 hours"),
+    ],
+)
+def test_what_somebody_has_set_for_longer_is_left_as_it_is(several: Rig, there: str | None, then: str) -> None:
+    """D4: how long the table's log remembers what was taken out of it."""
+    name = "delta.deletedFileRetentionDuration"
+    if there is not None:
+        foreign(several).alter.set_table_properties({name: there})
+    for _ in range(2):
+        opened(several).vacuum(20 * 86400.0)
+    assert foreign(several).metadata().configuration[name] == then
+
+
 def foreign(rig: Rig) -> deltalake.DeltaTable:
     return deltalake.DeltaTable(rig.data / "archive" / "q")
 
