@@ -22,10 +22,14 @@ REMEMBERED = 20_000  # counts, of 1 KiB at most each; the oldest goes
 
 
 class Attempts:
-    """Thread-safe. `clock` is monotonic, in seconds."""
+    """Thread-safe. `clock` is monotonic, in seconds.
+
+    `turn`: to be had by who looks at a proof in no time, from asking whether it is blocked to counting its failure.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self.turn = threading.Lock()
         self._lock = threading.Lock()
         self._counts: OrderedDict[tuple[str, str | None], tuple[float, int]] = OrderedDict()  # since when, how many
 

@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,20 @@ from penstock.broker_core.amqp.performatives import (
     Rejected,
     SaslInit,
     SaslOutcome,
+    SaslResponse,
     Target,
 )
+from penstock.broker_core.amqp.scram import Credentials
 from penstock.broker_core.amqp_plane.loop.server import PASSWORD_THREADS
 from penstock.broker_core.security import Access, quiet
 from penstock.broker_core.security.attempts import FAILURES_OF_A_NAME
 from penstock.broker_core.security.users import User, credentials_of
+from penstock.broker_core.settings.listeners import Listener
 
 from ..security.helpers import QUICK
 from ..service.helpers import enqueue
 from .frames import begin, flow, message, receives, sends, symbol, transfer
-from .harness import Stage, stage
+from .harness import Script, Stage, stage
 from .logins import Site, begin_sasl, exchange, hear, log_in, say
 from .test_fuzz_plane import PATIENCE_S
 from .test_revocation import detached
@@ -101,6 +105,69 @@ def test_guessing_is_counted_and_limited_whatever_the_mechanism(
     assert "a guess" not in caplog.text
 
 
+def before_the_proof(s: Stage, password: str) -> tuple[Script, SaslResponse]:
+    """A script of alice's that has had the first message of SCRAM, and the second."""
+    script = s.script("alice", open=False)
+    begin_sasl(script)
+    sasl = SaslClient("alice", password, prefer=(SCRAM,), random=os.urandom)
+    say(script, *sasl.receive(hear(script)))
+    [proof] = sasl.receive(hear(script))
+    assert isinstance(proof, SaslResponse)
+    return script, proof
+
+
+def codes(scripts: list[Script]) -> list[int]:
+    found = [hear(script) for script in scripts]
+    return [outcome.code for outcome in found if isinstance(outcome, SaslOutcome)]
+
+
+def test_proofs_that_come_at_once_are_counted_before_the_next_is_looked_at(s: Stage) -> None:
+    """The loop is busy with others from the first wrong proof to the last right one."""
+    wrong = [before_the_proof(s, "a guess") for _ in range(FAILURES_OF_A_NAME + PASSWORD_THREADS)]
+    right = [before_the_proof(s, SECRET) for _ in range(FAILURES_OF_A_NAME)]
+    checks, loop = threading.Event(), threading.Event()
+    held = [s.plane.passwords.submit(checks.wait, PATIENCE_S) for _ in range(PASSWORD_THREADS)]
+    s.until(lambda: all(check.running() for check in held), "all threads are busy")
+    queue, count = s.plane.passwords._work_queue, 0
+    for script, proof in wrong + right:
+        say(script, proof)
+        count += 1
+        s.until(partial(lambda size: queue.qsize() == size, count), "the proof waits for a thread")
+    s.plane.call(lambda: loop.wait(PATIENCE_S) and None)
+    checks.set()
+    for _ in range(PASSWORD_THREADS):
+        s.plane.passwords.submit(lambda: None).result(PATIENCE_S)
+    loop.set()
+    assert codes([script for script, _ in wrong + right]) == [1] * count
+    assert tries(s, "carol", SECRET, SCRAM) == 0
+
+
+def test_a_proof_is_looked_at_when_the_one_before_is_counted(site: Site, tmp_path: Path) -> None:
+    """Else each thread would have one more than the limit."""
+    with gated(site, tmp_path) as (s, access):
+        for _ in range(FAILURES_OF_A_NAME - 1):
+            access.attempts.failed("127.0.0.1:1", "alice")
+        (guesser, guess), (alice, proof) = before_the_proof(s, "a guess"), before_the_proof(s, SECRET)
+        access.looks_wait = True
+        say(guesser, guess)
+        assert access.begun.acquire(timeout=PATIENCE_S)
+        say(alice, proof)
+        assert not access.begun.acquire(timeout=0.3)
+        access.gate.set()
+        assert codes([guesser, alice]) == [1, 1]
+
+
+@pytest.mark.parametrize(("offered", "guessed"), [((SCRAM, "PLAIN"), "PLAIN"), ((SCRAM, "PLAIN"), SCRAM), ((SCRAM,), SCRAM)])
+def test_a_failure_counts_once(site: Site, tmp_path: Path, offered: tuple[str, ...], guessed: str) -> None:
+    """Also where the loop itself looks at proofs, because passwords in clear are not offered."""
+    with stage(tmp_path, access=site.access, fsync="never", listeners=(Listener(mechanisms=offered),)) as s:
+        for _ in range(FAILURES_OF_A_NAME - 1):
+            assert tries(s, "alice", "a guess", guessed) == 1
+        assert tries(s, "alice", SECRET, SCRAM) == 0
+        assert tries(s, "alice", "a guess", guessed) == 1
+        assert tries(s, "alice", SECRET, SCRAM) == 1
+
+
 def test_refusals_do_not_fill_the_log(s: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.INFO)
     [limit] = [found for found in logging.getLogger("penstock.amqp").filters if isinstance(found, quiet.Quiet)]
@@ -128,6 +195,13 @@ class Gated(Access):
         super().__init__(path)
         self.gate, self.begun = threading.Event(), threading.Semaphore(0)
         self.checks = 0
+        self.looks_wait = False
+
+    def credentials(self, name: str) -> Credentials | None:
+        if self.looks_wait:
+            self.begun.release()
+            assert self.gate.wait(PATIENCE_S)
+        return super().credentials(name)
 
     def login(self, name: str, password: str, peer: str) -> str:
         if name == "carol":

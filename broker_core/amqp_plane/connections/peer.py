@@ -10,13 +10,14 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import Condition, Connection, Role, SaslServer, events
 from ...amqp.errors import LocalProtocolError, RemoteProtocolError
 from ...amqp.performatives import Error
-from ...amqp.sasl import PLAIN
+from ...amqp.sasl import PLAIN, SCRAM_SHA_256
 from ...amqp.states import ConnectionState, LinkState, SessionState
 from ...amqp.transactions import TXN_ID
 from ...engine.commands import Maker
@@ -102,7 +103,18 @@ class Peer:
 
     def receive(self, data: bytes, now: float) -> None:
         """Read octets of the peer's, whatever layers they came through."""
-        self.happened(self.connection.receive_data(data, now))
+        self.happened(self.log_in(data, now) if self.logging_in else self.connection.receive_data(data, now))
+
+    def log_in(self, data: bytes, now: float) -> list[events.Event]:
+        """Read octets of the login, and count a failure, for `happened`. From any thread, while the loop does not read."""
+        attempts = self.plane.access.attempts
+        # A proof is looked at in microseconds: one after another, so that those that come at once are no more than the limit.
+        with attempts.turn if self._sasl.mechanism == SCRAM_SHA_256 else nullcontext():
+            found = self.connection.receive_data(data, now)
+            failed = any(isinstance(event, events.AuthenticationFailed) for event in found)
+            if failed and self._sasl.mechanism != PLAIN:  # there the check has counted it
+                attempts.failed(self.wire.address, self._sasl.claimed)
+        return found
 
     def happened(self, found: list[events.Event]) -> None:
         """Handle what the protocol has found in some octets."""
@@ -195,8 +207,6 @@ class Peer:
 
     def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
         log.warning("%s: login refused: %s", self.wire.address, one_line(event.reason), extra={"peer": self.wire.address})
-        if self._sasl.mechanism != PLAIN:  # there the check has counted it
-            self.plane.access.attempts.failed(self.wire.address, self._sasl.claimed)
 
     def close(self, error: Error | None, *, for_good: bool = False) -> None:
         """Close the connection: the broker stops, or the peer went too far. `for_good`: nothing of it lives on."""

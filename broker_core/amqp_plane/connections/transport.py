@@ -183,7 +183,7 @@ class Wire(asyncio.Protocol):
         if peer.logging_in and "PLAIN" in self.listener.mechanisms:
             # Checking a password costs some 20 ms on purpose: in a thread of its own, while this socket is not read.
             self.pause(LOGIN)
-            self._checking = self.plane.passwords.submit(peer.connection.receive_data, data, self.plane.now())
+            self._checking = self.plane.passwords.submit(peer.log_in, data, self.plane.now())
             self._checking.add_done_callback(lambda done: self.plane.call(lambda: self._checked(done)))
         else:
             peer.receive(data, self.plane.now())
