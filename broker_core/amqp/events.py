@@ -92,11 +92,15 @@ class Stolen:
 
 @dataclass(slots=True)
 class Flowed:
-    """The peer's flow: `link` is None for one of the session only. All numbers have been applied already."""
+    """The peer's flow: `link` is None for one of the session only. All numbers have been applied already.
+
+    `completed`: the link whose delivery had waited for the window, and left in whole with this flow.
+    """
 
     session: Session
     link: Link | None
     flow: Flow
+    completed: Link | None = None
 
 
 @dataclass(slots=True)

@@ -36,9 +36,10 @@ class Outbox:
         self._pending.append((link, transfer, payload))
         self.pump()
 
-    def pump(self) -> None:
-        """Send what the window takes now."""
+    def pump(self) -> Sender | None:
+        """Send what the window takes now. Returns the link whose delivery is complete by that."""
         session = self._session
+        completed = None
         while self._pending and session.remote_incoming_window > 0:
             link, transfer, payload = self._pending.popleft()
             space = session.max_frame_size - HEADER_SIZE - len(transfer.encode())
@@ -55,6 +56,8 @@ class Outbox:
             self._count(1)
             if whole:
                 link.completed()
+                completed = link
+        return completed
 
     def put_ready(self, pieces: list[bytes], count: int) -> None:
         """Send `count` encoded frames, one transfer each, that the window is known to take; a frame may be in several pieces."""

@@ -453,13 +453,13 @@ class Session:
             link = None
         if link is not None:
             link.on_flow(flow)
-        self.outbox.pump()
+        completed = self.outbox.pump()
         if flow.echo and self.may_send:
             if link is not None and "s:frame" in states.LINK[link.state]:
                 link.send_flow()
             else:
                 self.send_flow()
-        return [events.Flowed(self, link, flow)]
+        return [events.Flowed(self, link, flow, completed)]
 
     def _on_attach(self, attach: Attach) -> list[events.Event]:
         if attach.handle > self.settings.handle_max:

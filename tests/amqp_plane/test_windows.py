@@ -72,8 +72,10 @@ def test_a_flow_for_which_its_link_ends_opens_it_too(tmp_path: Path) -> None:
         a.expect(Detach, handle=1)
 
 
+@pytest.mark.parametrize("window", [20, 1], ids=["more than enough", "just enough"])
+@pytest.mark.parametrize("named", [None, 1], ids=["no link named", "another named"])
 @pytest.mark.parametrize("when", ["at first", "half way"])
-def test_a_drain_is_answered_behind_a_message_that_is_half_sent(tmp_path: Path, when: str) -> None:
+def test_a_drain_is_answered_behind_a_message_that_is_half_sent(tmp_path: Path, when: str, named: int | None, window: int) -> None:
     with stage(tmp_path) as s:
         s.declare("q")
         filled(s, LARGE)
@@ -81,7 +83,7 @@ def test_a_drain_is_answered_behind_a_message_that_is_half_sent(tmp_path: Path, 
         if when == "half way":
             a.send(flow(0, 10, incoming_window=0, drain=True))
             s.settle()
-        a.send(flow(None, incoming_window=20))
+        a.send(flow(None, incoming_window=window) if named is None else flow(named, 0, incoming_window=window))
         a.expect_message()
         a.expect(Flow, handle=0, delivery_count=10, link_credit=0, drain=True)
 

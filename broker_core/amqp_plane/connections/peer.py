@@ -335,6 +335,9 @@ class Peer:
                 break
             del waiting[link]  # if it has to wait again, others come first
             self._at(link.link, lambda endpoint: endpoint.flowed())
+        if event.completed is not None and session.remote_incoming_window <= 0:
+            # The rest of its message took the last of the window: a drain is answered all the same, which takes none.
+            self._at(event.completed, lambda endpoint: endpoint.flowed())
         if event.link is not None:
             self._at(event.link, lambda endpoint: endpoint.flowed(asked=True))
 
