@@ -75,7 +75,7 @@ def test_a_flow_for_which_its_link_ends_opens_it_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("window", [20, 1], ids=["more than enough", "just enough"])
 @pytest.mark.parametrize("named", [None, 1], ids=["no link named", "another named"])
 @pytest.mark.parametrize("when", ["at first", "half way"])
-def test_a_drain_is_answered_behind_a_message_that_is_half_sent(tmp_path: Path, when: str, named: int | None, window: int) -> None:
+def test_a_drain_is_answered_behind_a_half_sent_message(tmp_path: Path, when: str, named: int | None, window: int) -> None:
     with stage(tmp_path) as s:
         s.declare("q")
         filled(s, LARGE)
@@ -86,6 +86,21 @@ def test_a_drain_is_answered_behind_a_message_that_is_half_sent(tmp_path: Path, 
         a.send(flow(None, incoming_window=window) if named is None else flow(named, 0, incoming_window=window))
         a.expect_message()
         a.expect(Flow, handle=0, delivery_count=10, link_credit=0, drain=True)
+
+
+def test_a_drain_whose_receiver_asks_again_when_it_opens_the_window_is_answered_once(tmp_path: Path) -> None:
+    with stage(tmp_path, amqp_max_unsettled=1) as s:
+        s.declare("q")
+        filled(s, *numbered(2))
+        a = s.script()
+        a.begin(incoming_window=1)
+        a.receiver()
+        a.send(flow(0, 10, incoming_window=1, drain=True))
+        a.expect_messages(b"m0")
+        s.settle()
+        a.send(flow(0, 10, incoming_window=5, drain=True))
+        a.expect(Flow, handle=0, delivery_count=10, link_credit=0, drain=True)
+        a.nothing()
 
 
 def test_the_window_goes_round_among_those_who_wait(tmp_path: Path) -> None:

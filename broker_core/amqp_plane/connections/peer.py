@@ -329,6 +329,8 @@ class Peer:
                 self.detach(endpoint, Error(condition=Condition.NOT_IMPLEMENTED, description=text))
             else:
                 endpoint.acquire_in((event.flow.properties or {})[TXN_ID])
+        if event.link is not None:
+            self._at(event.link, lambda endpoint: endpoint.asked())
         waiting = self.squeezed.get(session, {})
         for link in list(waiting):  # for the window of the session, whatever link the flow names
             if session.remote_incoming_window <= 0:
@@ -339,7 +341,7 @@ class Peer:
             # The rest of its message took the last of the window: a drain is answered all the same, which takes none.
             self._at(event.completed, lambda endpoint: endpoint.flowed())
         if event.link is not None:
-            self._at(event.link, lambda endpoint: endpoint.flowed(asked=True))
+            self._at(event.link, lambda endpoint: endpoint.flowed())
 
     def when(self, ready: Callable[[], bool], action: Callable[[], None]) -> None:
         """Act now, or when a flow of the peer's, or the end of a link, has made it `ready`."""

@@ -211,7 +211,10 @@ class Incoming(LinkEnd):
 
     # --- the end
 
-    def flowed(self, *, asked: bool = False) -> None:
+    def asked(self) -> None:
+        """Ignore a flow that names this link: a sender does not drain."""
+
+    def flowed(self) -> None:
         """Ignore the sender's flow: the library has done what follows from it."""
 
     def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:

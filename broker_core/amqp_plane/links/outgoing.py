@@ -286,10 +286,12 @@ class Outgoing(LinkEnd, Consumer):
 
     # --- what the receiver says
 
-    def flowed(self, *, asked: bool = False) -> None:
-        """Go on with changed credit, or another window of the session; `asked`: the receiver's flow names this link."""
-        if asked:
-            self._asked = self.link.drain
+    def asked(self) -> None:
+        """Note what the receiver's flow asks of this link, which it names; `flowed` comes after that."""
+        self._asked = self.link.drain
+
+    def flowed(self) -> None:
+        """Go on with changed credit, or another window of the session."""
         if self._is_ready:
             self.pump()
         self._go_on()
