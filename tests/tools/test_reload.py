@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -47,6 +49,16 @@ def test_sighup_reads_what_may_change(tmp_path: Path) -> None:
         broker.stop()  # SIGTERM after SIGHUP is a clean stop
 
 
+def end_for_writing(pipe: Path) -> BinaryIO | None:
+    """Open a named pipe, if somebody reads it: a broker that has not come to it yet would find the file that takes its place."""
+    try:
+        return open(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "wb")
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
+
+
 def test_sighup_during_recovery_is_obeyed_after_it_and_a_supervisor_hears_of_ready_alone(tmp_path: Path) -> None:
     """The broker stands before its recovery until somebody writes into the pipe that stands for its users file."""
     config, users, pipe = tmp_path / "penstock.toml", tmp_path / "users.json", tmp_path / "pipe"
@@ -60,9 +72,11 @@ def test_sighup_during_recovery_is_obeyed_after_it_and_a_supervisor_hears_of_rea
         until(lambda: "starts on the data directory" in (tmp_path / "log").read_text(), "the start has begun")
         config.write_text("retention_age_s = 61\n")
         process.send_signal(signal.SIGHUP)
+        writing = until(lambda: end_for_writing(users), "the broker has opened the pipe")
         users.rename(pipe)
         edit(users, lambda found: found)  # for later looks at the file
-        pipe.write_bytes(users.read_bytes())
+        with writing:
+            writing.write(users.read_bytes())
         assert listening.recv(4096).startswith(b"READY=1\nSTATUS=")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
