@@ -60,15 +60,22 @@ def import_(given: argparse.Namespace) -> int:
                 created = broker.call(action, **fields)["created"]
             except PenstockError as error:
                 if error.fault != "caller" or isinstance(error, Unauthenticated):  # the next ones would fare alike
-                    raise type(error)(f"{error}; {made + there:,} of {len(declarations):,} are declared: import again") from error
+                    _say_refused(given, refused)
+                    done = f"{made + there:,} of {len(declarations):,} are declared"
+                    done += f", {len(refused):,} refused" if refused else ""
+                    raise type(error)(f"{error}; {done}: import again") from error
                 refused.append(str(error))
                 continue
             made, there = made + created, there + (not created)
     text = f"{made:,} declared, {there:,} were there already, {len(refused):,} refused"
     show.answer(given, {"declared": made, "there": there, "refused": refused}, text)
+    _say_refused(given, refused)
+    return REFUSED if refused else 0
+
+
+def _say_refused(given: argparse.Namespace, refused: list[str]) -> None:
     for reason in refused if not given.json else ():
         print(f"penstock: {reason}", file=sys.stderr)
-    return REFUSED if refused else 0
 
 
 def _declarations(definitions: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from penstock.broker_core.amqp_client import connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
+from ..waiting import until
 from .conftest import Run, enqueue
 
 
@@ -100,6 +103,25 @@ def test_an_import_ends_where_the_broker_is_gone(tmp_path: Path, penstock: Run) 
         gone = penstock("definitions", "import", "file", "--url", f"grpc://127.0.0.1:{taken.getsockname()[1]}")
     assert (gone.returncode, gone.stdout, gone.stderr.count("no broker answers")) == (3, "", 1), gone.stderr
     assert gone.stderr.endswith("; 0 of 2 are declared: import again\n")
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
+def test_an_import_that_is_cut_off_says_what_was_refused_before(
+    tmp_path: Path, penstock: Run, broker: Broker, client: Client, flags: list[str]
+) -> None:
+    client.call("queue.declare", queue="orders", type="priority")
+    queues = [{"queue": name, "type": "fifo", "options": {}} for name in ("orders", *map(str, range(5000)))]
+    (tmp_path / "file").write_text(json.dumps({"version": 1, "queues": queues, "exchanges": []}))
+    with ThreadPoolExecutor(1) as beside:
+        importing = beside.submit(penstock, "definitions", "import", "file", *flags, url=broker.url)
+        until(lambda: len(client.call("queue.list")["queues"]) > 3, "the import has begun")
+        broker.kill()
+        cut = importing.result()
+    assert (cut.returncode, cut.stdout) == (3, ""), cut.stderr
+    *before, last = cut.stderr.splitlines()
+    said = json.loads(last)["error"]["message"] if flags else last
+    assert re.search(r"; \d[\d,]* of 5,001 are declared, 1 refused: import again$", said), cut.stderr
+    assert ["queue 'orders' exists with type 'priority'" in line for line in before] == ([] if flags else [True])
 
 
 def test_an_import_tries_a_wrong_password_once(tmp_path: Path, penstock: Run) -> None:
