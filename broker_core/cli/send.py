@@ -165,6 +165,8 @@ class _Input:
                 continue
             try:
                 block = os.read(descriptor, BLOCK_OCTETS)
+            except BlockingIOError:  # another process reads the same pipe, and was quicker
+                continue
             except OSError as error:
                 raise Failed(f"{where} cannot be read any further: {error.strerror or error}") from error
             if not block:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from penstock.broker_core.server.process import Broker
 from ..waiting import until
 from .conftest import Run
 
+LINES = 100
 COLUMNS = ["body", "contentType", "durable", "properties", "deliveryCount"]
 
 
@@ -220,6 +222,31 @@ def test_a_named_pipe_is_waited_for_and_so_is_ctrl_c(orders: Broker, client: Cli
         process.kill()
     said = b"2 messages sent to orders\n" if written else b"interrupted: 0 messages sent to orders\n"
     assert (process.returncode, out) == (0 if written else 130, said), err
+
+
+def test_two_senders_share_a_named_pipe(orders: Broker, client: Client, tmp_path: Path) -> None:
+    """A line wakes both, and only one of them finds it."""
+    os.mkfifo(tmp_path / "pipe")
+    senders = [begin(orders, "send", "orders", str(tmp_path / "pipe")) for _ in range(2)]
+
+    def attached() -> int:
+        return sum(each["linkCount"] for each in client.call("connection.list")["connections"])
+
+    def arrived(number: int) -> bool:
+        return counts(client)[0] > number
+
+    try:
+        until(lambda: attached() == 2, "both wait for who writes")
+        with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
+            for number in range(LINES):
+                pipe.write(b"%d\n" % number)
+                until(partial(arrived, number), "the line has arrived")
+        ends = [sender.communicate(timeout=30) for sender in senders]
+    finally:
+        for sender in senders:
+            sender.kill()
+    assert [sender.returncode for sender in senders] == [0, 0], ends
+    assert {row["body"] for row in rows(client, "orders")} == {b"%d" % number for number in range(LINES)}
 
 
 def test_ctrl_c_while_receiving_gives_back_what_was_not_written(orders: Broker, client: Client) -> None:
