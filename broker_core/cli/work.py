@@ -78,6 +78,8 @@ def _worker(name: str) -> Worker:
         if error.name is not None and module.startswith(error.name):
             raise UsageError(f"there is no module {error.name!r} in {os.getcwd()} or among what is installed") from error
         raise
+    except (OSError, EOFError) as error:  # what we let through ourselves is about our own output, or an answer to a question
+        raise ImportError(f"{module} cannot be imported: {error}") from error
     try:
         found = getattr(holder, attribute)
     except AttributeError as error:

@@ -281,3 +281,17 @@ def test_a_mistake_in_the_module_is_not_blamed_on_the_name(tmp_path: Path, broke
     _, complaint = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, "shop has no 'handle'" in complaint) == (1, False), complaint
     assert 'shop.py", line 9' in complaint
+
+
+@pytest.mark.parametrize(
+    "raised", ["OSError(28, 'No space left on device', 'shop.log')", "BrokenPipeError('nobody reads')", "EOFError('cut off')"]
+)
+def test_a_module_that_cannot_be_imported_is_not_taken_for_an_output_that_cannot_be_written(
+    tmp_path: Path, broker: Broker, raised: str
+) -> None:
+    """Nor for the end of a pipe, or of the answers to questions."""
+    (tmp_path / "shop.py").write_text(MODULE.format(queue="shop") + f"raise {raised}\n")
+    process = work(tmp_path, broker, "shop:handle")
+    _, complaint = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, f"shop cannot be imported: {eval(raised)}" in complaint) == (1, True), complaint
+    assert 'shop.py", line 9' in complaint
