@@ -1,8 +1,8 @@
-"""Partitions: which record batches of which files."""
+"""Partitions: which rows of which files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,12 +15,11 @@ def file_of(batch: int) -> str:
 
 
 class Part(NamedTuple):
-    """Record batches `first` to `last`, both included, of a batch's file; `row` is the number of its first row in the file."""
+    """Rows `first` up to `end`, which is excluded, of a batch's file."""
 
     batch: int
     first: int
-    last: int
-    row: int
+    end: int
 
     @property
     def file(self) -> str:
@@ -36,25 +35,21 @@ class SpoolPartition(InputPartition):
     parts: tuple[Part, ...]
 
 
-def cut(spool: str, counts: Mapping[int, Sequence[int]], most: int) -> list[SpoolPartition]:
-    """Cut batches into partitions of at most `most` rows, or one record batch.
+def cut(spool: str, rows: Mapping[int, int], most: int, least: int) -> list[SpoolPartition]:
+    """Cut batches of so many rows each into partitions of at most `most` rows, and into `least` partitions if there are the rows.
 
-    `counts` has the rows of the record batches of each. A task costs Spark 50 ms, so small files share one.
+    Their sizes differ by one row at most. A task costs Spark 50 ms, so small files share one. A partition may end amid a record
+    batch: its two tasks read all of this one, which is of 4 MiB, or of one message.
     """
-    found: list[SpoolPartition] = []
-    parts: list[Part] = []
-    rows = 0
-    for batch, each in counts.items():
-        first = row = at = 0  # of the part that grows; `at` is the row of the next record batch
-        for number, count in enumerate(each):
-            if rows and rows + count > most:
-                if number > first:
-                    parts.append(Part(batch, first, number - 1, row))
-                found.append(SpoolPartition(spool=spool, parts=tuple(parts)))
-                parts, rows, first, row = [], 0, number, at
-            rows, at = rows + count, at + count
-        if each:
-            parts.append(Part(batch, first, len(each) - 1, row))
-    if parts:
-        found.append(SpoolPartition(spool=spool, parts=tuple(parts)))
-    return found
+    total = sum(rows.values())
+    tasks = max(-(-total // most), min(least, total))
+    made: list[list[Part]] = [[] for _ in range(tasks)]
+    at = task = 0  # the row of all that the next part begins with, and whose it is
+    for batch, count in rows.items():
+        first = 0
+        while first < count:
+            end = min(count, first + (task + 1) * total // tasks - at)
+            made[task].append(Part(batch, first, end))
+            at, first = at + end - first, end
+            task += at == (task + 1) * total // tasks
+    return [SpoolPartition(spool=spool, parts=tuple(parts)) for parts in made]

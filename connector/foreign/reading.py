@@ -37,22 +37,35 @@ def _read(store: Store, part: Part, columns: Sequence[str], fail_on_data_loss: b
         return
     with file:
         reader = batches.opened(file, part.file)
-        row = part.row
-        for number in range(part.first, part.last + 1):
-            batch = reader.get_batch(number)
-            yield _converted(batch, columns, store, part.batch, row)
-            row += batch.num_rows
+        row = 0  # of the record batch
+        for number, count in enumerate(batches.counts_of(reader)):
+            first, end = max(part.first - row, 0), min(part.end - row, count)
+            if first < end:
+                yield _converted(reader.get_batch(number), range(first, end), columns, store, part.batch, row)
+            row += count
 
 
-def _converted(batch: pa.RecordBatch, columns: Sequence[str], store: Store, number: int, row: int) -> pa.RecordBatch:
-    first = number * batches.MOST_ROWS + row
+def _converted(batch: pa.RecordBatch, some: range, columns: Sequence[str], store: Store, number: int, row: int) -> pa.RecordBatch:
+    """Return the readable ones of some rows of a record batch that begins at this row of its file."""
+    sequence = number * batches.MOST_ROWS + row
+    found, malformed = _decoded(batch.slice(some.start, len(some)), columns, sequence + some.start)
+    if malformed:
+        # Of the whole record batch, since that never changes: also a task of another plan of the batch writes the same file.
+        whole = malformed if len(some) == batch.num_rows else _decoded(batch, columns, sequence)[1]
+        _set_aside(batch, store, number, row, {at - sequence: reason for at, reason in whole.items()})
+        found = assembly.readable(found, sequence + some.start, malformed)
+    return found
+
+
+def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """Return rows as Spark has them, and why some of them, by their sequence numbers, cannot be decoded."""
     cut = conversion.cut(batch.column("message"))
-    malformed: dict[int, str] = {first + at: reason for at, reason in cut.refused.items()}
+    malformed: dict[int, str] = {sequence + at: reason for at, reason in cut.refused.items()}
     found = assembly.assemble(
         columns,
         cut.payload,
         queue="",
-        sequence=first,
+        sequence=sequence,
         time=batch.column("received"),
         delivery_count=cut.attempts,
         malformed=malformed,
@@ -60,10 +73,7 @@ def _converted(batch: pa.RecordBatch, columns: Sequence[str], store: Store, numb
     if "queue" in columns:
         place = list(columns).index("queue")
         found = found.set_column(place, found.schema.field(place), batch.column("queue").cast(pa.string()))
-    if malformed:
-        _set_aside(batch, store, number, row, {sequence - first: reason for sequence, reason in malformed.items()})
-        found = assembly.readable(found, first, malformed)
-    return found
+    return found, malformed
 
 
 def _set_aside(batch: pa.RecordBatch, store: Store, number: int, row: int, reasons: dict[int, str]) -> None:

@@ -52,7 +52,7 @@ class Spool:
         self._fails = fail_on_data_loss
         self._token = secrets.token_hex(8)
         self._owner: dict[str, Any] = {}
-        self._counts: dict[int, list[int]] = {}  # rows of the record batches of each file, once they are known
+        self._rows: dict[int, int] = {}  # of each file, once they are known
         self._files: set[int] = set()
         self._kept: list[KeyFile] = []  # those of which a key is in the window, the oldest first
         self._merged: list[str] = []  # names of those whose keys are in another file, too
@@ -173,7 +173,7 @@ class Spool:
 
     def size(self, batch: int) -> tuple[int, int]:
         """Return rows and octets of a batch's file. Raises DataLoss where it is gone."""
-        return sum(self._counts_of(batch)), self.store.size(file_of(batch))
+        return self._rows_of(batch), self.store.size(file_of(batch))
 
     def next_number(self, batch: int) -> int:
         """Return the number of a new batch after this one: no other batch has had it."""
@@ -188,7 +188,7 @@ class Spool:
             self._put_new(Span(batch, batch).name, lambda file: batches.write_keys(file, *keys, pair))
         self._put_new(file_of(batch), lambda file: batches.write(file, rows, counts, pair))
         self.check_owner()
-        self._counts[batch] = counts
+        self._rows[batch] = len(rows.message)
         self._files.add(batch)
         if keys is not None and len(keys[0]) and self.window is not None:
             self.window.add(batch, *keys)
@@ -220,7 +220,7 @@ class Spool:
                 self.store.delete(Span(number, number).name)  # empty, or those of a planner that was replaced
             self.store.delete(file_of(number))
             self._files.discard(number)
-            self._counts.pop(number, None)
+            self._rows.pop(number, None)
         self.set_aside += aside.count(self.store, done)
         oldest = None if self.window is None else self.window.oldest
         while self._kept and self._kept[0].span.last <= batch and (oldest is None or self._kept[0].span.last < oldest):
@@ -245,22 +245,20 @@ class Spool:
 
     def plan(self, start: int, end: int, most_rows: int, least: int) -> list[SpoolPartition]:
         """Plan the tasks of the batches after `start` up to `end`. Raises DataLoss where a file is gone."""
-        counts = {batch: self._counts_of(batch) for batch in range(start + 1, end + 1)}
-        rows = sum(map(sum, counts.values()))
-        return cut(self.store.url, counts, max(1, min(most_rows, -(-rows // least))))
+        return cut(self.store.url, {batch: self._rows_of(batch) for batch in range(start + 1, end + 1)}, most_rows, least)
 
-    def _counts_of(self, batch: int) -> list[int]:
-        if batch not in self._counts:
+    def _rows_of(self, batch: int) -> int:
+        if batch not in self._rows:
             name = file_of(batch)
             file = self.store.open(name)
             if file is None:
                 self._lost(
                     f"batch {batch} is not in the spool {self.store.url}: the folder was emptied, or the checkpoint is older"
                 )
-                return []
+                return 0
             with file:
-                self._counts[batch] = batches.counts_of(batches.opened(file, name))
-        return self._counts[batch]
+                self._rows[batch] = sum(batches.counts_of(batches.opened(file, name)))
+        return self._rows[batch]
 
     def _lost(self, what: str) -> None:
         if self._fails:

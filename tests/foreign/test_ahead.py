@@ -437,12 +437,36 @@ def test_a_trigger_of_the_next_planner_stays_within_its_limits(
 
 
 @pytest.mark.parametrize("most", [1, 3, 4, 7, 100])
-def test_partitions_hold_each_row_once_in_order(most: int) -> None:
-    counts = {3: [2, 2, 3], 4: [1], 5: [], 6: [4, 1, 1, 1]}
-    made = cut("/spool", counts, most)
-    each = [(part.batch, number, part) for one in made for part in one.parts for number in range(part.first, part.last + 1)]
-    assert [(batch, number) for batch, number, _ in each] == [(b, n) for b, all_ in counts.items() for n in range(len(all_))]
-    for one in made:
-        sizes = [counts[part.batch][number] for part in one.parts for number in range(part.first, part.last + 1)]
-        assert sum(sizes) <= most or len(sizes) == 1
-        assert all(part.row == sum(counts[part.batch][: part.first]) for part in one.parts)
+@pytest.mark.parametrize("least", [1, 2, 8, 15, 1000])
+def test_partitions_hold_each_row_once_in_order(most: int, least: int) -> None:
+    batches = {3: 7, 4: 1, 5: 0, 6: 7}
+    made = cut("/spool", batches, most, least)
+    rows = [[(part.batch, row) for part in one.parts for row in range(part.first, part.end)] for one in made]
+    assert [row for each in rows for row in each] == [(batch, row) for batch, count in batches.items() for row in range(count)]
+    assert max(map(len, rows)) <= most
+    assert max(map(len, rows)) - min(map(len, rows)) <= 1
+    assert len(rows) == max(-(-15 // most), min(least, 15))
+
+
+def test_a_batch_of_no_rows_has_no_partition() -> None:
+    assert cut("/spool", {1: 0}, 10, 8) == cut("/spool", {}, 10, 8) == []
+
+
+def test_a_trigger_has_at_least_so_many_tasks_whatever_files_it_has(queue: Queue) -> None:
+    """Spark's cores get work of a few large record batches, too, and of several files."""
+    reader, end = begun(queue, minPartitions="8")
+    assert tasks_of(reader, INITIAL, end) == [[0], [1], [2], [3], [4]]
+    queue.send(5, 50)
+    until(lambda: len(batches_of(queue)) > 3, "files are written while Spark works")
+    again = next_batch(reader, end)
+    assert again["batch"] > end["batch"] + 1
+    tasks = tasks_of(reader, end, again)
+    assert len(tasks) == 8
+    assert max(map(len, tasks)) - min(map(len, tasks)) <= 1
+    assert [number for task in tasks for number in task] + drained(reader, again)[0] == list(range(5, 50))
+
+
+def tasks_of(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[list[int]]:
+    """The numbers that each task of a batch reads."""
+    parts = reader.partitions(start, end)
+    return [[int(row["body"]) for batch in reader.read(part) for row in batch.to_pylist()] for part in parts]

@@ -356,7 +356,7 @@ def test_a_planner_goes_on_where_its_own_file_was_not_finished(tmp_path: Path, m
     mine.enter(BEGIN)
     (tmp_path / "batch-1.arrow").write_bytes(b"named, and then the folder was not synced")
     mine.put(1, rows_of(b"x"), None, 100)
-    assert [each.parts for each in mine.plan(0, 1, 10, 1)] == [((1, 0, 0, 0),)]
+    assert [each.parts for each in mine.plan(0, 1, 10, 1)] == [((1, 0, 1),)]
 
 
 def test_a_spool_of_another_query_is_refused(queue: Queue, tmp_path: Path) -> None:

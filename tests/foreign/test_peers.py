@@ -164,6 +164,25 @@ def test_a_commit_looks_at_no_other_batch_that_was_set_aside(
     assert looked == ["aside/batch-2"]
 
 
+def test_what_is_set_aside_is_the_same_whatever_tasks_the_batch_is_cut_into(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    """The driver is killed in the batch, and the query starts again with another option."""
+    peer = peers()
+    good = [Message(data=[b"%d" % n]).encode() for n in range(5)]
+    peer.queues["q"] = [good[0], b"\x00\x00junk", *good[1:4], b"\x00\x00more", good[4], b"\x00\x00last"]
+    first = reader_of(peer, tmp_path)
+    end = next_batch(first, INITIAL)
+    folder = tmp_path / "spool" / "aside" / "batch-1"
+    first.stop()
+    found = []
+    for least in ("1", "4", "8"):
+        reader = reader_of(peer, tmp_path, minPartitions=least)
+        assert bodies(reader, INITIAL, end) == list(range(5))
+        (file,) = folder.iterdir()
+        found.append((len(reader.partitions(INITIAL, end)), file.name, file.read_bytes()))
+        reader.stop()
+    assert found == [(tasks, "0-3.arrow", found[0][2]) for tasks in (1, 4, 8)]
+
+
 def test_a_query_that_starts_again_is_patient_with_a_broker_that_refuses_its_login(
     peers: Callable[..., Peer], tmp_path: Path
 ) -> None:

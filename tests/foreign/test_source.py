@@ -116,7 +116,7 @@ def test_the_limits_of_a_trigger_and_of_a_task(queue: Queue) -> None:
     end = next_batch(reader, INITIAL)
     parts = reader.partitions(INITIAL, end)
     sizes = [sum(batch.num_rows for batch in reader.read(part)) for part in parts]
-    assert sizes == [4, 4, 2]
+    assert sizes == [3, 3, 4]
     reader.stop()
     alone = queue.reader(spool=str(queue.spool) + "-alone", maxBytesPerTrigger="1")
     alone.prepareForTriggerAvailableNow()
