@@ -193,12 +193,15 @@ class ForeignConsumer:
     def _receive(self, wait_ms: int, credit: Credit) -> bool:
         """Have a batch of new messages in `_cut`, within the trigger's limits. False if there is none."""
         self._take(0.0 if self._ending else wait_ms / 1000, credit)
+        alone = credit.limits(None, exclude=False).alone
         while self._cut is None and self._asks:
             before = sum(self._intake.received)
             silent_s = self._intake.silent_s
-            if silent_s is None:
+            if silent_s is None and not self._intake.waiting:
                 self._drain()
             self._take(max(0.0, EMPTY_S - (silent_s or 0.0)), credit)
+            if self._cut is None and self._intake.waiting and not alone:
+                break  # it is larger than what another broker has left of the trigger's bytes, and the next trigger's
             if self._cut is None and sum(self._intake.received) == before:  # else all that came had come before
                 self._ended = self._ending
                 break
@@ -220,7 +223,7 @@ class ForeignConsumer:
         return Gather(ENDING_QUIET_S, ENDING_S) if self._ending else Gather(QUIET_S, GATHER_S)
 
     def _take(self, wait_s: float, credit: Credit, gather: Gather | None = None) -> bool:
-        """Have what came in `_cut`, as one file. False if nothing new comes in time."""
+        """Have what came in `_cut`, as one file. False if nothing new comes in time, or what waits is larger than is left."""
         if self._cut is not None and not all(self._intake.holds(settled) for settled in self._cut.deliveries):
             self._cut = None  # it could not be written, and the connection was lost since: the broker sends all of it again
         limits = credit.limits(None, exclude=False)
@@ -228,7 +231,8 @@ class ForeignConsumer:
         rows, size = min(limits.messages or most_rows, most_rows), min(limits.bytes or most_bytes, most_bytes)
         until = time.monotonic() + wait_s
         while self._cut is None:
-            groups = self._intake.take(rows, size, max(0.0, until - time.monotonic()), gather or self._gather)
+            left = max(0.0, until - time.monotonic())
+            groups = self._intake.take(rows, size, left, gather or self._gather, alone=limits.alone)
             if not groups:
                 return False
             self._cut = self._batch_of(groups)

@@ -112,8 +112,10 @@ class Intake:
         self._thread = threading.Thread(target=self._run, name="penstock-intake", daemon=True)
         self._thread.start()
 
-    def take(self, most_rows: int, most_bytes: int, wait_s: float, gather: Gather) -> list[Group]:
-        """Take what waits, in order, within these limits (a single larger message alone); wait for the first at most `wait_s`.
+    def take(self, most_rows: int, most_bytes: int, wait_s: float, gather: Gather, *, alone: bool = True) -> list[Group]:
+        """Take what waits, in order, within these limits; wait for the first at most `wait_s`.
+
+        A single larger message is taken by itself, or with `alone=False` left: nothing is taken then.
 
         Wait for more as `gather` says.
 
@@ -129,7 +131,7 @@ class Intake:
             rows, octets = most_rows, most_bytes
             while self._waiting and rows > 0:
                 group = self._waiting[0]
-                count = group.upto(rows, octets, alone=not found)
+                count = group.upto(rows, octets, alone=alone and not found)
                 if count < len(group.ids):
                     if count:
                         self._waiting[0] = group.slice(count, len(group.ids) - count)

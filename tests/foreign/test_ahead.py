@@ -272,9 +272,9 @@ def test_a_trigger_whose_credit_is_spent_receives_nothing_and_no_gathering_outla
     queue.send(5, 15)
     asked, take = [], intake.Intake.take
 
-    def noted(self: intake.Intake, rows: int, octets: int, wait_s: float, gather: intake.Gather) -> Any:
+    def noted(self: intake.Intake, rows: int, octets: int, wait_s: float, gather: intake.Gather, **how: bool) -> Any:
         asked.append(gather)
-        return take(self, rows, octets, wait_s, gather)
+        return take(self, rows, octets, wait_s, gather, **how)
 
     monkeypatch.setattr(intake.Intake, "take", noted)
     again = next_batch(reader, end)  # a full file, behind which it looks for more

@@ -13,6 +13,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock import Broker
 from penstock.broker_core import errors
+from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp_client.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.connector.brokers import several
@@ -22,7 +23,7 @@ from penstock.connector.source import AmqpSource
 from penstock.connector.stream import StreamReader
 
 from ..waiting import until
-from .helpers import INITIAL, LIMIT, Queue, bodies, came, drained, next_batch
+from .helpers import INITIAL, LIMIT, Queue, bodies, came, drained, next_batch, rows
 from .hidden import Hidden
 
 
@@ -58,6 +59,21 @@ def test_each_message_of_both_comes_once_and_the_limit_is_that_of_all(queue: Que
     assert sorted(batch + rest) == [*range(50), *range(100, 130)]
     assert (end["v"], len(last["brokers"])) == (6, 2)
     assert second.reportLatestOffset()["queues"][queue.name]["received"] >= 60
+    assert queue.available() + other.available() == 0
+
+
+def test_a_message_larger_than_the_limit_is_a_batch_alone_also_beside_another_broker(queue: Queue, other: Queue) -> None:
+    """And a run does not end before it has come."""
+    large, small = Message(data=[bytes(5000)]).encode(), Message(data=[bytes(100)]).encode()
+    queue.send_octets([large, large])
+    other.send_octets([small, large])
+    reader = queue.reader(("body",), **both(queue, other, maxBytesPerTrigger="1000"))
+    reader.prepareForTriggerAvailableNow()
+    end, found = INITIAL, []
+    while (start := end) != (end := reader.latestOffset(start, LIMIT)):
+        found.append(sorted(len(row["body"]) for row in rows(reader, start, end)))
+        came(reader, queue, 4 - sum(map(len, found)))  # nothing is left out because it is still on its way
+    assert sorted(found) == [[100], [5000], [5000], [5000]]
     assert queue.available() + other.available() == 0
 
 
