@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..broker_core.client.discovery import Endpoint
-from ..broker_core.errors import InvalidOption, InvalidRequest, PenstockError
+from ..broker_core.client.discovery import Endpoint, LessSafe
+from ..broker_core.errors import InvalidOption, PenstockError
 from .brokers.consumer import Consumer, OneBroker
 from .brokers.credit import Credit
 from .brokers.several import SeveralBrokers
@@ -44,7 +44,7 @@ def _is_foreign(options: Options) -> bool:
     try:
         found = options.access.there()
     except PenstockError as error:
-        if spool is None or isinstance(error, InvalidRequest):
+        if spool is None or isinstance(error, (InvalidOption, LessSafe)):
             raise
         return True
     if found is None or isinstance(found, Endpoint):

@@ -49,6 +49,10 @@ class NoPenstock(errors.InvalidRequest):
     """An AMQP broker of another kind, where a Penstock is needed."""
 
 
+class LessSafe(errors.InvalidRequest):
+    """A Penstock whose Flight endpoint is less safe than the url asks for."""
+
+
 @dataclass(frozen=True)
 class Foreign:
     """A broker that is no Penstock, or hides that it is one: `product` and `version` as its open says them, perhaps empty."""
@@ -73,7 +77,7 @@ def discover(url: str, credentials: Credentials, timeout_s: float) -> Endpoint:
 
 def look(url: str, credentials: Credentials, timeout_s: float) -> Endpoint | Foreign:
     """Log in at `amqp://` or `amqps://` and ask what stands there. Raises what `broker_core.amqp_client.connect` raises, and
-    InvalidRequest for a Flight endpoint that is less safe than the url asks for.
+    LessSafe for a Flight endpoint that is less safe than the url asks for.
     """
     client = shipped.module("amqp_client")
     with (
@@ -100,7 +104,7 @@ def endpoint_of(url: str, host: str, properties: Mapping[str, Any]) -> Endpoint 
     if scheme not in FLIGHT_SCHEMES or not isinstance(port, int) or not 0 < port < 65536:
         raise errors.PeerError(f"{url} names a Flight endpoint that cannot be: {scheme!r}, port {port!r}")
     if scheme == "grpc" and url.startswith("amqps://") and not is_loopback(host):
-        raise errors.InvalidRequest(
+        raise LessSafe(
             f"{url} asks for TLS, but the broker's Flight endpoint has none, so messages would travel in the open: serve with"
             " flight_tls = true, or say amqp:// if that is what you want"
         )

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ...broker_core.errors import InvalidRequest, PeerError, PenstockError, StorageError, WrongPort
+from ...broker_core.errors import InvalidOption, PeerError, PenstockError, StorageError, WrongPort
 from ..backoff import RECONNECT_S, Patience
 from ..brokers.credit import Credit
 from ..identity import Identity
@@ -184,8 +184,8 @@ class ForeignConsumer:
             try:
                 self._intake.start()
                 self._beginning = False
-            except (InvalidRequest, WrongPort):
-                raise  # no wait changes it
+            except (InvalidOption, WrongPort):
+                raise  # no wait changes it; a refusal of the broker's own, which may be an InvalidRequest, may pass
             except PenstockError as error:  # a refusal, too: see `Intake`
                 self._connecting = self._connecting and not isinstance(error, PeerError)
                 patience.wait(error)

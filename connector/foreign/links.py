@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...broker_core.errors import InvalidRequest
+from ...broker_core.errors import InvalidOption
 from ..access import Access
 
 #: Seconds in which a broker must answer a login or an attach.
@@ -35,8 +35,8 @@ def attached(connection: Any, queues: Sequence[str], readers: int, selector: str
     return found
 
 
-def _without_selectors(connection: Any) -> InvalidRequest:
-    return InvalidRequest(
+def _without_selectors(connection: Any) -> InvalidOption:
+    return InvalidOption(
         f"option selector: the broker at {connection.name} has no selectors (it does not confirm the filter"
         " apache.org:selector-filter:string, or is RabbitMQ 3), so it would send every message: leave the option out,"
         " filter rows"

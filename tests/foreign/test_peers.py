@@ -207,6 +207,59 @@ def test_a_query_that_starts_again_is_patient_with_a_broker_that_refuses_its_log
     second.stop()
 
 
+@pytest.mark.parametrize("condition", ["amqp:not-allowed", "amqp:precondition-failed", "amqp:not-implemented"])
+def test_a_query_that_starts_again_is_patient_with_a_broker_that_starts_whatever_it_refuses_with(
+    peers: Callable[..., Peer], tmp_path: Path, condition: str
+) -> None:
+    """Of its own words none say that no wait changes it. At the first start the url or the queue is wrong, rather."""
+    refusals: list[str] = []
+
+    def refuse(_: Peer, __: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Attached) and refusals:
+            event.link.refuse(refusals.pop(), "still starting")
+            return True
+        return False
+
+    peer = peers(hook=refuse)
+    peer.queues["q"] = [Message(data=[b"0"]).encode()]
+    refusals += [condition]
+    with pytest.raises(errors.InvalidRequest, match="still starting"):
+        reader_of(peer, tmp_path).latestOffset(INITIAL, LIMIT)
+    first = reader_of(peer, tmp_path)
+    found, end = drained(first)
+    first.stop()
+    refusals += [condition] * 2
+    second = reader_of(peer, tmp_path)
+    assert second.latestOffset(end, LIMIT) == end
+    assert (found, refusals) == ([0], [])
+    second.stop()
+
+
+def test_what_is_in_the_spool_is_read_while_the_broker_refuses(peers: Callable[..., Peer], tmp_path: Path) -> None:
+    refused: list[amqp.Connection] = []
+    refuses = False
+
+    def refuse(_: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Opened) and refuses:
+            refused.append(machine)
+            machine.open()
+            machine.close(Error(condition="amqp:not-allowed", description="still starting"))
+            return True
+        return False
+
+    peer = peers(hook=refuse)
+    peer.queues["q"] = [Message(data=[b"0"]).encode()]
+    first = reader_of(peer, tmp_path)
+    end = next_batch(first, INITIAL)
+    first.stop()
+    refuses = True
+    second = reader_of(peer, tmp_path)
+    assert second.latestOffset(INITIAL, LIMIT) == end
+    assert bodies(second, INITIAL, end) == [0]
+    assert refused
+    second.stop()
+
+
 def test_a_message_for_which_there_is_no_memory_fails_the_query(peers: Callable[..., Peer], tmp_path: Path) -> None:
     """The query that runs, and the run that ends: neither waits for ever for what ended the thread that receives."""
     large = Message(data=[bytes(100 << 20)]).encode()
