@@ -79,7 +79,7 @@ class Store:
         """Make the folder, where it is not there."""
         root = self._place[1]
         if self.local:
-            self._try("made", lambda: os.makedirs(root, 0o700, exist_ok=True))
+            self._try("made", lambda: _make_all(root))
 
     def names(self, under: str = "", *, deep: bool = False) -> list[str]:
         """Return the names of all files in the folder, or in a folder of it; with `deep` also of those in its folders."""
@@ -146,21 +146,13 @@ class Store:
                 self._make_file(part)
             with pa.OSFile(part, "wb") as file:
                 write(file)
-            descriptor = os.open(part, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync(part)
             (_link if new else os.rename)(part, path)
         except BaseException:
             with suppress(OSError):
                 os.unlink(part)
             raise
-        folder = os.open(os.path.dirname(path), os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync(os.path.dirname(path))
 
     def _mode(self) -> int:
         return os.stat(self._place[1]).st_mode
@@ -182,6 +174,7 @@ class Store:
             with suppress(FileExistsError):
                 os.mkdir(path, 0o700)
                 os.chmod(path, stat.S_IRWXU | self._mode() & (stat.S_ISGID | stat.S_IRWXG))
+                _sync(os.path.dirname(path))
 
     def _put_whole(self, name: str, write: Callable[[Any], object], new: bool = False) -> None:
         from pyarrow import fs
@@ -231,6 +224,30 @@ class Store:
         return StorageError(
             f"the spool {self.url} cannot be {verb}: {error}. Is it there, and can driver and executors reach it?"
         )
+
+
+def _sync(path: str) -> None:
+    """Have what a file holds on the disk, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_all(path: str) -> None:
+    """Make a folder, and those on the way that are not there, each durable under its name."""
+    above = os.path.dirname(path)
+    if not os.path.exists(above):
+        _make_all(above)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    else:
+        with suppress(PermissionError):  # a folder of somebody else's, in which we may make one and not look
+            _sync(above)
 
 
 def _link(part: str, path: str) -> None:

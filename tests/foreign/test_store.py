@@ -92,6 +92,26 @@ def test_in_a_folder_that_is_there_files_are_for_its_group_as_it_is(
     assert modes(folder) == made
 
 
+def test_the_names_of_folders_that_are_made_are_synced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder's name stands in the one around it: after a power failure a synced file could be in a folder that is not there."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    store = Store(str(tmp_path / "on" / "the" / "way"))
+    store.prepare()
+    assert synced == [str(tmp_path), str(tmp_path / "on"), str(tmp_path / "on" / "the")]
+    store.prepare()
+    assert len(synced) == 3, "what was there is synced again"
+    store.put("aside/batch-1/x", lambda file: file.write(b"a message"))
+    made = [Path(path).relative_to(tmp_path / "on" / "the" / "way") for path in synced[3:]]
+    assert [str(path) for path in made if not path.name.endswith(PART)] == [".", "aside", "aside/batch-1"]
+
+
 class Ending:
     """A file system that ends when a file is opened to be written: the file is there then, and empty."""
 
