@@ -85,21 +85,10 @@ class Store:
         """Return the names of all files in the folder, or in a folder of it; with `deep` also of those in its folders."""
         from pyarrow import fs
 
-        return self._listed(under, fs.FileType.File, deep=deep)
-
-    def folders(self, under: str) -> list[str]:
-        """Return the names of the folders in a folder of it."""
-        from pyarrow import fs
-
-        return self._listed(under, fs.FileType.Directory, deep=False)
-
-    def _listed(self, under: str, kind: Any, *, deep: bool) -> list[str]:
-        from pyarrow import fs
-
         found, root = self._place
         selector = fs.FileSelector(f"{root}/{under}".rstrip("/"), allow_not_found=True, recursive=deep)
         infos = self._try("listed", lambda: found.get_file_info(selector))
-        return [info.path[len(selector.base_dir) + 1 :] for info in infos if info.type == kind]
+        return [info.path[len(selector.base_dir) + 1 :] for info in infos if info.type == fs.FileType.File]
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a small file; None where there is none."""
