@@ -81,7 +81,8 @@ class Intake:
         self._requests: deque[Callable[[], None]] = deque()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._wake_read, self._wake_write = -1, -1
+        self._wake_read = self._wake_write = -1
+        self._waking = threading.Lock()  # so that nobody writes to the number of a pipe that is closed: it is another file's
         self._connection: Any = None
         self._links: list[tuple[int, Any]] = []
         self._number = 0  # of the connection; deliveries of another one cannot be settled any more
@@ -250,9 +251,11 @@ class Intake:
             self._wake()
             self._thread.join(10)
             if not self._thread.is_alive():  # else it may still read them
-                os.close(self._wake_read)
-                os.close(self._wake_write)
-            self._thread, self._wake_write = None, -1
+                with self._waking:
+                    os.close(self._wake_read)
+                    os.close(self._wake_write)
+                    self._wake_read = self._wake_write = -1
+            self._thread = None
 
     def _check(self) -> None:
         failure, refused_at = self._failure, self._refused_at
@@ -266,7 +269,7 @@ class Intake:
         self._wake()
 
     def _wake(self) -> None:
-        with suppress(OSError):  # full: it wakes anyway
+        with self._waking, suppress(OSError):  # full: it wakes anyway
             os.write(self._wake_write, b"\0")
 
     # --- In the thread -------------------------------------------------------------------------------------------------------

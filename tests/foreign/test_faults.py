@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -168,6 +169,37 @@ def test_a_commit_makes_room_on_a_disk_that_has_none_for_its_own_note(queue: Que
     assert found + bodies(reader, end, again) == list(range(50))
     reader.stop()
     assert json.loads((queue.spool / "owner.json").read_text())["committed"] == 1
+
+
+def test_a_stream_that_is_closed_writes_into_no_file_of_somebody_else(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wakes the thread that receives, at the moment when the number of its pipe is given to another file."""
+    queue.send(0, 1)
+    reader = queue.reader()
+    next_batch(reader, INITIAL)
+    made = reader._consumer(INITIAL)
+    assert isinstance(made, consumer.ForeignConsumer)
+    receives, close, others = made._intake, os.close, tmp_path / "others"
+    wakes = threading.Thread(target=receives._wake)
+    number, opened = receives._wake_write, list[int]()
+
+    def reused(descriptor: int) -> None:
+        close(descriptor)
+        if descriptor == number and not opened:
+            opened.append(os.open(others, os.O_WRONLY | os.O_CREAT))
+            if opened[0] != number:
+                os.dup2(opened[0], number)
+            wakes.start()
+            wakes.join(0.2)
+
+    monkeypatch.setattr(os, "close", reused)
+    reader.stop()
+    monkeypatch.undo()
+    wakes.join(10)
+    for descriptor in {number, *opened}:
+        os.close(descriptor)
+    assert others.read_bytes() == b""
 
 
 def test_a_slow_spool_bounds_what_is_received_ahead(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
