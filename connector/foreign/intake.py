@@ -2,7 +2,8 @@
 
 The connection is the thread's alone; others leave requests for it and wake it. What has come waits here until a batch takes it.
 When the connection is lost, what waits is dropped, since the broker sends it again, and the links are taken up again with longer
-and longer pauses, for as long as it takes.
+and longer pauses, for as long as it takes. The pauses are short again after a connection over which something was accepted, or
+that lived for longer than the longest pause.
 """
 
 from __future__ import annotations
@@ -88,8 +89,10 @@ class Intake:
         self._number = 0  # of the connection; deliveries of another one cannot be settled any more
         self._failure: BaseException | None = None
         self._final = False  # the thread has ended with that failure
-        self._refused_at: float | None = None  # since when the broker answers, and refuses
+        self._refused_at: float | None = None  # since when the broker does no more than to answer, and refuse
         self._pause = FIRST_PAUSE_S  # before the next attempt to reach a broker that was lost
+        self._connected_at = 0.0
+        self._useful = False  # something was accepted over the connection
         self._mean = 0.0  # octets of a message
         self._asked = self._settled = 0  # calls of `accept`, and how many of them were sent
         self._drained: _Drained | None = None
@@ -346,6 +349,7 @@ class Intake:
         link = self._links[0][1]
         for part in ranges(settled, self._number, ACCEPTED_AT_ONCE):
             link.accept_ids(part)
+            self._useful = True
 
     def _drain(self, done: threading.Event, *, waited: bool) -> None:
         """Drain all links. No answer counts as one where somebody has waited for it."""
@@ -405,14 +409,16 @@ class Intake:
         self._number += 1
         if self._failure is not None:
             log.info("the broker at %s is there again", self._access.url)
-        self._failure = self._refused_at = None
+        self._failure, self._useful, self._connected_at = None, False, time.monotonic()
 
     def _lose(self, error: PenstockError) -> None:
         """Drop what the broker will send again, and wait a little."""
         if self._failure is None:
             log.warning("the links to %s are lost, and will be taken up again: %s", self._access.url, error)
-            self._pause = FIRST_PAUSE_S
             self.lost += 1
+            # Else the broker did no more than answer, as one does that refuses a moment later, again and again.
+            if self._useful or time.monotonic() - self._connected_at > LONGEST_PAUSE_S:
+                self._pause, self._refused_at = FIRST_PAUSE_S, None
         if isinstance(error, PeerError):
             self._refused_at = None
         elif self._refused_at is None:

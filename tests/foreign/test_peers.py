@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Accepted, Condition, Message, SaslServer, events
-from penstock.broker_core.amqp.performatives import Error, Header
+from penstock.broker_core.amqp.performatives import Error, Header, Properties
 from penstock.broker_core.amqp_client.dial import MAX_MESSAGE_OCTETS
 from penstock.connector.brokers import several
 from penstock.connector.brokers.several import SeveralBrokers
@@ -411,6 +412,7 @@ def test_a_link_is_taken_up_again_whatever_error_the_broker_ends_it_with(
 ) -> None:
     """Every condition that AMQP 1.0 knows, one of the broker's own, and none at all."""
     monkeypatch.setattr(intake, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(intake, "LONGEST_PAUSE_S", 0.01)
     known = [value for name, value in vars(Condition).items() if name.isupper()]
     left: list[str | None] = [*known, "vendor:because", None]
     count, ended = len(left), list[amqp.Connection]()
@@ -432,6 +434,77 @@ def test_a_link_is_taken_up_again_whatever_error_the_broker_ends_it_with(
     reader = reader_of(peer, tmp_path)
     assert bodies(reader, INITIAL, next_batch(reader, INITIAL)) == list(range(5))
     assert reader.reportLatestOffset()["queues"]["q"]["lostConnections"] == count > 20
+    reader.stop()
+
+
+def ends_links(peers: Callable[..., Peer], condition: str) -> tuple[list[float], Peer]:
+    """Return a peer that ends each link behind a message, once its queue `q` is empty; and when it has."""
+    ended: list[float] = []
+
+    def end(peer: Peer, _: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Flowed) and isinstance(event.link, amqp.Sender) and peer.outcomes:
+            ended.append(time.monotonic())
+            peer.queues["q"] = [Message(data=[b"again"]).encode()]
+            peer._send(event.link)
+            event.link.detach(closed=True, error=Error(condition=condition, description="because"))
+            return True
+        return False
+
+    peer = peers(hook=end)
+    peer.queues["q"] = [Message(data=[b"0"]).encode()]
+    return ended, peer
+
+
+def test_a_broker_that_ends_each_link_is_tried_after_longer_and_longer_pauses(
+    peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it answers each attach, and sends what cannot be accepted any more."""
+    monkeypatch.setattr(intake, "FIRST_PAUSE_S", 0.02)
+    ended, peer = ends_links(peers, "amqp:internal-error")
+    reader = reader_of(peer, tmp_path)
+    next_batch(reader, INITIAL)
+    until(lambda: peer.outcomes, "the first message is accepted")
+    peer.cut()
+    until(lambda: len(ended) >= 6, "its links are taken up again")
+    reader.stop()
+    assert ended[5] - ended[0] > 0.02 * (2 + 4 + 8 + 16 + 32)
+
+
+def test_a_broker_that_answers_each_attach_and_then_refuses_ends_the_query_with_its_words(
+    peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "RECONNECT_S", 1.0)
+    _, peer = ends_links(peers, "amqp:unauthorized-access")
+    reader = reader_of(peer, tmp_path)
+    end = next_batch(reader, INITIAL)
+    until(lambda: peer.outcomes, "the first message is accepted")
+    peer.cut()
+    with pytest.raises(errors.NotAllowed, match="because"):
+        read_on(reader, end)
+    reader.stop()
+
+
+def read_on(reader: StreamReader, end: dict[str, Any]) -> None:
+    """Ask for more: a message that came before the end of its link may be a batch."""
+    for _ in range(100):
+        end = next_batch(reader, end)
+
+
+def test_a_link_that_is_lost_behind_what_was_accepted_is_taken_up_again_soon(
+    peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "FIRST_PAUSE_S", 0.02)
+    peer = peers()
+    reader = reader_of(peer, tmp_path)
+    end = INITIAL
+    for number in range(10):  # 0.02 × 2**10 are 20 seconds
+        peer.queues["q"] = [Message(data=[b"%d" % number], properties=Properties(message_id=f"{number}")).encode()]
+        peer.cut()
+        start, end = end, next_batch(reader, end)
+        assert bodies(reader, start, end) == [number]
+        until(lambda: len(peer.outcomes) > number, "it is accepted")  # noqa: B023
+    pause = reader._consumer(INITIAL)._intake._pause  # type: ignore[union-attr]
+    assert pause <= 0.04
     reader.stop()
 
 
