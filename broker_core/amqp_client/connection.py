@@ -151,8 +151,13 @@ class Connection:
         return f"{self._machine.settings.container_id}-{self._link_count}"
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, to poll it beside others: when it is readable, call `idle`."""
+        """Return the socket's descriptor, to poll it beside others: when it is readable, or while `pending`, call `idle`."""
         return self._transport.fileno()
+
+    @property
+    def pending(self) -> bool:
+        """True while octets wait that the socket does not show: TLS has them."""
+        return self._transport.pending
 
     def idle(self, timeout_s: float = 0.0) -> None:
         """Read and answer heartbeats, while there is nothing else to do.

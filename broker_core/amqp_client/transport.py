@@ -51,6 +51,11 @@ class Transport:
         """True while octets given to `write` wait for the socket."""
         return bool(self._unwritten)
 
+    @property
+    def pending(self) -> bool:
+        """True while octets wait inside TLS: the descriptor shows nothing of them."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
     def write(self, data: bytes) -> None:
         """Write what the socket takes now; the rest waits here. Must not be called while `congested`."""
         assert not self._unwritten

@@ -336,6 +336,8 @@ class Intake:
         (self._enough.set if enough else self._enough.clear)()
 
     def _sleep(self, limit_s: float = _POLL_S) -> None:
+        if self._connection.pending:  # the rest of a message, perhaps: no poll would tell of it
+            return
         due = self._connection.next_heartbeat_s()
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)

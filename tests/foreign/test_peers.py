@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Accepted, Condition, Message, SaslServer, events
 from penstock.broker_core.amqp.performatives import Error, Header, Properties
+from penstock.broker_core.amqp_client import transport
 from penstock.broker_core.amqp_client.dial import MAX_MESSAGE_OCTETS
 from penstock.connector.brokers import several
 from penstock.connector.brokers.several import SeveralBrokers
@@ -24,6 +26,7 @@ from penstock.connector.options import LARGEST, Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream import StreamReader
 
+from ..amqp_client.certificates import Authority
 from ..amqp_client.peer import Peer
 from ..waiting import until
 from .helpers import INITIAL, LIMIT, Queue, bodies, drained, next_batch, rows
@@ -89,6 +92,23 @@ def test_a_message_beyond_the_limit_ends_the_query_and_a_higher_limit_takes_it(
     again = reader_of(peer, tmp_path, maxMessageBytes="1m")
     again.prepareForTriggerAvailableNow()
     assert [len(row["body"]) for row in rows(again, INITIAL, next_batch(again, INITIAL))] == [200_000]
+
+
+def test_the_end_of_a_large_message_waits_for_nothing_else_inside_of_tls(
+    peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read may end amid a record of TLS, of 16 KiB: the socket shows nothing of the rest."""
+    monkeypatch.setattr(transport, "READ_OCTETS", 1000)
+    authority = Authority(tmp_path)
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(*authority.issue("server"))
+    peer = peers(tls=served)
+    peer.queues["q"] = [Message(data=[b"x" * 15_000]).encode()]
+    reader = reader_of(peer, tmp_path, caFile=authority.ca_file)
+    begun = time.monotonic()
+    assert [len(row["body"]) for row in rows(reader, INITIAL, next_batch(reader, INITIAL))] == [15_000]
+    assert time.monotonic() - begun < 5.0  # else each read begins after a second
+    reader.stop()
 
 
 def test_messages_that_cannot_be_decoded_are_set_aside_and_counted(peers: Callable[..., Peer], tmp_path: Path) -> None:
