@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from penstock.broker_core.amqp_client.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.connector.foreign import consumer
 
+from ..amqp_client.peer import Peer
 from .helpers import Queue
 from .hidden import Hidden
 
@@ -50,3 +52,16 @@ def queue(broker: Broker, hidden: Hidden, tmp_path: Path, request: pytest.Fixtur
         for reader in made.readers:
             reader.stop()
         made.client.call("queue.delete", queue=made.name, force=True)
+
+
+@pytest.fixture
+def peers() -> Iterator[Callable[..., Peer]]:
+    made: list[Peer] = []
+
+    def make(**fields: Any) -> Peer:
+        made.append(Peer(**fields))
+        return made[-1]
+
+    yield make
+    for peer in made:
+        peer.close()

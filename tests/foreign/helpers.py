@@ -17,6 +17,7 @@ from penstock.connector.options import Options
 from penstock.connector.schema import default_schema, source_schema
 from penstock.connector.stream import StreamReader
 
+from ..amqp_client.peer import Peer
 from ..waiting import until
 from .hidden import Hidden
 
@@ -75,6 +76,11 @@ class Queue:
 
     def files(self) -> list[str]:
         return sorted(path.name for path in self.spool.iterdir())
+
+
+def reader_of(peer: Peer, tmp_path: Path, **options: str) -> StreamReader:
+    given = {"url": peer.url, "queue": "q", "spool": str(tmp_path / "spool"), **options}
+    return StreamReader(Options(given), source_schema(("body", "deliveryCount", "durable", "priority")))
 
 
 def next_batch(reader: StreamReader, start: dict[str, Any], tries: int = 100) -> dict[str, Any]:
