@@ -4,7 +4,8 @@ pyarrow's reader decompresses, and follows buffers wherever they point, before a
 flatbuffer) is read here first, by hand, and these are refused: compressed bodies, buffers that overlap (one buffer as many
 columns), more rows than a batch may have, another length than is said, dictionaries beyond `DICTIONARY_BYTES`, and one text at
 many places of a flatbuffer, of which pyarrow makes as many copies.
-What passes takes no more memory than its octets, which are here. What a cast makes of it is `incoming.validate`'s to bound.
+What passes takes no more memory than its message, until the next one is asked for, and a dictionary no more than its octets, as
+long as its stream. What a cast makes of it is `incoming.validate`'s to bound.
 """
 
 from __future__ import annotations
@@ -140,6 +141,8 @@ class BatchReader:
         kind = self._measure(metadata, len(body))
         if kind == _BATCH:
             self._said.append(bytes(fields.get(protobuf.APP_METADATA, b"")))
+        elif kind == _DICTIONARY:
+            body = bytes(body)  # it stays, and a view of it would keep the whole message, which may be all but a dictionary
         self._pieces += [_CONTINUATION, len(metadata).to_bytes(4, "little"), metadata]
         if len(body):
             self._pieces.append(body)
