@@ -113,7 +113,9 @@ class Receiver:
             sections.check(batch.column("message"))
         if not isinstance(sizes, int):
             sizes = sizes.astype(np.min_scalar_type(largest))
-        payload = stored.store(batch)
+        # The broker keeps for a while what was just stored. The batch is a view of the sender's message, much of which may be
+        # none of its messages: padding, gaps, columns that were cast.
+        payload = stored.store(batch).detached
         nbytes = payload.nbytes
         self._service.reserve_space(nbytes)
         said, end = self._store(queue, batch, sizes, payload)

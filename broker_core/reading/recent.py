@@ -32,7 +32,7 @@ class Recent:
 
     def add(self, position: int, batch: Payload) -> None:
         """Keep the batch whose record was appended at `position`, higher than all before, if it is small."""
-        # What it keeps alive, which can be more than its rows.
+        # What it keeps alive, which can be more than its rows; who has a view of something larger gives it `detached`.
         if isinstance(batch, Lone):
             size = len(batch.message)
         elif isinstance(batch, Alike):

@@ -43,6 +43,12 @@ class Stored(NamedTuple):
         """Bytes that it takes in the journal."""
         return sum(map(len, self.buffers))
 
+    @property
+    def detached(self) -> Stored:
+        """Copy of it whose batch is a view of what the journal gets, and keeps nothing else alive. For record batches alone."""
+        mask, message = self.buffers
+        return Stored(self.buffers, unpack(int.from_bytes(mask, "little"), message))
+
 
 def store(batch: Payload, mask: int | None = None) -> Stored:
     """A validated batch as a journal payload; with a mask it has the stored form already."""

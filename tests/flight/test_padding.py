@@ -8,11 +8,13 @@ from queue import SimpleQueue
 
 import grpc
 import pyarrow as pa
+import pytest
 
-from penstock.broker_core.flight_plane import protobuf
+from penstock.broker_core.flight_plane import arrow_ipc, protobuf
 from penstock.broker_core.flight_plane.server import SERVICE
 
 from ..waiting import until
+from .helpers import batch_of
 from .octets import as_it_is, put
 from .peers import Site
 
@@ -67,8 +69,39 @@ class Sender:
         self._channel.close()
 
 
+@pytest.mark.parametrize("number", [UNKNOWN, protobuf.APP_METADATA, protobuf.DATA_BODY])
+def test_nothing_stays_of_what_stands_around_a_batch(site: Site, number: int) -> None:
+    """Messages that were just stored are at hand for who reads them at once: no more than they."""
+    site.peer().call("queue.declare", queue="q")
+    with Sender(site) as sender:
+        schema, batch = put("q", batch_of([b"x" * 100]))
+        sender.send(schema, batch)
+        assert sender.stored() == 1
+        growth = Growth()
+        for _ in range(10):
+            sender.send(padded(batch, number))
+            sender.stored()
+    until(lambda: growth.now < ROOM, "the memory of the messages is free")
+
+
+def test_nothing_stays_of_what_a_cast_leaves_out(site: Site) -> None:
+    """A view of one octet with a large buffer that it does not need, in one body with a column that is taken as it is."""
+    site.peer().call("queue.declare", queue="q")
+    slot = b"\1\0\0\0x" + bytes(11)
+    views = pa.Array.from_buffers(pa.string_view(), 1, [None, pa.py_buffer(slot), pa.py_buffer(bytes(4 * MIB))])
+    growth = Growth()
+    with Sender(site) as sender:
+        schema, batch = put("q", pa.record_batch({"body": [b"x"], "subject": views}))
+        sender.send(schema)
+        for _ in range(10):
+            sender.send(batch)
+            sender.stored()
+    del views
+    until(lambda: growth.now < ROOM, "the memory of the messages is free")
+
+
 def test_a_dictionary_takes_what_it_costs(site: Site) -> None:
-    """It stays as long as its stream, and nothing that came around it does."""
+    """Dictionaries stay as long as their stream, and nothing that came around them does."""
     site.peer().call("queue.declare", queue="q")
     texts = {name: pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(["text"])) for name in TEXTS}
     schema, *dictionaries, batch = put("q", pa.record_batch({"body": [b"x"], **texts}))
@@ -80,3 +113,22 @@ def test_a_dictionary_takes_what_it_costs(site: Site) -> None:
         until(lambda: growth.now < ROOM, "the memory of the messages is free")
         sender.send(batch)
         assert sender.stored() == 2, "the dictionaries are still there"
+
+
+def test_a_large_body_is_not_copied(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give pyarrow the body of a batch where it lies."""
+    taken: list[object] = []
+    read = arrow_ipc.BatchReader.read
+
+    def noted(reader: arrow_ipc.BatchReader, octets: int) -> memoryview | bytes:
+        found = read(reader, octets)
+        if octets >= MIB:
+            taken.append(found)
+        return found
+
+    monkeypatch.setattr(arrow_ipc.BatchReader, "read", noted)
+    site.peer().call("queue.declare", queue="q")
+    with Sender(site) as sender:
+        sender.send(*put("q", batch_of([b"x" * MIB])))
+        assert sender.stored() == 1
+    assert [type(each) for each in taken] == [memoryview]
