@@ -15,7 +15,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
@@ -32,6 +32,7 @@ TOKEN_FRESH_S = 1200.0
 RENEW_AGAIN_S = 60.0
 
 _Result = TypeVar("_Result")
+_Sent: TypeAlias = "pa.RecordBatch | tuple[pa.RecordBatch, bytes]"  # with the octets of its metadata
 
 
 def check(url: str, credentials: Credentials) -> None:
@@ -97,7 +98,7 @@ class Client:
         self,
         command: dict[str, Any],
         schema: pa.Schema,
-        batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]],
+        batches: Iterable[_Sent],
         *,
         window: int = 8,
     ) -> dict[str, Any]:
@@ -105,7 +106,7 @@ class Client:
         the octets are the batch's metadata."""
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         # What was given out before the first acknowledgement, for the case that the token has expired: nothing was taken then.
-        kept: list[pa.RecordBatch | tuple[pa.RecordBatch, bytes]] | None = []
+        kept: list[_Sent] | None = []
         source = iter(batches)
 
         def send() -> dict[str, Any]:
@@ -115,16 +116,16 @@ class Client:
             again = list(kept or ())
             steps, listening = self._steps(), self._steps()
             heard: Future[dict[str, Any]] | None = None  # what `listening` waits for
-            writer, reader = steps.take(lambda: self._flight.do_put(descriptor, schema, self._options()))
-            read = partial(_acknowledgement, reader)
+            writer: Any = None
+            reader: Any = None
 
-            def write(batch: pa.RecordBatch | tuple[pa.RecordBatch, bytes]) -> None:
+            def write(batch: _Sent) -> None:
                 """Send a batch. While the broker takes none, it says that it is there: so we listen, if that lasts."""
                 nonlocal heard
                 written = steps.begin(partial(_write, writer, batch))
                 wait([written], self._timeout / 4)
                 while not written.done():
-                    heard = heard or listening.begin(read)
+                    heard = heard or listening.begin(partial(_acknowledgement, reader))
                     steps.wait(written, heard)
                     if heard.done():
                         hear()
@@ -135,9 +136,17 @@ class Client:
                 known, heard = heard, None
                 if known is not None:
                     steps.wait(known)
-                last, kept = steps.take(read) if known is None else known.result(), None
+                last, kept = steps.take(partial(_acknowledgement, reader)) if known is None else known.result(), None
+
+            def end() -> None:
+                """End the call. `close` alone would wait for what `listening` reads, and only then tell the broker of the end."""
+                if writer is not None and not steps.stuck:
+                    with suppress(pa.ArrowException):  # `close` says why
+                        steps.take(writer.done_writing)
+                    steps.take(writer.close)
 
             try:
+                writer, reader = steps.take(lambda: self._flight.do_put(descriptor, schema, self._options()))
                 for number, batch in enumerate(chain(again, source)):
                     if kept is not None and number >= len(again):
                         kept.append(batch)
@@ -148,9 +157,16 @@ class Client:
                 steps.take(writer.done_writing)
                 while last["batches"] < sent:
                     hear()
+            except Exception:
+                end()  # what refuses the call says more than that a write failed
+                raise
+            except BaseException:  # somebody interrupts
+                with suppress(pa.ArrowException, errors.PeerError):
+                    end()
+                raise
+            else:
+                end()
             finally:
-                if not steps.stuck:
-                    steps.take(writer.close)
                 steps.close()
                 listening.close()
             return last
@@ -290,7 +306,7 @@ def _unavailable(url: str) -> errors.PeerError:
     return errors.Unreachable(f"no broker answers at {url}{hint}: start one with `penstock serve --data DIR`, or correct the url")
 
 
-def _write(writer: flight.FlightStreamWriter, batch: pa.RecordBatch | tuple[pa.RecordBatch, bytes]) -> None:
+def _write(writer: flight.FlightStreamWriter, batch: _Sent) -> None:
     if isinstance(batch, tuple):
         writer.write_with_metadata(*batch)
     else:

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from pyarrow import flight
 
 from penstock import Broker
 from penstock.broker_core import errors
@@ -25,7 +26,7 @@ from .peers import Site
 from .silent_wire import SilentWire
 
 TIMEOUT_S = 0.5
-LIMIT_S = 60.0  # of a test that hangs
+LIMIT_S = 6.0  # of a test that hangs
 SAYS = "has said nothing for 0.5 s: the network is silent"
 MIB = 1 << 20
 
@@ -121,10 +122,54 @@ def test_no_thread_outlives_its_stream(client: Client, queue: str) -> None:
     send(client, queue, numbered(10))
     browse(client, queue)
     assert next(client.get(op="browse", queue=queue, columns=["body"])).num_rows == 10  # given up in the midst
+    ended(before)
+
+
+def ended(before: list[threading.Thread]) -> None:
+    """Check that of the threads of calls those end that were not there before."""
     for thread in threading.enumerate():
         if thread.name == "penstock-call" and thread not in before:
             thread.join(LIMIT_S)
             assert not thread.is_alive()
+
+
+class Slow(flight.FlightServerBase):  # type: ignore[misc]
+    """Reads what is put when it may, and never says anything."""
+
+    def __init__(self) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self.may_read = threading.Event()
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        assert self.may_read.wait(LIMIT_S)
+        for _ in reader:
+            pass
+
+
+def test_a_source_that_fails_after_a_write_that_waited_is_heard_at_once() -> None:
+    """The client listens by then; that it has no more to say is what ends the call."""
+    before = threading.enumerate()
+
+    def batches() -> Iterator[Any]:
+        for _ in range(20):
+            yield batch_of([b"." * MIB])
+        assert len([each for each in threading.enumerate() if each.name == "penstock-call" and each not in before]) == 2
+        raise ValueError("the source's own")
+
+    with Slow() as server, Client(f"grpc://127.0.0.1:{server.port}", timeout_s=4 * TIMEOUT_S) as client:
+        threading.Timer(3 * TIMEOUT_S, server.may_read.set).start()
+        with pytest.raises(ValueError, match="the source's own"):
+            client.put({"op": "enqueue", "queue": "q"}, BODY, batches(), window=100)
+        ended(before)
+
+
+def test_no_thread_outlives_a_put_that_is_refused(client: Client, queue: str) -> None:
+    before = threading.enumerate()
+    with pytest.raises(errors.NotFound):
+        send(client, queue + " that is not there", numbered(10))
+    with Client("grpc://127.0.0.1:1") as nowhere, pytest.raises(errors.Unreachable):
+        send(nowhere, queue, numbered(10))
+    ended(before)
 
 
 def test_a_broker_that_finds_nothing_for_long_says_that_it_is_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
