@@ -107,7 +107,7 @@ class Client:
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         # What was given out before the first acknowledgement, for the case that the token has expired: nothing was taken then.
         kept: list[_Sent] | None = []
-        source = iter(batches)
+        source = _of_the_caller(batches)
 
         def send() -> dict[str, Any]:
             nonlocal kept
@@ -160,7 +160,7 @@ class Client:
             except Exception:
                 end()  # what refuses the call says more than that a write failed
                 raise
-            except BaseException:  # somebody interrupts
+            except BaseException:  # the caller's own source failed, or somebody interrupts
                 with suppress(pa.ArrowException, errors.PeerError):
                     end()
                 raise
@@ -171,7 +171,14 @@ class Client:
                 listening.close()
             return last
 
-        return self._again_if_unknown(send, lambda: kept is not None)
+        try:
+            return self._again_if_unknown(send, lambda: kept is not None)
+        except _SourceFailed as failed:
+            failure = failed.error
+        try:
+            raise failure  # as it was raised: out here no other error is its context
+        finally:
+            del failure  # which would keep this frame, and batches with it
 
     def get(self, **ticket: Any) -> Iterator[pa.RecordBatch]:
         """Stream the record batches that a ticket names."""
@@ -304,6 +311,27 @@ def _unavailable(url: str) -> errors.PeerError:
             return errors.PeerError(f"the certificate of {url} is not valid any more: {ended}")
         hint = " with a certificate that is trusted here (which CA issued it, and to which host name?)"
     return errors.Unreachable(f"no broker answers at {url}{hint}: start one with `penstock serve --data DIR`, or correct the url")
+
+
+class _SourceFailed(BaseException):
+    """The caller's own source raised `error`: no answer of the broker, whatever it looks like."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _of_the_caller(batches: Iterable[_Sent]) -> Iterator[_Sent]:
+    source = iter(batches)
+    while True:
+        try:
+            batch = next(source)
+        except StopIteration:
+            return
+        except BaseException as error:
+            raise _SourceFailed(error) from None
+        yield batch
+        del batch  # not kept while the next one comes
 
 
 def _write(writer: flight.FlightStreamWriter, batch: _Sent) -> None:

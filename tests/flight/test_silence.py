@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyarrow import flight
 
@@ -161,6 +162,22 @@ def test_a_source_that_fails_after_a_write_that_waited_is_heard_at_once() -> Non
         with pytest.raises(ValueError, match="the source's own"):
             client.put({"op": "enqueue", "queue": "q"}, BODY, batches(), window=100)
         ended(before)
+
+
+@pytest.mark.parametrize("error", [errors.Unauthenticated("elsewhere"), pa.ArrowInvalid("elsewhere"), KeyError("elsewhere")])
+def test_what_a_source_raises_is_what_its_caller_gets(
+    broker: Broker, client: Client, queue: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it looks like an answer of the broker: as if nobody knew our token, what came before it was sent again."""
+
+    def batches() -> Iterator[Any]:
+        yield batch_of([b"one"])
+        raise error
+
+    with Client(broker.amqp_url) as discovering, pytest.raises(type(error), match="elsewhere") as raised:
+        discovering.put({"op": "enqueue", "queue": queue}, BODY, batches())
+    assert raised.value is error
+    assert client.call("queue.stat", queue=queue)["enqueued"] <= 1
 
 
 def test_no_thread_outlives_a_put_that_is_refused(client: Client, queue: str) -> None:
