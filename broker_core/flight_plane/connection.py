@@ -2,7 +2,7 @@
 
 Its own thread reads; calls run in threads of the plane's pool, and write. Who sends holds `_sending` while its octets leave; what
 is to be said beside the messages (windows, answers to pings) waits in `_said`, and leaves with whoever sends next: the reading
-thread never waits for a sender.
+thread waits for a sender only to refuse a call. Where nobody sends, it does so itself, and reads on when the peer has taken that.
 
 What a peer may make us keep is bounded before we know who it is: a header block of 16 KiB, 64 KiB of DATA over all of its calls
 (the connection's first window, which is not renewed for what nobody has taken), and `CALLS` calls. Then messages have memory from
@@ -85,7 +85,7 @@ class Connection:
         self._headers = hpack.Decoder(HEADER_BYTES)
         self._buffer = memoryview(bytearray(READ_BYTES // 3))
         self._start = self._stop = 0
-        self._begun: float | None = None  # since when a frame comes
+        self._begun: float | None = None  # since when a frame comes that is not whole
 
     # --- reading
 
@@ -158,7 +158,12 @@ class Connection:
                     call.drop()
         elif kind in (Kind.PUSH_PROMISE, Kind.CONTINUATION):
             raise ProtocolError(Code.PROTOCOL_ERROR, f"a frame of kind {kind} where none may be")
-        self.settle()  # others (PRIORITY, GOAWAY, unknown ones) say nothing to us
+        self._whole()  # others (PRIORITY, GOAWAY, unknown ones) say nothing to us
+
+    def _whole(self) -> None:
+        """Say what is to be said of a frame that has come whole. That may take as long as the peer does not read."""
+        self._begun = None
+        self.settle()
 
     def _need(self, octets: int) -> None:
         """Have so many octets in the buffer."""
@@ -204,7 +209,7 @@ class Connection:
         if call is not None and flags & frames.END_STREAM:
             with self.mutex:
                 call.end()
-        self.settle()
+        self._whole()
 
     def _octets(self, call: Call | None, most: int) -> int:
         """Take some of a frame's octets to where they belong; how many."""
@@ -251,6 +256,7 @@ class Connection:
             headers = dict(reversed(list(self._headers.decode(block, raw=True))))  # of several the first
         except hpack.HPACKError as error:
             raise ProtocolError(Code.COMPRESSION_ERROR, f"{error!s:.200}") from None  # a stranger's octets may stand in it
+        self._begun = None
         with self.mutex:
             trailing = self._calls.get(number)
             if trailing is not None:

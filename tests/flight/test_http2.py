@@ -9,6 +9,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 
 import h2.config
@@ -19,10 +20,11 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import ResourceLimit
-from penstock.broker_core.flight_plane import arrow_ipc, frames, protobuf, statuses
+from penstock.broker_core.flight_plane import arrow_ipc, frames, listener, protobuf, statuses
 from penstock.broker_core.flight_plane.listener import Limits, Listener
 from penstock.broker_core.flight_plane.server import SERVICE
 
+from ..waiting import until
 from .helpers import batch_of, numbered, send
 from .octets import Raw, action, grpc_message, put
 from .peers import Site
@@ -144,6 +146,36 @@ def test_a_peer_that_sends_beyond_its_window_is_cut_off(peer: Raw) -> None:
     while piece := peer.socket.recv(65536):
         said += piece
     assert b"more DATA than the connection's window" in said
+
+
+def test_a_peer_that_does_not_read_for_a_while_is_not_cut_off_for_a_frame(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames that have come whole stand not still: it is we who cannot answer."""
+    ping, ack = (frames.header(8, frames.Kind.PING, flags, 0) + b"12345678" for flags in (0, frames.ACK))
+    with contextlib.closing(Raw(("127.0.0.1", site.plane.port))) as peer:
+        peer.h2.send_data(peer.begin("DoAction"), grpc_message(action("hello", b"{}")), end_stream=True)
+        peer.flush()
+        until(lambda: site.plane._listener.connected(), "somebody was let in")
+        (connection,) = site.plane._listener.connected()
+        for end in (peer.socket, site.plane._listener._sockets[connection]):
+            for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                end.setsockopt(socket.SOL_SOCKET, buffer, 1 << 14)
+        peer.socket.settimeout(0.5)
+        sent = 0
+        with contextlib.suppress(TimeoutError):  # the broker reads no more, since it cannot answer
+            while True:
+                sent += peer.socket.send((ping * 4096)[sent % len(ping) :])
+        assert connection._sending.locked()
+        with monkeypatch.context() as patched:
+            patched.setattr(listener, "MESSAGE_TIMEOUT_S", 0.0)
+            patched.setattr(listener, "LEAST_RATE", 1 << 40)
+            time.sleep(4 * listener.TICK_S)
+        assert not connection._dead
+        peer.socket.settimeout(30)
+        heard = bytearray()
+        while heard.count(ack) < sent // len(ping):
+            data = peer.socket.recv(MIB)
+            assert data
+            heard += data
 
 
 def test_random_frames_end_their_own_connection_at_most(broker: Broker, client: Client, queue: str) -> None:
