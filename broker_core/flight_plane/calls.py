@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 PREFIX_BYTES = 5  # of a gRPC message: whether it is compressed, and its length
 READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; then no further one is begun
-AHEAD_BYTES = 64 << 10  # that a sender may be ahead of what has memory: of all calls that may run (`flight_max_calls`) 32 MiB
+# Octets that a sender may be ahead of what has memory, and of a message that costs nothing. So a call takes twice as much beside
+# the budget, and all calls that may run (`flight_max_calls`) 64 MiB.
+AHEAD_BYTES = 64 << 10
 ALIGNMENT = 64  # a message ends at a multiple of this, so that an Arrow body at its end lies on multiples of 8
 HEADROOM = 64  # octets kept free before a message: `arrow_ipc` puts its own framing there
 
