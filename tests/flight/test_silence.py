@@ -19,6 +19,8 @@ from penstock.broker_core.actions import actions
 from penstock.broker_core.client import timeouts
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.flight_plane.calls import Call
+from penstock.broker_core.flight_plane.connection import Connection
 
 from ..waiting import until
 from .helpers import BODY, Reader, batch_of, browse, numbered, send
@@ -260,6 +262,11 @@ def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
         assert client.put({"op": "enqueue", "queue": "q"}, BODY, batches())["next"] == 2
 
 
+def calls_of(connection: Connection) -> list[Call]:
+    with connection.mutex:  # calls begin and end meanwhile
+        return list(connection._calls.values())
+
+
 def test_a_write_that_waits_for_room_holds_up_no_other_call_of_its_connection(site: Site) -> None:
     """Whoever makes room may be the one who waits."""
     with Client(site.plane.url) as client:
@@ -267,7 +274,7 @@ def test_a_write_that_waits_for_room_holds_up_no_other_call_of_its_connection(si
         many = threading.Thread(target=lambda: client.put({"op": "enqueue", "queue": "q"}, BODY, [batch_of([b"." * MIB])] * 20))
         many.start()
         (connection,) = site.plane._listener.connected()
-        until(lambda: any(len(call._raw) > 60_000 for call in connection._calls.values()), "the writer may send nothing more")
+        until(lambda: any(len(call._raw) > 60_000 for call in calls_of(connection)), "the writer may send nothing more")
         for _ in range(20):
             until(lambda: client.call("queue.purge", queue="q", timeout_s=10)["purged"], "the next one is in the queue")
         many.join()
@@ -304,7 +311,7 @@ def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypa
         planner.h2.send_data(planner.begin("DoAction"), grpc_message(asked), end_stream=True)
         planner.flush()
         assert waits.wait(LIMIT_S)
-        (call,) = (call for each in connections() for call in each._calls.values())
+        (call,) = (call for each in connections() for call in calls_of(each))
     until(lambda: call.gone, "the broker knows that the planner is gone")
     with Client(site.plane.url) as client:
         send(client, "q", numbered(1))
