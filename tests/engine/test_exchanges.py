@@ -262,7 +262,7 @@ def test_E2_a_restart_ends_what_lives_by_links() -> None:
 
 @pytest.mark.parametrize("lifetime", ["empty", "unusedOrEmpty"])
 def test_E2_a_restart_leaves_a_queue_to_which_it_moves_dead_letters(lifetime: str) -> None:
-    """It was empty until then, and ends with the last of them."""
+    """The queue was empty until then, and ends with the last of them."""
     broker = engine("dead", lifetime=lifetime)
     broker.run(c.DeclareQueue("q", options={"maxAttempts": 1, "deadLetterQueue": "dead"}), c.Enqueue("q", 2, 10))
     broker.run(c.Acquire("q", broker.run(c.Subscribe("q")), 2))
