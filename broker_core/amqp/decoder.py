@@ -1,10 +1,11 @@
 """Decoding of values (part 1). Every format code is one entry of a table; any other code is a DecodeError.
 
 Nothing is allocated on the peer's word. A size must fit in the octets left, a count must fit in the size (each element takes at
-least its constructor, or in an array its width), nesting is bounded, and so is the number of values of one call: an array of a
-type without width (null, true, uint0, …) could otherwise announce 4 G elements in 12 octets. A map with many keys whose hashes
-the peer knows is never hashed by them: a few hundred kilobytes of chosen uuids or numbers would take seconds. Rejected: an
-explicit stack instead of recursion; a bounded depth makes recursion safe, and the functions stay three lines long.
+least its constructor, or in an array its width), nesting is bounded, and so is the number of values of one call. An array of a
+type without width (null, true, uint0, …) could otherwise announce 4 G elements in 12 octets: such elements are made all at
+once, and each counts as `WIDTHLESS` values. A map with many keys whose hashes the peer knows is never hashed by them: a few
+hundred kilobytes of chosen uuids or numbers would take seconds. Rejected: an explicit stack instead of recursion; a bounded depth
+makes recursion safe, and the functions stay three lines long.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from .types import (
 )
 
 MAX_DEPTH = 64  # levels of nesting: clients send a handful; readers recurse, and Python limits a recursion to 1,000 frames
-MAX_WIDTHLESS = 1 << 12  # elements without octets (null, true, uint0) of one array: they cost only the reader
 MAX_ITEMS = 1 << 18  # values in all, nested ones too: each costs the sender two octets, the reader an object
+WIDTHLESS = 64  # values that an array's element without octets (null, true, uint0) counts as: it costs only the reader
+MAX_WIDTHLESS = MAX_ITEMS // WIDTHLESS  # elements without octets in all: 4,096
 MAX_HASHED = 64  # keys of a map that become a dict's, unless all are texts or binaries
 _SALTED = frozenset({str, Symbol, Char, bytes, Decimal32, Decimal64, Decimal128})
 """Types whose hashes are secret. Those of the others are known: whoever chooses many such keys can make all of them collide."""
@@ -247,13 +249,17 @@ def _array(width: int) -> _Reader:
         cursor += 1
         if count * _SMALLEST[code >> 4] > after - cursor:
             raise DecodeError(f"an array of {count} elements in {after - cursor} octets", position)
-        budget[0] -= count
-        if budget[0] < 0 or (count > MAX_WIDTHLESS and code >> 4 == 4):
+        widthless = code >> 4 == 4
+        budget[0] -= count * WIDTHLESS if widthless else count
+        if budget[0] < 0:
             raise DecodeError("too many values", position)
-        items = []
-        for _ in range(count):
-            item, cursor = reader(buffer, cursor, after, depth - 1, budget)
-            items.append(item)
+        items: list[Value] = []
+        if widthless:
+            items = [[] for _ in range(count)] if code == 0x45 else [reader(buffer, cursor, after, depth, budget)[0]] * count
+        else:
+            for _ in range(count):
+                item, cursor = reader(buffer, cursor, after, depth - 1, budget)
+                items.append(item)
         if cursor != after:
             raise DecodeError(f"{after - cursor} octets after the last element of an array", cursor)
         return Array(KINDS[code], tuple(items), tuple(descriptors)), after

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +24,7 @@ from penstock.broker_core.amqp.performatives import (
     TransactionalState,
 )
 
-from .values import STEADY, Pair
+from .values import STEADY, Pair, calls
 
 MANY = 5000
 ALL = 2**31 - 1
@@ -62,22 +61,6 @@ def hear(sender: Any, *frames: bytes) -> list[int]:
     """The ids of the deliveries that these frames change."""
     found = sender.session.connection.receive_data(b"".join(frames))
     return [d.id for event in found if isinstance(event, events.Disposed) for d in event.deliveries]
-
-
-def calls(action: Callable[[], object]) -> int:
-    """Count the calls of functions and methods, Python's and C's."""
-    count = 0
-
-    def note(frame: object, event: str, arg: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(note)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 A, R = Accepted(), Released()

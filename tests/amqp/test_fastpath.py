@@ -161,8 +161,8 @@ def flow_of(value: Any) -> Flow:
 
 @pytest.mark.parametrize("make", [transfer_of, disposition_of, flow_of])
 def test_what_is_large_decoded_is_not_learnt(make: Callable[[Any], Composite]) -> None:
-    """A template keeps it: symbols that fill a frame, or thousands of nulls in ten octets."""
-    stand_in, nulls = encode(b"\xff" * 8), b"\xf0" + struct.pack(">II", 5, 4000) + b"\x40"
+    """A template keeps it: symbols that fill a frame, or a thousand nulls in ten octets."""
+    stand_in, nulls = encode(b"\xff" * 8), b"\xf0" + struct.pack(">II", 5, 1000) + b"\x40"
     symbols = make(Array("symbol", (Symbol("a"),) * 1000)).encode()
     octets = make(b"x" * MAX_LEARNT).encode()
     short = make(b"\xff" * 8).encode()

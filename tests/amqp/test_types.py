@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from typing import Any
 from uuid import UUID
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker_core.amqp.decoder import MAX_DEPTH, Limits, decode, decode_all
+from penstock.broker_core.amqp.decoder import MAX_DEPTH, MAX_WIDTHLESS, WIDTHLESS, Limits, decode, decode_all
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.errors import DecodeError, EncodeError
+from penstock.broker_core.amqp.frames import FRAME_LIMITS
 from penstock.broker_core.amqp.messages import skip
 from penstock.broker_core.amqp.types import (
     Array,
@@ -35,7 +37,7 @@ from penstock.broker_core.amqp.types import (
     UShort,
 )
 
-from .values import STEADY, same, values
+from .values import STEADY, calls, same, values
 
 UUID_ = UUID("12345678-9abc-def0-1234-56789abcdef0")
 
@@ -197,6 +199,46 @@ def test_nothing_is_allocated_on_the_peers_word() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 << 20
+
+
+def widthless(code: int, count: int) -> bytes:
+    """An array of elements without octets."""
+    return b"\xf0" + struct.pack(">IIB", 5, count, code)
+
+
+WIDTHLESS_VALUES = {0x40: None, 0x41: True, 0x42: False, 0x43: UInt(0), 0x44: ULong(0), 0x45: []}
+
+
+@pytest.mark.parametrize("code", WIDTHLESS_VALUES)
+def test_elements_without_octets_are_made_at_once(code: int) -> None:
+    few, many = widthless(code, 1), widthless(code, MAX_WIDTHLESS)
+    found = decode_all(many)
+    assert found.items == (WIDTHLESS_VALUES[code],) * MAX_WIDTHLESS
+    assert {type(item) for item in found.items} == {type(WIDTHLESS_VALUES[code])}
+    assert calls(lambda: decode_all(many)) < calls(lambda: decode_all(few)) + 100
+    assert encode(decode_all(encode(found))) == encode(found)
+
+
+def test_empty_lists_of_an_array_are_each_a_list_of_its_own() -> None:
+    one, other = decode_all(widthless(0x45, 2)).items
+    one.append(1)
+    assert other == []
+
+
+def test_elements_without_octets_are_bounded_in_all_arrays_together() -> None:
+    arrays = [widthless(0x41, MAX_WIDTHLESS // 4)] * 5
+    for count in (3, 5):
+        inside = b"".join(arrays[:count])
+        octets = b"\xd0" + struct.pack(">II", len(inside) + 4, count) + inside
+        if count == 3:
+            assert [len(array.items) for array in decode_all(octets)] == [MAX_WIDTHLESS // 4] * 3
+        else:
+            with pytest.raises(DecodeError, match="too many values"):
+                decode_all(octets)
+    inside = widthless(0x40, FRAME_LIMITS.items // WIDTHLESS + 1)
+    assert decode(inside)[1] == len(inside)
+    with pytest.raises(DecodeError, match="too many values"):
+        decode(inside, limits=FRAME_LIMITS)
 
 
 @pytest.mark.parametrize(

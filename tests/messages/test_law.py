@@ -97,6 +97,8 @@ REFUSED: dict[str, bytes] = {
     "a described body that is cut short": b"\0Sw\0\xa3\1d",
     "more values than a reader makes": b"\0Sw" + listed(NULL * (MAX_ITEMS + 1), count=MAX_ITEMS + 1),
     "more values without octets than a reader makes": b"\0Sw\xf0\0\0\0\5" + (MAX_WIDTHLESS + 1).to_bytes(4, "big") + b"\x40",
+    "more values without octets than a reader makes, in several arrays": b"\0Sw"
+    + listed(*[b"\xf0\0\0\0\5" + (MAX_WIDTHLESS // 2).to_bytes(4, "big") + b"\x40"] * 3),
     "a map body of an odd number of elements": b"\0Sw\xc1\3\1\x54\1",
     "delivery annotations with texts as keys": b"\0Sq" + mapped(b"\xa1\1k", ONE) + DATA,
     "message annotations with a key twice": b"\0Sr" + mapped(b"\xa3\1k", ONE, b"\xa3\1k", ONE) + DATA,
@@ -108,6 +110,8 @@ ACCEPTED: dict[str, bytes] = {
     "a sequence nested as deep as may be": b"\0Sv" + nested(MAX_DEPTH),
     "as many values as may be": b"\0Sw" + listed(NULL * MAX_ITEMS, count=MAX_ITEMS),
     "as many values without octets as may be": b"\0Sw\xf0\0\0\0\5" + MAX_WIDTHLESS.to_bytes(4, "big") + b"\x40",
+    "many values without octets in several arrays": b"\0Sw"
+    + listed(*[b"\xf0\0\0\0\5" + (MAX_WIDTHLESS // 2 - 1).to_bytes(4, "big") + b"\x40"] * 2),
     "keys of every kind in a body": b"\0Sw" + mapped(ONE, TEXT, b"\x52\1", TEXT, b"\xa3\1v", ONE, TEXT, ONE, NULL, ONE),
     "every simple value": Message(
         application_properties={
