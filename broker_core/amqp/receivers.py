@@ -2,7 +2,8 @@
 
 Credit is enforced as specified: a sender may use credit up to the highest delivery-limit that we announced and that it has not
 yet confirmed to have seen lowered. Messages that were on their way when we took credit back are accepted; one beyond is
-amqp:link:transfer-limit-exceeded. The delivery-count advances when a delivery is complete or aborted.
+amqp:link:transfer-limit-exceeded. The delivery-count advances when a delivery is complete or aborted, and with the sender's own
+count: by that it gives up credit, so that what it says never moves ours back, nor beyond what was granted.
 
 `on_run` handles many transfers of one shape at once. It accepts only runs without any special case, and leaves all others to the
 plain way.
@@ -42,7 +43,7 @@ MAX_TAG = 32
 class _Partial:
     """A delivery whose last transfer has not come yet. An `ignored` one resumes a delivery that we do not know (2.7.5)."""
 
-    __slots__ = ("data", "delivery", "held", "ignored", "settled", "size")
+    __slots__ = ("counted", "data", "delivery", "held", "ignored", "settled", "size")
 
     def __init__(self, delivery: Delivery, ignored: bool) -> None:
         self.delivery = delivery
@@ -50,6 +51,7 @@ class _Partial:
         self.data: bytes | bytearray = b""
         self.size = self.held = 0
         self.settled = False
+        self.counted = False  # by the sender, which said so before the last transfer
 
     def add(self, payload: bytes) -> None:
         """Append octets to one buffer: a list of parts would grow large if a peer sends its message octet by octet."""
@@ -106,10 +108,15 @@ class Receiver(Link):
 
     def on_flow(self, flow: Flow) -> None:
         """Handle the sender's flow state: a drain may have advanced its delivery-count."""
-        self.delivery_count = self._checked_count(flow)
+        count = self._checked_count(flow)
+        ahead = min(serial.difference(count, self.delivery_count), self._capacity())
+        if ahead > 0:
+            self.delivery_count = serial.add(self.delivery_count, ahead)
+            if self._partial is not None:
+                self._partial.counted = True
         self.available = flow.available or 0
         self.link_credit = max(0, serial.difference(self._limit, self.delivery_count))
-        if flow.link_credit is not None and serial.add(self.delivery_count, flow.link_credit) == self._limit:
+        if flow.link_credit is not None and serial.add(count, flow.link_credit) == self._limit:
             self._granted = self._limit
         if self.link_credit == 0:
             self.drain = False
@@ -177,11 +184,13 @@ class Receiver(Link):
                 connection.may_keep(connection.unfinished_size)
 
     def _completed(self) -> None:
-        if self._partial is not None and self._partial.delivery.resumed:
-            self.resumable.pop(self._partial.delivery.tag, None)
+        partial = self._partial
+        if partial is not None and partial.delivery.resumed:
+            self.resumable.pop(partial.delivery.tag, None)
         self.drop_unfinished()
-        self.delivery_count = serial.add(self.delivery_count, 1)
-        self.link_credit = max(0, self.link_credit - 1)
+        if partial is None or not partial.counted:
+            self.delivery_count = serial.add(self.delivery_count, 1)
+            self.link_credit = max(0, self.link_credit - 1)
         self.available = max(0, self.available - 1)
 
     def _first(self, transfer: Transfer) -> _Partial:

@@ -484,3 +484,50 @@ def test_a_peer_that_is_known_to_miscount_may_send_some_beyond_its_credit(in_blo
     pair.pump()
     assert receiver.delivery_count == 15
     assert receiver.state.value != "attached"
+
+
+def claim(pair: Pair, sender: Any, count: int) -> None:
+    """Let the sender say that its delivery-count has moved by `count`, though it has not."""
+    known = sender.delivery_count
+    sender.delivery_count = serial.add(known, count)
+    sender.send_flow()
+    sender.delivery_count = known
+    pair.pump()
+
+
+@pytest.mark.parametrize("first", [0, 2**32 - 5])
+@pytest.mark.parametrize("steps", [(-(2**31) + 11,), (-1,), (-(2**31),), (2**31 - 1, -2), (2**30,) * 3, (4, -3)])
+def test_a_sender_gets_no_credit_by_its_delivery_count(steps: tuple[int, ...], first: int) -> None:
+    """It goes back, or so far ahead that the numbers wrap."""
+    pair = Pair().opened()
+    sender, receiver = pair.link(credit=10, initial_delivery_count=first)
+    at = 0
+    for step in steps:
+        at += step
+        claim(pair, sender, at)
+        assert receiver.link_credit <= 10
+    sender.link_credit = 5000
+    came = 0
+    for number in range(20):
+        if sender.can_send:
+            sender.send(b"%d" % number, b"m")
+        _, found = pair.pump()
+        came += sum(len(event.deliveries) for event in found if isinstance(event, events.Delivered))
+    assert came <= 10
+    assert receiver.state.value != "attached"
+
+
+def test_a_delivery_is_counted_once_that_its_sender_counts_before_its_end() -> None:
+    pair = Pair().opened()
+    sender, receiver = pair.link(credit=3)
+    delivery = sender.send(b"1", b"m", more=True)
+    pair.pump()
+    claim(pair, sender, 1)
+    assert (receiver.delivery_count, receiver.link_credit) == (1, 2)
+    sender.send_more(delivery, b"m")
+    pair.pump()
+    assert (receiver.delivery_count, receiver.link_credit) == (1, 2)
+    sender.send_many([b"2", b"3"], [b"m", b"m"])
+    pair.pump()
+    assert (receiver.delivery_count, receiver.link_credit) == (3, 0)
+    assert receiver.state.value == "attached"
