@@ -228,41 +228,58 @@ class Lost:
     """Deliveries of ours that ended before their receiver gave them a state: with their link, or aborted.
 
     A later state from the receiver changes nothing, but one in a transaction must be reported. Ids are kept as ranges, at most
-    `RANGES`: beyond that the two oldest become one, with all between them.
+    `RANGES`: beyond that the two lowest become one, with all between them. They stand in order, do not touch and do not wrap, so
+    that a range that a disposition names costs a search by bisection: it may be named again and again.
     """
 
-    __slots__ = ("_ranges",)
+    __slots__ = ("_ranges", "_top")
 
     RANGES = 1000  # a few kilobytes for each session; links end with neighbouring deliveries, so that few are needed
 
     def __init__(self) -> None:
-        self._ranges: list[tuple[int, int]] = []  # first and last, in the order in which they were lost
+        self._ranges: list[tuple[int, int]] = []  # first and last
+        self._top = 0  # the highest id that was added, without wrap
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
 
     def add(self, ids: Iterable[int]) -> None:
         """Add delivery ids."""
-        self._ranges += serial.ranges(list(ids))
+        for first, last in serial.ranges(list(ids)):
+            if not self._ranges:
+                self._top = first
+            low, high = self._range(first, last)
+            self._top = max(self._top, high)
+            start, stop = self._between(low - 1, high + 1)
+            if start < stop:
+                low, high = min(low, self._ranges[start][0]), max(high, self._ranges[stop - 1][1])
+            self._ranges[start:stop] = [(low, high)]
         self._limit()
 
     def take(self, ranges: Sequence[tuple[int, int]]) -> bool:
         """Return True if any of these ranges names a lost delivery. Each is reported once: named ones are forgotten."""
         found = False
-        for first, last in ranges if self._ranges else ():
-            kept: list[tuple[int, int]] = []
-            for low, high in self._ranges:
-                if serial.difference(high, first) < 0 or serial.difference(last, low) < 0:
-                    kept.append((low, high))
-                    continue
-                found = True
-                if serial.difference(first, low) > 0:
-                    kept.append((low, serial.add(first, -1)))
-                if serial.difference(high, last) > 0:
-                    kept.append((serial.add(last, 1), high))
-            self._ranges = kept
+        for named in ranges if self._ranges else ():
+            low, high = self._range(*named)
+            start, stop = self._between(low, high)
+            if start == stop:
+                continue
+            found = True
+            first, last = self._ranges[start][0], self._ranges[stop - 1][1]
+            around = ((first, low - 1), (high + 1, last))
+            self._ranges[start:stop] = [(begin, end) for begin, end in around if begin <= end]
         self._limit()
         return found
+
+    def _range(self, first: int, last: int) -> tuple[int, int]:
+        """Return a range without wrap."""
+        low = self._top + serial.difference(first, self._top)
+        return low, low + serial.difference(last, first)
+
+    def _between(self, low: int, high: int) -> tuple[int, int]:
+        """Return where the ranges stand that have something from `low` to `high`."""
+        start = bisect_left(self._ranges, low, key=_last)
+        return start, bisect_right(self._ranges, high, lo=start, key=_first)
 
     def _limit(self) -> None:
         beyond = len(self._ranges) - self.RANGES

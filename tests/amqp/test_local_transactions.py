@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.broker_core.amqp import (
     Accepted,
@@ -21,12 +24,15 @@ from penstock.broker_core.amqp import (
     Target,
     TransactionalState,
     events,
+    serial,
 )
 from penstock.broker_core.amqp.deliveries import Lost
 from penstock.broker_core.amqp.errors import DecodeError, EncodeError
 from penstock.broker_core.amqp.performatives import Transfer
 from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, request, request_of
 from penstock.broker_core.amqp.types import Described, Symbol
+
+from .values import STEADY, calls
 
 ID = b"\x00" * 31 + b"7"
 
@@ -135,6 +141,35 @@ def test_lost_deliveries_are_told_once_and_never_forgotten() -> None:
     assert told == [top - 1, 1, 7]
     lost.add(range(0, 4 * Lost.RANGES, 2))
     assert all(lost.take([(number, number)]) for number in range(0, 4 * Lost.RANGES, 2)), "beyond its limit it knows too many"
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 40), unique=True, min_size=1, max_size=8)), max_size=20),
+    st.sampled_from([0, 2**31 - 20, 2**32 - 20]),
+)
+@settings(STEADY)
+def test_lost_deliveries_are_those_that_were_added_and_not_named(steps: list[tuple[bool, list[int]]], start: int) -> None:
+    lost, known = Lost(), set[int]()
+    for adds, numbers in steps:
+        if adds:
+            lost.add([serial.add(start, number) for number in numbers])
+            known.update(numbers)
+        else:
+            pairs = [(min(some), max(some)) for some in zip(numbers[::2], numbers[1::2], strict=False)]
+            named = {number for low, high in pairs for number in range(low, high + 1)}
+            assert lost.take([(serial.add(start, low), serial.add(start, high)) for low, high in pairs]) == bool(known & named)
+            known -= named
+        assert bool(lost) == bool(known)
+    assert [number for number in range(41) if lost.take([(serial.add(start, number),) * 2])] == sorted(known)
+
+
+def test_a_range_costs_no_more_where_much_was_lost() -> None:
+    few, many = Lost(), Lost()
+    few.add(range(0, 4, 2))
+    many.add(range(0, 2 * Lost.RANGES, 2))
+    for first, last in ((5001, 5001), (1, 1), (9, 5001), (7, 7)):
+        cost, least = (calls(partial(lost.take, [(first, last)] * 20)) for lost in (many, few))
+        assert cost <= least + 20
 
 
 @pytest.mark.parametrize("broken", [False, True])
