@@ -4,8 +4,9 @@ Nothing is allocated on the peer's word. A size must fit in the octets left, a c
 least its constructor, or in an array its width), nesting is bounded, and so is the number of values of one call. An array of a
 type without width (null, true, uint0, …) could otherwise announce 4 G elements in 12 octets: such elements are made all at
 once, and each counts as `WIDTHLESS` values. A map with many keys whose hashes the peer knows is never hashed by them: a few
-hundred kilobytes of chosen uuids or numbers would take seconds. Rejected: an explicit stack instead of recursion; a bounded depth
-makes recursion safe, and the functions stay three lines long.
+hundred kilobytes of chosen uuids or numbers would take seconds. So they would with maps as keys of maps as keys: in a key, keys
+are simple values. Rejected: an explicit stack instead of recursion; a bounded depth makes recursion safe, and the functions stay
+three lines long.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ MAX_WIDTHLESS = MAX_ITEMS // WIDTHLESS  # elements without octets in all: 4,096
 MAX_HASHED = 64  # keys of a map that become a dict's, unless all are texts or binaries
 _SALTED = frozenset({str, Symbol, Char, bytes, Decimal32, Decimal64, Decimal128})
 """Types whose hashes are secret. Those of the others are known: whoever chooses many such keys can make all of them collide."""
+_COMPOUND = frozenset({list, dict, Pairs, Array, Described})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +208,12 @@ def _list(width: int) -> _Reader:
 
 def _map(width: int) -> _Reader:
     def read(buffer: bytes, position: int, end: int, depth: int, budget: Budget) -> tuple[Value, int]:
+        before = budget[0]
         flat, after = _elements(buffer, position, width, end, depth, budget, "map")
         if len(flat) % 2:
             raise DecodeError(f"a map of {len(flat)} elements", position)
+        if budget[0] < before - len(flat) and any(map(_has_compound_key, flat[0::2])):  # nearly always nothing is nested
+            raise DecodeError("a key that has a list, map, array or described value as a key in it", position)
         return _to_map(flat, position), after
 
     return read
@@ -227,6 +232,22 @@ def _to_map(flat: list[Value], position: int) -> Value:
     if len({encode(key) for key in keys}) != len(keys):
         raise DecodeError("a map with the same key twice", position)
     return Pairs(zip(keys, flat[1::2], strict=True))
+
+
+def _has_compound_key(value: Value) -> bool:
+    """Return True if there is a map in this value with a key that is no simple value.
+
+    As a key itself, such a value would be hashed and encoded once more for each level of keys in keys.
+    """
+    kind = type(value)
+    if kind is dict or kind is Pairs:
+        pairs = value.items() if kind is dict else value
+        return any(type(key) in _COMPOUND or _has_compound_key(item) for key, item in pairs)
+    if kind is list:
+        return any(map(_has_compound_key, value))
+    if kind is Array:
+        return any(map(_has_compound_key, value.items)) or any(map(_has_compound_key, value.descriptors))
+    return kind is Described and (_has_compound_key(value.descriptor) or _has_compound_key(value.value))
 
 
 def _array(width: int) -> _Reader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,7 @@ from penstock.broker_core.amqp.errors import DecodeError, FieldError
 from penstock.broker_core.amqp.messages import Message, decode_message
 from penstock.broker_core.amqp.types import Array, Described, Long, Pairs, Symbol, Timestamp, UInt, ULong
 
-from .values import best, chosen, random
+from .values import best, calls, chosen, random
 
 KEYS = 6000
 
@@ -85,3 +86,57 @@ def test_the_sections_around_it_have_a_limit_of_their_own() -> None:
     assert decode_message(around(8, 8), limits=limits).sequences == [[None] * 20]
     with pytest.raises(DecodeError, match="too many values"):
         decode_message(around(8, 9), limits=limits)
+
+
+def keyed(levels: int, innermost: bytes, more: bytes = b"") -> bytes:
+    """Maps, each a key of the next one; `more` are entries beside it."""
+    octets = innermost
+    for _ in range(levels):
+        body = octets + b"\x40" + more
+        count = 2 if not more else 6
+        octets = b"\xd1" + struct.pack(">II", len(body) + 4, count) + body
+    return octets
+
+
+ALIKE_IN_PYTHON = b"\x54\1\x40" + b"\x52\1\x40"  # an int and a uint: the map becomes pairs, which can be hashed
+
+
+@pytest.mark.parametrize("more", [b"", ALIKE_IN_PYTHON])
+@pytest.mark.parametrize("innermost", [encode([True] * 2000), encode(Array("int", (1,) * 2000)), encode([b"x" * 2000])])
+def test_keys_in_keys_are_simple(innermost: bytes, more: bytes) -> None:
+    """Each level would hash and encode all that is below it once more."""
+    once = calls(lambda: decode_all(keyed(1, innermost, more)))
+
+    def deep() -> None:
+        with pytest.raises(DecodeError, match="a key that has"):
+            decode_all(keyed(60, innermost, more))
+
+    assert calls(deep) < 2 * once + 2000
+
+
+KEYS_OF_KEYS: dict[str, Any] = {
+    "a map": Pairs([(Pairs([({"a": 1}, 2)]), 3)]),
+    "a list": Pairs([([Pairs([([1], 2)])], 3)]),
+    "an array": Pairs([(Array("map", (Pairs([([1], 2)]),)), 3)]),
+    "its descriptor": Pairs([(Described(Pairs([([1], 2)]), 1), 3)]),
+    "a described value": Pairs([(Described(ULong(1), {Described(ULong(2), 1): 2}), 3)]),
+    "a value in a map": Pairs([({"a": Pairs([([1], 2)])}, 3)]),
+    "behind many": Pairs([*((UUID(int=n), n) for n in range(100)), ([Pairs([([1], 2)])], 3)]),
+}
+
+
+@pytest.mark.parametrize("what", KEYS_OF_KEYS)
+def test_no_key_has_keys_that_are_not_simple(what: str) -> None:
+    with pytest.raises(DecodeError, match="a key that has"):
+        decode_all(encode(KEYS_OF_KEYS[what]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Pairs([([1], 2), ({"a": {"b": 1}}, 3), (Array("int", (1,)), 4), (Described(ULong(1), [1]), 5)]),
+        {"a": Pairs([([1], Pairs([([1], 2)]))])},
+    ],
+)
+def test_any_value_is_a_key_and_any_map_a_value(value: Any) -> None:
+    assert encode(decode_all(encode(value))) == encode(value)

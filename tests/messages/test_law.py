@@ -100,6 +100,7 @@ REFUSED: dict[str, bytes] = {
     "more values without octets than a reader makes, in several arrays": b"\0Sw"
     + listed(*[b"\xf0\0\0\0\5" + (MAX_WIDTHLESS // 2).to_bytes(4, "big") + b"\x40"] * 3),
     "a map body of an odd number of elements": b"\0Sw\xc1\3\1\x54\1",
+    "a map as a key of a map that is a key": b"\0Sw" + mapped(mapped(mapped(ONE, ONE), ONE), ONE),
     "delivery annotations with texts as keys": b"\0Sq" + mapped(b"\xa1\1k", ONE) + DATA,
     "message annotations with a key twice": b"\0Sr" + mapped(b"\xa3\1k", ONE, b"\xa3\1k", ONE) + DATA,
     "a header with a text as its priority": b"\0Sp" + listed(b"\x41", TEXT) + DATA,
@@ -113,6 +114,7 @@ ACCEPTED: dict[str, bytes] = {
     "many values without octets in several arrays": b"\0Sw"
     + listed(*[b"\xf0\0\0\0\5" + (MAX_WIDTHLESS // 2 - 1).to_bytes(4, "big") + b"\x40"] * 2),
     "keys of every kind in a body": b"\0Sw" + mapped(ONE, TEXT, b"\x52\1", TEXT, b"\xa3\1v", ONE, TEXT, ONE, NULL, ONE),
+    "a map as a key in a body": b"\0Sw" + mapped(mapped(ONE, TEXT), mapped(mapped(), ONE)),
     "every simple value": Message(
         application_properties={
             "b": True,
