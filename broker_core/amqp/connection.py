@@ -311,6 +311,8 @@ class Connection:
             return self._on_channel(frame.channel, performative, frame.payload)
         except RemoteProtocolError as error:
             return self._fail(error)
+        except LocalProtocolError as error:
+            return self._fail(_unanswerable(error))
 
     def _on_run(self, run: Run | Dispositions) -> list[events.Event]:
         session = self.remote_sessions.get(run.channel)
@@ -324,6 +326,8 @@ class Connection:
             return self._in_session(session, performative, payload)
         except RemoteProtocolError as error:
             return self._fail(error)
+        except LocalProtocolError as error:
+            return self._fail(_unanswerable(error))
 
     def _in_session(self, session: Session, performative: Composite, payload: bytes) -> list[events.Event]:
         if self.state is _C.DISCARDING:
@@ -416,6 +420,11 @@ class Connection:
     def next_tick(self, now: float) -> float | None:
         """Return the latest time for `tick`, in seconds of the caller's clock; None if no idle time-out was agreed."""
         return None if self.finished else self._idle.next_deadline(now)
+
+
+def _unanswerable(error: LocalProtocolError) -> RemoteProtocolError:
+    """Return the error for a frame whose answer the peer's own limits do not allow."""
+    return not_allowed(f"a frame that cannot be answered: {error}", Scope.CONNECTION)
 
 
 __all__ = ["Connection", "Link", "Role", "Session", "Settings"]

@@ -258,7 +258,8 @@ class Sender(Link):
             if count is None:
                 assert self.local_attach is None or self.local_attach.initial_delivery_count is not None
                 count = (self.local_attach.initial_delivery_count or 0) if self.local_attach else self.delivery_count
-            self.link_credit = max(0, flow.link_credit - serial.difference(self.delivery_count, count))
+            credit = flow.link_credit - serial.difference(self.delivery_count, count)
+            self.link_credit = min(max(0, credit), serial.MASK)  # a count ahead of ours would make it more than a uint
         self.drain = flow.drain
         if flow.properties is not None and TXN_ID in flow.properties:
             txn_id = flow.properties[TXN_ID]

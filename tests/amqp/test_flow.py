@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import penstock.broker_core.amqp
 from penstock.broker_core.amqp import Connection, LocalProtocolError, Role, Settings, events, serial
-from penstock.broker_core.amqp.performatives import Accepted, Detach, Error, Released
+from penstock.broker_core.amqp.performatives import Accepted, Detach, Error, Flow, Released, Source, Target, Transfer
 from penstock.broker_core.amqp.states import SessionState
 
 from .values import STEADY, Pair
@@ -531,3 +531,31 @@ def test_a_delivery_is_counted_once_that_its_sender_counts_before_its_end() -> N
     pair.pump()
     assert (receiver.delivery_count, receiver.link_credit) == (3, 0)
     assert receiver.state.value == "attached"
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 1000, 2**31 - 1])
+def test_no_count_of_a_receiver_makes_a_credit_that_cannot_be_told(ahead: int) -> None:
+    pair = Pair().opened()
+    sender, receiver = pair.link()
+    receiver.delivery_count = ahead
+    receiver.link_credit = 2**32 - 1
+    receiver.send_flow(echo=True)
+    at_client, at_server = pair.pump()
+    assert not any(isinstance(event, events.Violated) for event in (*at_client, *at_server))
+    assert sender.link_credit == 2**32 - 1
+
+
+def test_what_the_peers_limits_let_nobody_answer_closes_its_connection() -> None:
+    """A link is refused with the source that it came with, here larger than a frame that the peer takes."""
+    pair = Pair(client={"max_frame_size": 512}, server={"errant_link_ends_session": False}).opened()
+    ours, _ = pair.session()
+    link = ours.sender("link")
+    link.attach(source=Source(address="long" * 200), target=Target(address="there"))
+    ours.send(Flow(next_incoming_id=0, incoming_window=1, next_outgoing_id=0, outgoing_window=1))
+    ours.send(Transfer(handle=link.handle, delivery_id=0, delivery_tag=b"1", message_format=0), b"without credit")
+    ours.send(Flow(next_incoming_id=0, incoming_window=1, next_outgoing_id=1, outgoing_window=1))
+    at_client, at_server = pair.pump()
+    assert [type(event) for event in at_server] == [events.Attached, events.Flowed, events.Violated]
+    assert at_server[-1].session is None  # type: ignore[union-attr]
+    assert at_client == [events.Closed(Error(condition="amqp:not-allowed", description=at_client[0].error.description))]  # type: ignore[union-attr]
+    assert "frame-size-too-small" in at_client[0].error.description  # type: ignore[union-attr]
