@@ -34,6 +34,8 @@ from .transactions import Coordinated
 from .types import Value
 
 _C = ConnectionState
+MAX_PARTS = 64
+"""Pieces of an incomplete frame that are kept apart: a frame that comes in two octets at a time would take 28 times its size."""
 _READ_ENOUGH = (_C.CLOSE_RCVD_UNANSWERED, _C.CLOSE_RCVD, _C.END)  # after the peer's close nothing is read (2.4.6)
 
 
@@ -67,7 +69,7 @@ class Connection:
         self.may_keep: Callable[[int], bool] = lambda octets: True
         self._out: list[bytes] = []
         self._buffer = b""
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._need = 0
         self._dead = False
         self._scan = Scanner().scan if fast else scan_plainly
@@ -116,6 +118,8 @@ class Connection:
         self._parts.append(data)
         self._need -= len(data)
         if self._need > 0:  # the frame is not complete yet
+            if len(self._parts) > MAX_PARTS:
+                self._parts = [_joined(self._parts)]
             return []
         buffer = self._buffer + b"".join(self._parts) if self._buffer else b"".join(self._parts)
         self._parts.clear()
@@ -420,6 +424,15 @@ class Connection:
     def next_tick(self, now: float) -> float | None:
         """Return the latest time for `tick`, in seconds of the caller's clock; None if no idle time-out was agreed."""
         return None if self.finished else self._idle.next_deadline(now)
+
+
+def _joined(parts: list[bytes | bytearray]) -> bytearray:
+    """Join pieces. The first one grows if it was joined before: each octet is copied a few times, not once for each join."""
+    first, *others = parts
+    whole = first if type(first) is bytearray else bytearray(first)
+    for part in others:
+        whole += part
+    return whole
 
 
 def _unanswerable(error: LocalProtocolError) -> RemoteProtocolError:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import doctest
+import gc
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -559,3 +561,23 @@ def test_what_the_peers_limits_let_nobody_answer_closes_its_connection() -> None
     assert at_server[-1].session is None  # type: ignore[union-attr]
     assert at_client == [events.Closed(Error(condition="amqp:not-allowed", description=at_client[0].error.description))]  # type: ignore[union-attr]
     assert "frame-size-too-small" in at_client[0].error.description  # type: ignore[union-attr]
+
+
+def test_a_frame_in_small_pieces_takes_its_own_size() -> None:
+    pair = Pair(server={"max_frame_size": 1 << 20}).opened()
+    sender, receiver = pair.link(credit=1)
+    payload = os.urandom(100_000)
+    sender.send(b"1", payload)
+    octets = pair.client.data_to_send()
+    pieces = [octets[at : at + 2] for at in range(0, len(octets), 2)]
+    gc.collect()
+    tracemalloc.start()
+    for piece in pieces[:-1]:
+        assert pair.server.receive_data(bytes(bytearray(piece))) == []  # a copy, as a socket makes it
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 2 * len(octets)
+    [event] = pair.server.receive_data(pieces[-1])
+    assert isinstance(event, events.Delivered)
+    assert [delivery.payload for delivery in event.deliveries] == [payload]
+    assert receiver.delivery_count == 1
