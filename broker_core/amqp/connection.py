@@ -288,8 +288,8 @@ class Connection:
     def steal(self, name: str, role: bool) -> list[events.Event]:
         """Detach the link of that name and direction that is attached on this connection, if there is one (2.6.1)."""
         for session in self.sessions.values():
-            for link in session.links.values():
-                if link.name == name and link.role == role and link.state is LinkState.ATTACHED and session.may_send:
+            for link in session.named.get((role, name), ()):
+                if link.state is LinkState.ATTACHED and session.may_send:
                     link.detach(closed=True, error=Error(condition=Condition.STOLEN, description="attached again"))
                     return [events.Stolen(link)]
         return []

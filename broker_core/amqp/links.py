@@ -143,7 +143,7 @@ class Link:
         self.state, self.handle, self.local_attach = state, handle, attach
         if unsettled is not None:
             self.resumable = dict(unsettled)
-        self.session.links[handle] = self
+        self.session.take(self, handle)
         if self.role == SENDER:
             self.delivery_count = initial_delivery_count
 

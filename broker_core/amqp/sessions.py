@@ -9,6 +9,7 @@ more, or where nothing is unsettled, it costs a search.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from . import disposing, events, serial, states
@@ -49,7 +50,8 @@ MAX_UINT = 0xFFFFFFFF
 class Session:
     """A session, made by `Connection.begin` or carried by the event of the peer's begin.
 
-    `incoming` and `outgoing` hold unsettled deliveries, by delivery id; `links` are by our handle, `remote_links` by the peer's.
+    `incoming` and `outgoing` hold unsettled deliveries, by delivery id; `links` are by our handle, `remote_links` by the peer's,
+    `named` by our role and the name: the same as in `links`.
     """
 
     def __init__(self, connection: Connection, first_outgoing_id: int = 0) -> None:
@@ -61,6 +63,8 @@ class Session:
         self.remote_begin: Begin | None = None
         self.links: dict[int, Link] = {}
         self.remote_links: dict[int, Link] = {}
+        self.named: dict[tuple[bool, str], list[Link]] = {}
+        self._freed: list[int] = []  # our handles below the highest that are free, a heap
         self._left: set[int] = set()  # handles that the peer has detached, and not attached again
         self.incoming = Unsettled()
         self.outgoing = Unsettled()
@@ -202,15 +206,27 @@ class Session:
     def free_handle(self) -> int:
         """Return our lowest free handle. Raises LocalProtocolError beyond the peer's handle-max."""
         limit = self.remote_begin.handle_max if self.remote_begin else MAX_UINT
-        handle = next(number for number in range(len(self.links) + 1) if number not in self.links)
+        handle = self._freed[0] if self._freed else len(self.links)
         if handle > limit:
             raise LocalProtocolError(f"the peer takes {limit + 1} links a session")
         return handle
+
+    def take(self, link: Link, handle: int) -> None:
+        """Give our lowest free handle to a link."""
+        if self._freed:
+            heappop(self._freed)
+        self.links[handle] = link
+        self.named.setdefault((link.role, link.name), []).append(link)
 
     def release(self, link: Link) -> None:
         """Free the handle of a link that is detached on both sides."""
         if link.handle is not None and self.links.get(link.handle) is link:
             del self.links[link.handle]
+            heappush(self._freed, link.handle)
+            same = self.named[link.role, link.name]
+            same.remove(link)
+            if not same:
+                del self.named[link.role, link.name]
 
     def forget(self, link: Link) -> None:
         """Remove the deliveries of a link that is closed or in error. They stay in `link.unsettled`."""
@@ -470,10 +486,10 @@ class Session:
             raise FieldError("a sender's attach without its initial-delivery-count", Scope.SESSION)
         ours = RECEIVER if attach.role == SENDER else SENDER
         found: list[events.Event] = []
-        link = next((x for x in self.links.values() if self._awaits(x, ours, attach.name)), None)
+        same = self.named.get((ours, attach.name), ())
+        link = next((x for x in same if x.state in (LinkState.ATTACH_SENT, LinkState.DETACH_PIPE)), None)
         if link is None:
-            errored = next((x for x in self.links.values() if self._is_errored(x, ours, attach.name)), None)
-            if errored is not None and attach.unsettled is None:
+            if attach.unsettled is None and any(x.state is LinkState.ERRORED for x in same):
                 raise RemoteProtocolError(Condition.ERRANT_LINK, "an attach for a link in error", Scope.SESSION)
             found = self.connection.steal(attach.name, ours)
             link = self.receiver(attach.name) if ours == RECEIVER else self.sender(attach.name)
@@ -481,15 +497,6 @@ class Session:
         self._left.discard(attach.handle)
         link.on_attach(attach)
         return [*found, events.Attached(link, attach)]
-
-    @staticmethod
-    def _awaits(link: Link, role: bool, name: str) -> bool:
-        waiting = (LinkState.ATTACH_SENT, LinkState.DETACH_PIPE)
-        return link.role == role and link.name == name and link.state in waiting
-
-    @staticmethod
-    def _is_errored(link: Link, role: bool, name: str) -> bool:
-        return link.role == role and link.name == name and link.state is LinkState.ERRORED
 
     def _on_detach(self, detach: Detach) -> list[events.Event]:
         link = self._link(detach.handle)

@@ -20,7 +20,7 @@ from penstock.broker_core.amqp import Connection, LocalProtocolError, Role, Sett
 from penstock.broker_core.amqp.performatives import Accepted, Detach, Error, Flow, Released, Source, Target, Transfer
 from penstock.broker_core.amqp.states import SessionState
 
-from .values import STEADY, Pair
+from .values import STEADY, Pair, calls
 from .wire import Wire
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(penstock.broker_core.amqp.__file__).parents[3])}
@@ -581,3 +581,37 @@ def test_a_frame_in_small_pieces_takes_its_own_size() -> None:
     assert isinstance(event, events.Delivered)
     assert [delivery.payload for delivery in event.deliveries] == [payload]
     assert receiver.delivery_count == 1
+
+
+def test_an_attach_costs_no_more_where_there_are_many_links() -> None:
+    def cost(links: int) -> int:
+        pair = Pair(handle_max=1000).opened()
+        session = pair.session()
+        for number in range(links):
+            pair.link(f"link {number}", session=session)
+        session[0].sender("one more").attach(source=Source(), target=Target(address="there"))
+        octets = pair.client.data_to_send()
+        found: list[events.Event] = []
+
+        def answer() -> None:
+            found.extend(pair.server.receive_data(octets))
+            found[0].link.attach(source=Source(), target=Target(address="there"))  # type: ignore[union-attr]
+
+        made = calls(answer)
+        assert found[0].link.handle == links  # type: ignore[union-attr]
+        return made
+
+    assert cost(200) < cost(2) + 50
+
+
+def test_handles_are_the_lowest_that_are_free() -> None:
+    pair = Pair().opened()
+    session = pair.session()
+    links = [pair.link(f"link {number}", session=session) for number in range(5)]
+    for number in (3, 1):
+        for end in links[number]:
+            end.detach()
+            pair.pump()
+    assert [pair.link(f"more {number}", session=session)[1].handle for number in range(3)] == [1, 3, 5]
+    assert sorted(session[1].links) == list(range(6))
+    assert {link for same in session[1].named.values() for link in same} == set(session[1].links.values())
