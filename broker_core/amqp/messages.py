@@ -37,6 +37,13 @@ _SECTION_KIND = {HEADER: "list", PROPERTIES: "list", DATA: "binary", SEQUENCE: "
 _SECTION_KIND |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
 
 
+MAX_SECTIONS = 4096
+"""Of a message that comes in. An empty one has five octets, and costs a step whenever the message is measured, here an object
+too. Of 8 KiB each, so many make the largest message."""
+MAX_SECTIONS_READ = LIMITS.items
+"""Of a message that was taken before there was `MAX_SECTIONS`, or by another broker: more have never been decoded."""
+
+
 class Section(NamedTuple):
     """Position of a section: `start` of its descriptor, `value` its value's constructor, `end` the first octet after it."""
 
@@ -46,13 +53,16 @@ class Section(NamedTuple):
     end: int
 
 
-def scan(message: bytes, *, body_required: bool = False, limits: Limits = LIMITS) -> list[Section]:
-    """Return the sections of a message in their order. Values are measured, not decoded. Raises DecodeError with the offset."""
+def scan(message: bytes, *, body_required: bool = False, limits: Limits = LIMITS, most: int = MAX_SECTIONS) -> list[Section]:
+    """Return the sections of a message in their order, at most `most`. Values are measured, not decoded. Raises DecodeError with
+    the offset."""
     if type(message) is not bytes:
         message = bytes(message)
     sections: list[Section] = []
     position, end, last = 0, len(message), 0
     while position < end:
+        if len(sections) == most:
+            raise DecodeError(f"more than {most} sections: send the body in fewer and larger ones", position)
         code, value = _descriptor(message, position, end)
         kind = KINDS.get(message[value]) if value < end else None
         if code in _SECTION_KIND and kind != _SECTION_KIND[code]:
@@ -71,7 +81,9 @@ def scan(message: bytes, *, body_required: bool = False, limits: Limits = LIMITS
 
 def bare(message: bytes, sections: list[Section] | None = None) -> bytes:
     """Return the bare message, octet for octet as it came: from the properties to the end of the body."""
-    inside = [s for s in (scan(message) if sections is None else sections) if PROPERTIES <= s.code <= VALUE]
+    if sections is None:
+        sections = scan(message, most=MAX_SECTIONS_READ)
+    inside = [section for section in sections if PROPERTIES <= section.code <= VALUE]
     return message[inside[0].start : inside[-1].end] if inside else b""
 
 
@@ -181,14 +193,15 @@ class Message:
         return bytes(out)
 
 
-def decode_message(message: bytes, *, limits: Limits = LIMITS) -> Message:
+def decode_message(message: bytes, *, limits: Limits = LIMITS, most: int = MAX_SECTIONS) -> Message:
     """Decode every section. Raises DecodeError, or FieldError for a value that its section does not allow.
 
-    The sections of the bare message together have no more values than `limits` says, and so have the others together.
+    There are at most `most` sections. Those of the bare message together have no more values than `limits` says, and so have the
+    others together.
     """
     result = Message()
     inside, around = [limits.items], [limits.items]
-    for section in scan(message, limits=limits):
+    for section in scan(message, limits=limits, most=most):
         code = section.code
         value, _ = decode(message, section.value, section.end, limits, inside if PROPERTIES <= code <= VALUE else around)
         if code in _ATTRIBUTE:

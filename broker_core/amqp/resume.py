@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from .messages import skip
+from .messages import MAX_SECTIONS, skip
 from .performatives import TERMINAL, DeliveryState, Received
 
 Unsettled = Mapping[bytes, DeliveryState | None]
@@ -57,7 +57,7 @@ def resolve(sender: Unsettled, receiver: Unsettled, *, receiver_incomplete: bool
 
 
 def offset_of(message: bytes, position: tuple[int, int]) -> int:
-    """Return the offset in an encoded message of a position: section number, and octets inside the section (3.4.1)."""
+    """Return the offset in an encoded message of a position from `resolve`: section number, and octets inside of it (3.4.1)."""
     section, offset = position
     begin = 0
     for _ in range(section):
@@ -87,4 +87,7 @@ def _both(mine: DeliveryState | None, theirs: DeliveryState | None) -> Resolutio
 
 
 def _position(state: DeliveryState | None) -> tuple[int, int]:
-    return (state.section_number, state.section_offset) if isinstance(state, Received) else _START
+    # `offset_of` passes section after section. So far into a message nobody is, and who says so gets it from its begin.
+    if not isinstance(state, Received) or state.section_number > MAX_SECTIONS:
+        return _START
+    return state.section_number, state.section_offset

@@ -13,7 +13,7 @@ from typing import Any
 from .. import errors
 from ..amqp import RemoteProtocolError
 from ..amqp.deliveries import Delivery
-from ..amqp.messages import DATA, PROPERTIES, VALUE, bare, scan
+from ..amqp.messages import DATA, MAX_SECTIONS_READ, PROPERTIES, VALUE, bare, scan
 from ..amqp.types import Int, Symbol
 from ..amqp_client import Receiver
 from ..messages.encoding import plain
@@ -115,7 +115,7 @@ def body_of(delivery: Delivery) -> bytes:
     """As the column `body` has it: the octets of the data sections, or of a text; other values as JSON; nothing for null."""
     payload = delivery.payload
     try:
-        inside = [section for section in scan(payload) if PROPERTIES <= section.code <= VALUE]
+        inside = [section for section in scan(payload, most=MAX_SECTIONS_READ) if PROPERTIES <= section.code <= VALUE]
         if inside and inside[-1].code == DATA and (len(inside) == 1 or inside[-2].code != DATA):
             section = inside[-1]
             return payload[section.value + (2 if payload[section.value] == 0xA0 else 5) : section.end]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .. import errors
 from ..amqp import DecodeError, FieldError, decode_message
 from ..amqp.deliveries import Delivery
+from ..amqp.messages import MAX_SECTIONS_READ
 from .arrivals import Arrivals
 from .modes import PendingAcknowledgements
 from .pull import pull
@@ -158,7 +159,8 @@ class Consumer:
         assert session.wire is not None
         number = session.next_number()
         try:
-            return ReceivedMessage(self, session.wire, delivery, decode_message(delivery.payload), link.address, number)
+            decoded = decode_message(delivery.payload, most=MAX_SECTIONS_READ)
+            return ReceivedMessage(self, session.wire, delivery, decoded, link.address, number)
         except (DecodeError, FieldError) as error:
             if not delivery.settled:
                 session.dispose([delivery], UNDELIVERABLE_HERE)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.errors import DecodeError, EncodeError, FieldError
-from penstock.broker_core.amqp.messages import Message, bare, decode_message, scan
+from penstock.broker_core.amqp.messages import MAX_SECTIONS, MAX_SECTIONS_READ, Message, bare, decode_message, scan
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Described, Symbol, UInt, ULong
 
@@ -67,6 +67,25 @@ def test_what_is_no_message(text: str) -> None:
         scan(octets)
     with pytest.raises(DecodeError):
         decode_message(octets)
+
+
+@pytest.mark.parametrize("section", [DATA, SEQUENCE])
+def test_the_sections_of_a_message_are_bounded(section: str) -> None:
+    """An empty one has five octets on the wire, and costs an object of some hundred."""
+    octets = bytes.fromhex(section)
+    assert len(scan(octets * MAX_SECTIONS)) == MAX_SECTIONS
+    message = octets * (MAX_SECTIONS + 1)
+    with pytest.raises(DecodeError, match=f"more than {MAX_SECTIONS} sections") as caught:
+        scan(message)
+    assert caught.value.offset == len(octets) * MAX_SECTIONS
+    with pytest.raises(DecodeError, match="sections"):
+        decode_message(message)
+
+
+def test_messages_of_before_the_bound_are_read() -> None:
+    stored = bytes.fromhex(PROPERTIES + DATA * (MAX_SECTIONS + 1))
+    assert bare(stored) == stored
+    assert len(decode_message(stored, most=MAX_SECTIONS_READ).data) == MAX_SECTIONS + 1
 
 
 def test_a_body_can_be_asked_for() -> None:

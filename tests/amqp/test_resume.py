@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.broker_core.amqp import LocalProtocolError
+from penstock.broker_core.amqp.messages import MAX_SECTIONS
 from penstock.broker_core.amqp.performatives import SENDER, Accepted, Attach, Modified, Received, Rejected
 from penstock.broker_core.amqp.resume import Action, resolve
 
@@ -45,6 +46,19 @@ def test_resuming_by_the_example_of_the_text(tag: int, mine: Any, theirs: Any, a
         assert found.position == ((theirs.section_number, theirs.section_offset) if theirs else (0, 0))
     if theirs == "-":
         assert resolve(left, right, receiver_incomplete=True)[name].action is Action.UNKNOWN
+
+
+def test_a_position_behind_more_sections_than_a_message_may_have_is_its_begin() -> None:
+    """It is found section by section, as often as the receiver likes. From the begin every receiver can go on."""
+    theirs = {
+        b"in": R(section_number=MAX_SECTIONS, section_offset=7),
+        b"out": R(section_number=MAX_SECTIONS + 1, section_offset=7),
+    }
+    found = resolve({b"in": None, b"out": None}, theirs)
+    assert found[b"in"] == (Action.RESUME, (MAX_SECTIONS, 7))
+    assert found[b"out"] == (Action.RESUME, (0, 0))
+    mine = {b"out": R(section_number=1, section_offset=0)}  # what is before it is gone
+    assert resolve(mine, theirs)[b"out"].action is Action.ABORT_THEN_RESTART
 
 
 def test_no_new_delivery_while_a_map_is_incomplete() -> None:

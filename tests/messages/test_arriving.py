@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.broker_core.amqp.decoder import decode
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.errors import DecodeError, FieldError, RemoteProtocolError
-from penstock.broker_core.amqp.messages import Message, bare, decode_message, scan
+from penstock.broker_core.amqp.messages import MAX_SECTIONS, Message, bare, decode_message, scan
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Array, Described, Symbol, UByte, UInt, ULong
 from penstock.broker_core.errors import ResourceLimit
@@ -287,6 +287,21 @@ def test_what_clients_send_takes_the_fast_way(monkeypatch: pytest.MonkeyPatch) -
     arrived(payloads)  # headers and annotations are read the plain way once
     monkeypatch.setattr(arriving, "scan", None)
     assert arrived(payloads).batch.num_rows == len(payloads)
+
+
+@pytest.mark.parametrize("head", ["", "00537045", "005370c003024140", "00537345"])
+@pytest.mark.parametrize("section", ["005375a000", "00537645"])
+def test_the_fast_way_counts_sections_as_the_plain_way_does(head: str, section: str) -> None:
+    before, octets = bytes.fromhex(head), bytes.fromhex(section)
+    most = MAX_SECTIONS - bool(head)
+    found = arrived([before + octets * count for count in (most, most + 1, most)])
+    [(number, error)] = found.refused
+    assert number == 1
+    assert isinstance(error, DecodeError)
+    assert "sections" in str(error)
+    assert found.rows == 2
+    with pytest.raises(DecodeError, match="sections"):
+        address_of(octets * (MAX_SECTIONS + 1))
 
 
 def test_the_batch_has_stored_columns_in_mask_order_and_none_that_is_null() -> None:

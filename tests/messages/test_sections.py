@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.errors import RemoteProtocolError
-from penstock.broker_core.amqp.messages import scan
+from penstock.broker_core.amqp.messages import MAX_SECTIONS, scan
 from penstock.broker_core.amqp.performatives import Header
 from penstock.broker_core.amqp.types import Symbol
 from penstock.broker_core.errors import InvalidRequest
@@ -78,3 +78,12 @@ def test_rows_are_counted_over_the_chunks_of_a_long_column(monkeypatch: pytest.M
     sections.check(binary(*[GOOD] * 9))
     with pytest.raises(InvalidRequest, match="row 8: not a bare AMQP message"):
         sections.check(binary(*[GOOD] * 8, GOOD[:-1]))
+
+
+def test_sections_are_as_many_as_by_amqp() -> None:
+    """What was stored with more, before there was a limit, is read as it was."""
+    sections.check(binary(GOOD * MAX_SECTIONS))
+    many = GOOD * (MAX_SECTIONS + 1)
+    with pytest.raises(InvalidRequest, match=f"row 1: .* more than {MAX_SECTIONS} sections"):
+        sections.check(binary(GOOD, many))
+    assert plain.row(many, None, ["body"]) == {"body": b"x" * (MAX_SECTIONS + 1)}

@@ -29,6 +29,7 @@ from ...amqp.messages import (
     DELIVERY_ANNOTATIONS,
     FOOTER,
     HEADER,
+    MAX_SECTIONS,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     SEQUENCE,
@@ -191,6 +192,8 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
             if payload[position + 2] < PROPERTIES:
                 position, note = _annotations(payload, position)
             table, begin = start, position
+            if end > _SHORT:
+                table, position = _counted(payload, position)
             while position < end:
                 table, fixed, sized = table[payload[position : position + 4]]
                 if sized == 1:
@@ -218,6 +221,20 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
         except RemoteProtocolError as error:
             refused.append((number, error))
     return refused
+
+
+def _counted(payload: bytes, position: int) -> tuple[_Table, int]:
+    """Follow the bare message of a long payload. KeyError where it has so many sections that the plain way has to count them."""
+    table = _TABLES[MESSAGE_ANNOTATIONS]
+    for _ in range(_MOST):
+        if position >= len(payload):
+            return table, position
+        table, fixed, sized = table[payload[position : position + 4]]
+        if sized == 1:
+            position += 5 + payload[position + 4]
+        else:
+            position += 8 + int.from_bytes(payload[position + 4 : position + 8], "big") if sized else fixed
+    raise KeyError
 
 
 def _keep_alike(payloads: Sequence[bytes], parts: _Parts, octets: int, bare_at: int) -> bool:
@@ -270,6 +287,8 @@ def _plain(payload: bytes, parts: _Parts) -> None:
 
 
 _AROUND = (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER)
+_MOST = MAX_SECTIONS - 3  # that the table follows, behind the three that may stand before; `scan` counts what is more
+_SHORT = 4 * _MOST  # octets of a message that has no more: a section has at least four
 _DATA_WIDTHS = {b"\x00\x53\x75\xa0": 1, b"\x00\x53\x75\xb0": 4}  # the head of a section of data: octets of its size
 
 # --- The table -------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...amqp.decoder import decode
 from ...amqp.errors import DecodeError
-from ...amqp.messages import PROPERTIES, scan
+from ...amqp.messages import MAX_SECTIONS_READ, PROPERTIES, scan
 
 ID_BYTES = 16
 _NO_ID = b""
@@ -35,7 +35,7 @@ def digests(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bytes_]] | Non
 def message_id(message: bytes | None) -> Any:
     """Read the message id of a bare message: a string, ulong, uuid or binary; None where nothing can be read."""
     try:
-        for section in scan(message or b""):
+        for section in scan(message or b"", most=MAX_SECTIONS_READ):
             if section.code == PROPERTIES:
                 return _first(message or b"", section.value, section.end)
     except DecodeError:

@@ -14,6 +14,7 @@ from ...amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
+    MAX_SECTIONS_READ,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     VALUE,
@@ -53,12 +54,12 @@ def row(message: bytes | None, annotations: bytes | None, names: Sequence[str]) 
 
 def decoded(message: bytes, codes: set[int], *, body: bool = False) -> Message:
     """The sections `codes` of a bare message, and with `body` those of its body; all are measured. Raises as `row` does."""
-    sections = scan(message)
+    sections = scan(message, most=MAX_SECTIONS_READ)
     for section in sections:
         if not PROPERTIES <= section.code <= VALUE:
             raise NotBare(section.code)
     chosen = (s for s in sections if s.code in codes or (body and s.code >= DATA))
-    return decode_message(_cut(message, chosen))
+    return decode_message(_cut(message, chosen), most=MAX_SECTIONS_READ)
 
 
 def _cut(message: bytes, sections: Iterable[Section]) -> bytes:

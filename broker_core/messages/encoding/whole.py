@@ -17,7 +17,7 @@ import pyarrow as pa
 from ...amqp.composites import from_values
 from ...amqp.decoder import decode
 from ...amqp.errors import RemoteProtocolError
-from ...amqp.messages import DELIVERY_ANNOTATIONS, FOOTER, HEADER, MESSAGE_ANNOTATIONS, scan
+from ...amqp.messages import DELIVERY_ANNOTATIONS, FOOTER, HEADER, MAX_SECTIONS_READ, MESSAGE_ANNOTATIONS, scan
 from ...amqp.performatives import Header
 from ..columns import MESSAGE_COLUMNS
 from .decode import MAX_REASON, walk_of
@@ -223,7 +223,7 @@ class _Found(NamedTuple):
 
 def _plain(message: bytes) -> _Found:
     """Raise RemoteProtocolError for what is no message."""
-    sections = scan(message)
+    sections = scan(message, most=MAX_SECTIONS_READ)
     by_code: dict[int, Any] = {section.code: section for section in sections}
     header, note = by_code.get(HEADER), by_code.get(MESSAGE_ANNOTATIONS)
     values: Any = []
