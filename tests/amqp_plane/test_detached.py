@@ -7,12 +7,23 @@ from pathlib import Path
 import pytest
 
 from penstock.broker_core.amqp.messages import Message, Properties
-from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Source, Target
+from penstock.broker_core.amqp.performatives import (
+    RCV_FIRST,
+    RCV_SECOND,
+    SENDER,
+    Accepted,
+    Attach,
+    Detach,
+    Disposition,
+    Flow,
+    Source,
+    Target,
+)
 from penstock.broker_core.amqp.resume import offset_of
 from penstock.broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Expiry, granted
 
 from ..service.helpers import enqueue
-from .frames import detach, flow, receives, says
+from .frames import detach, flow, receives, says, transfer
 from .harness import Script, Stage, stage
 from .logins import Site, log_in, user
 from .scenarios_detached import MINUTE, tag
@@ -184,3 +195,23 @@ def test_a_link_that_the_broker_does_not_know_gets_nothing_new_after_an_incomple
         a.expect(Detach)
         a.receiver(credit=5, source=source)
         a.expect_messages(b"m0")
+
+
+@pytest.mark.parametrize("mode", [RCV_FIRST, RCV_SECOND])
+def test_credit_stays_a_window_for_a_sender_that_settles_at_once_what_it_resumes(tmp_path: Path, mode: int) -> None:
+    """Our outcome is not told, since the sender has settled when we see that it resumes: so it frees nothing."""
+    with stage(tmp_path, amqp_credit=10) as s:
+        s.declare("q")
+        target = Target(address="q", **MINUTE)  # type: ignore[arg-type]
+        a = s.script("A", container_id="writer").usual()
+        a.sender(target=target, rcv_settle_mode=RCV_SECOND)
+        a.send(transfer(0))
+        a.expect(Disposition, first=0, settled=False)
+        a.drop()
+        s.until(lambda: len(s.plane.detached) == 1, "the link is kept")
+        s.settle()
+        b = s.script("B", container_id="writer").usual()
+        b.sender(target=target, rcv_settle_mode=mode, unsettled={b"t0": None})
+        b.send(transfer(0, b"", resume=True), Disposition(role=SENDER, first=0, settled=True))
+        b.expect(Flow, delivery_count=1, link_credit=10)
+        b.nothing()

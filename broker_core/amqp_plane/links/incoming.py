@@ -55,7 +55,9 @@ class Incoming(LinkEnd):
         self._unconfirmed = 0
         self._before: Link | None = None  # the one that it resumes, until the attach is answered
         self._unnamed: dict[bytes, DeliveryState | None] = {}  # outcomes for which our unsettled map had no room
-        self._unfinished = 0  # we have said our outcome, and the sender has to settle (receiver-settles-second)
+        self._unfinished: set[Delivery] = (
+            set()
+        )  # we have said our outcome, and the sender has to settle (receiver-settles-second)
 
     def __repr__(self) -> str:
         return f"link {self.link.name!r} to {self.terminus.named!r} of {self.peer}"
@@ -186,7 +188,7 @@ class Incoming(LinkEnd):
         else:
             first = [d for d in open_ones if d.rcv_settle_mode != RCV_SECOND]
             session.dispose(second, state, settled=False)
-            self._unfinished += len(second)
+            self._unfinished.update(second)
             for delivery in second:
                 delivery.payload = b""
             if first:
@@ -202,7 +204,7 @@ class Incoming(LinkEnd):
         """Give credit, if that is at least `batch` more than the sender has, or all that its queue has capacity for."""
         if not self._alive:
             return
-        wanted = self.host.limits.credit - self._unconfirmed - self._unfinished
+        wanted = self.host.limits.credit - self._unconfirmed - len(self._unfinished)
         credit = self.host.sender_credit.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
         more = credit - self.link.link_credit
         if credit > 0 and more >= (batch if credit == wanted else 1):
@@ -220,7 +222,7 @@ class Incoming(LinkEnd):
     def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
         """Forget deliveries that the sender settles after our outcome; that frees credit."""
         if settled:
-            self._unfinished -= sum(delivery.state is not None for delivery in deliveries)
+            self._unfinished.difference_update(deliveries)
             self._renew_batch()
             if self.detached:
                 self.host.detached.look(self)
