@@ -357,7 +357,10 @@ class Settings:
         "The same, over all links of a session: by default all that its connection may have.",
     )
     amqp_max_unsettled_per_connection: int = key(
-        100_000, count(1, 10_000_000), "The same, over all links of a connection: bounds the memory that one client takes."
+        100_000,
+        count(1, 10_000_000),
+        "The same, over all links of a connection: bounds the memory that one client takes. As many messages that it has sent "
+        "may wait until it settles them (receiver-settles-second).",
     )
     amqp_credit: int = key(
         1000,

@@ -12,6 +12,9 @@ import pytest
 
 from penstock.broker_core.amqp.frames import SASL_ID, protocol_header
 from penstock.broker_core.amqp.performatives import (
+    RCV_FIRST,
+    RCV_SECOND,
+    SENDER,
     Accepted,
     Attach,
     Begin,
@@ -448,6 +451,42 @@ def test_unsettled_deliveries_of_a_session(limited: Limited) -> None:
         a.send(says(Accepted(), 0))
         a.expect_messages(b"m6")
         a.nothing()
+
+
+def test_what_a_sender_leaves_unsettled_on_all_links_of_a_connection(limited: Limited) -> None:
+    """A sender that settles second may leave it at that: then it gets no credit. A link that has nothing has one message."""
+    with limited(amqp_credit=4, amqp_max_unsettled=3, amqp_max_unsettled_per_connection=6) as s:
+        a = s.script("A").usual()
+
+        def attach(handle: int, credit: int, by: Script = a, mode: int = RCV_SECOND) -> None:
+            by.send(sends(handle=handle, name=f"link {handle}", rcv_settle_mode=mode))
+            by.expect(Attach)
+            by.expect(Flow, handle=handle, link_credit=credit)
+
+        attach(0, 4)
+        attach(1, 2)
+        attach(2, 1)
+        a.send(*[transfer(number) for number in range(4)])
+        a.expect(Disposition, first=0, last=3, settled=False)
+        a.send(transfer(4, handle=2))
+        a.expect(Disposition, first=4, settled=False)
+        a.nothing()
+        s.note("what it settles comes back to it, as far as there is room: the others have credit for three")
+        a.send(Disposition(role=SENDER, first=4, settled=True))
+        a.expect(Flow, handle=2, link_credit=1)
+        a.send(Disposition(role=SENDER, first=0, last=1, settled=True))
+        a.expect(Flow, handle=0, link_credit=1)
+        s.note("a link that has ended leaves its part")
+        a.send(detach(0))
+        a.expect(Detach)
+        a.send(*[transfer(number, handle=1) for number in (5, 6)])
+        a.expect(Disposition, first=5, last=6, settled=False)
+        a.expect(Flow, handle=1, link_credit=2)
+        a.send(Disposition(role=SENDER, first=5, last=6, settled=True))
+        a.expect(Flow, handle=1, link_credit=4)
+        s.note("nobody else is held back by it, nor who cannot leave anything unsettled")
+        attach(0, 4, mode=RCV_FIRST)
+        attach(0, 4, by=s.script("B", container_id="B").usual())
 
 
 def test_of_a_rejection_so_much_is_written_as_is_kept(limited: Limited) -> None:

@@ -204,12 +204,18 @@ class Incoming(LinkEnd):
         """Give credit, if that is at least `batch` more than the sender has, or all that its queue has capacity for."""
         if not self._alive:
             return
-        wanted = self.host.limits.credit - self._unconfirmed - len(self._unfinished)
+        held = self._unconfirmed + len(self._unfinished)
+        window = wanted = self.host.limits.credit - held
+        second = self.link.rcv_settle_mode == RCV_SECOND
+        if second:  # else our outcome settles, and the sender leaves nothing
+            wanted = min(wanted, self.host.sender_credit.room(self, held, self.host.limits.unsettled_per_connection))
         credit = self.host.sender_credit.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
         more = credit - self.link.link_credit
-        if credit > 0 and more >= (batch if credit == wanted else 1):
+        if credit > 0 and more >= (batch if credit == window else 1):
             self.link.grant(credit)
             self.peer.send_soon()
+        if second:
+            self.host.sender_credit.claim(self, held + self.link.link_credit)
 
     # --- the end
 
@@ -241,7 +247,7 @@ class Incoming(LinkEnd):
 
     def suspend(self, turn: Turn) -> None:
         """Live on without a link."""
-        self.host.sender_credit.forget(self)
+        self.host.sender_credit.leave(self)
 
     def session_ended(self) -> None:
         """Note that its session has ended, so that its deliveries have no ids any more."""
@@ -285,7 +291,7 @@ class Incoming(LinkEnd):
     def end(self, turn: Turn) -> None:
         """End the link: it gives no more credit, and leaves its queue's capacity to others."""
         self.ended = True
-        self.host.sender_credit.forget(self)
+        self.host.sender_credit.leave(self)
 
 
 def _naming(error: Error, delivery: Delivery) -> Error:

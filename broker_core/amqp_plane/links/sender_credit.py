@@ -8,16 +8,22 @@ redrive) fill the queue; in bytes by more when messages grow.
 A link's credit is computed when it attaches and when its messages are confirmed. For links that have less than they want it is
 recomputed after each pass, when the service reports capacity of a full queue, and on a timer. Messages to the anonymous terminus
 wait for the same capacity, in `waiting_list`.
+
+A sender that settles behind us (receiver-settles-second) may leave what it has sent unsettled, whatever the queue. All links of a
+connection that may do so have a limit together, which counts their credit too.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ...service.broker import BrokerService
+    from ..ports import LinkPeer
+    from .incoming import Incoming
     from .waiting_list import WaitingList
 
 
@@ -49,6 +55,8 @@ class SenderCredit:
         self._asked: set[str] = set()  # full queues of which we shall be told when they have capacity
         self.waiting_lists: dict[WaitingList, None] = {}
         self.waiting_bytes = 0  # of messages in waiting lists
+        self._claims: dict[Incoming, int] = {}  # of links whose sender settles second: credit, and what is not settled
+        self._claimed: Counter[LinkPeer] = Counter()
 
     def blocks(self, queue: str) -> bool:
         """Say whether the queue lets its senders wait when it is full."""
@@ -94,6 +102,25 @@ class SenderCredit:
         if not granted:
             del self._granted[link.queue], self._totals[link.queue]
         self._wait_no_more(link)
+
+    def room(self, link: Incoming, held: int, most: int) -> int:
+        """Count the messages that a link whose sender settles second may have credit for: what other links of its connection have
+        left of `most`. A link that has nothing unsettled (`held`) may send one, so that nobody starves."""
+        others = self._claimed[link.peer] - self._claims.get(link, 0)
+        return max(most - others - held, 0 if held else 1)
+
+    def claim(self, link: Incoming, count: int) -> None:
+        """Note how many messages such a link has credit for, or has sent and not settled."""
+        self._claimed[link.peer] += count - self._claims.get(link, 0)
+        self._claims[link] = count
+
+    def leave(self, link: Incoming) -> None:
+        """Forget a link that has ended, or is detached: from there on others count what it has."""
+        self.forget(link)
+        if link in self._claims:
+            self._claimed[link.peer] -= self._claims.pop(link)
+            if not self._claimed[link.peer]:
+                del self._claimed[link.peer]
 
     def _wait_no_more(self, link: Sending) -> None:
         waiting = self._waiting.get(link.queue)
