@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker_core.amqp import Declare
 from penstock.broker_core.amqp.frames import SASL_ID, protocol_header
 from penstock.broker_core.amqp.performatives import (
     RCV_FIRST,
@@ -32,6 +33,7 @@ from penstock.broker_core.amqp.performatives import (
 from penstock.broker_core.amqp_plane.connections.unfinished import OF_ONE_USER
 from penstock.broker_core.amqp_plane.links.attaching import MAX_NAME
 from penstock.broker_core.amqp_plane.loop.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
+from penstock.broker_core.engine.decide import transactions as decide_transactions
 from penstock.broker_core.engine.model.policies import Policies, Policy
 
 from ..service.helpers import enqueue
@@ -39,6 +41,7 @@ from .frames import begin, detach, flow, message, more, receives, says, sends, s
 from .harness import Script, Stage, stage
 from .logins import Site, log_in, user
 from .test_fuzz_plane import Bystander
+from .transacting import asked, control, declare, discharged, rejected, roll_back
 
 KIB = 1024
 FRAME = 4 * KIB
@@ -368,6 +371,27 @@ def test_nodes_of_one_user_leave_room_for_others(limited: Limited, tmp_path: Pat
         a.send(detach(0))
         a.expect(Detach)
         b.receiver("news", 5, credit=1, name="room for one")
+
+
+def test_transactions_of_one_user_leave_room_for_others(
+    limited: Limited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide_transactions, "MAX_USER_TRANSACTIONS", 2)
+    names = ("alice", "bob", "anonymous")
+    site = Site(tmp_path, {"alice": user(), "bob": user()}, {n: {"*": "send,receive"} for n in names})
+    with limited(access=site.access) as s:
+        a, b = (log_in(s, "alice", container_id=f"{number}").usual() for number in range(2))
+        for each in (a, b):
+            control(each)
+            txn = declare(each, 0)
+        b.send(asked(1, Declare()))
+        assert rejected(b, 1) == "amqp:resource-limit-exceeded"
+        other = log_in(s, "bob").usual()
+        control(other)
+        declare(other, 0)
+        roll_back(b, 2, txn)
+        discharged(b, 2)
+        declare(b, 3)
 
 
 def test_what_a_users_first_uses_make_counts_among_his_nodes(limited: Limited) -> None:

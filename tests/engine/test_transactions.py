@@ -11,7 +11,12 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
-from penstock.broker_core.engine.columns.limits import MAX_TRANSACTION_BYTES, TRANSACTION_AGE
+from penstock.broker_core.engine.columns.limits import (
+    MAX_TRANSACTION_BYTES,
+    MAX_TRANSACTIONS,
+    MAX_USER_TRANSACTIONS,
+    TRANSACTION_AGE,
+)
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.decide import transactions as decide_transactions
@@ -34,8 +39,8 @@ def made(*queues: str, messages: int = 0) -> Engine:
     return engine
 
 
-def begun(engine: Engine, owner: int = 1) -> int:
-    return int(engine.run(c.BeginTransaction(owner)))
+def begun(engine: Engine, owner: int = 1, user: str = "ann") -> int:
+    return int(engine.run(c.BeginTransaction(owner, user)))
 
 
 def taken(engine: Engine, queue: str = "q", messages: int = 10) -> int:
@@ -345,6 +350,24 @@ def test_limits_have_names_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert engine.run(c.Discharge(number)) is None
     assert states(engine) == "AAhh..."
     begun(engine)  # there is room again
+
+
+def test_transactions_of_one_user_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many connections they are of. Those that are only declared do not age: a client that waits has one."""
+    monkeypatch.setattr(decide_transactions, "MAX_USER_TRANSACTIONS", 2)
+    engine = made()
+    numbers = [begun(engine, owner) for owner in (1, 2)]
+    with pytest.raises(errors.ResourceLimit, match="one user has at most 2 transactions open"):
+        begun(engine, owner=3)
+    begun(engine, owner=4, user="bob")
+    engine.run(c.Discharge(numbers[0], fail=True))
+    begun(engine, owner=3)
+    with pytest.raises(errors.ResourceLimit, match="one user"):
+        begun(engine, owner=3)
+
+
+def test_one_user_may_take_half() -> None:
+    assert 2 * MAX_USER_TRANSACTIONS == MAX_TRANSACTIONS
 
 
 def test_an_outcome_costs_the_same_however_many_transactions_its_link_has() -> None:

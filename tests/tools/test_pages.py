@@ -124,7 +124,11 @@ def of_operators(repository: Path) -> str:
         ("leases", f"{limits.MAX_LEASES:,}"),
         ("stages, each an attempt of one task of a write", f"{limits.MAX_STAGES:,}"),
         ("staged bytes, all together", f"{limits.MAX_STAGED_BYTES // GIB} GiB"),
-        ("open transactions", f"{limits.MAX_TRANSACTIONS:,}, of one connection {limits.MAX_OWN_TRANSACTIONS:,}"),
+        (
+            "open transactions",
+            f"{limits.MAX_TRANSACTIONS:,}, of one user {limits.MAX_USER_TRANSACTIONS:,},"
+            f" of one connection {limits.MAX_OWN_TRANSACTIONS:,}",
+        ),
         ("messages of one transaction", f"{limits.MAX_TRANSACTION_MESSAGES:,}"),
         ("bytes of one transaction", f"{limits.MAX_TRANSACTION_BYTES // GIB} GiB"),
         ("age of one transaction", f"{limits.TRANSACTION_AGE // limits.SECOND // 3600} hour"),

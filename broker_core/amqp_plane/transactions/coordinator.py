@@ -95,7 +95,7 @@ class Control(Incoming):
         if self.ended:
             return
         try:
-            number, _ = turn.execute(c.BeginTransaction(self.peer.transactions.owner))
+            number, _ = turn.execute(c.BeginTransaction(self.peer.transactions.owner, self.peer.user))
         except errors.StorageError:
             raise
         except errors.PenstockError as error:

@@ -8,7 +8,7 @@ from ..model.state import BrokerState
 
 def transaction_begun(state: BrokerState, event: e.TransactionBegun, position: int) -> None:
     """Add an open transaction for its owner."""
-    state.transactions.begin(event.transaction, event.owner)
+    state.transactions.begin(event.transaction, event.owner, event.user)
 
 
 def posted(state: BrokerState, event: e.Posted, position: int) -> None:

@@ -32,7 +32,8 @@ MAX_OUTCOMES = (
 )
 MAX_PARTS = 100_000  # of one plan: a task of Spark each, and its driver holds no more with ease
 MAX_ACQUIRE = 1 << 30  # messages of one acquisition
-MAX_TRANSACTIONS = 10_000  # open in all: a session of a JMS client has one, also while it does nothing
+MAX_TRANSACTIONS = 20_000  # open in all: a session of a JMS client has one, also while it does nothing
+MAX_USER_TRANSACTIONS = 10_000  # of one user, on all connections: half, so that others' sessions have some
 MAX_OWN_TRANSACTIONS = 1_000  # of one connection
 MAX_TRANSACTION_MESSAGES = 1_000_000  # of one transaction, sent and settled: its commit is one event, under one lock
 MAX_TRANSACTION_BYTES = 4 << 30  # stored bytes that one transaction sends; all of them together are stages

@@ -15,9 +15,10 @@ from .command import Command
 
 @dataclass(frozen=True)
 class BeginTransaction(Command[int]):
-    """A new transaction of `owner`, a connection; one with too many is refused. Reply: its number."""
+    """A new transaction of `owner`, a connection of `user`; each with too many is refused. Reply: its number."""
 
     owner: int
+    user: str | None = None
 
 
 @dataclass(frozen=True)

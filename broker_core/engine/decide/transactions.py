@@ -17,6 +17,7 @@ from ..columns.limits import (
     MAX_TRANSACTION_BYTES,
     MAX_TRANSACTION_MESSAGES,
     MAX_TRANSACTIONS,
+    MAX_USER_TRANSACTIONS,
     SECOND,
     TRANSACTION_AGE,
 )
@@ -51,10 +52,12 @@ def begin_transaction(state: BrokerState, command: c.BeginTransaction, now: c.No
     """Open a transaction. Reply: its number. Raises ResourceLimit."""
     if state.transactions.of_owner(command.owner) >= MAX_OWN_TRANSACTIONS:
         raise errors.ResourceLimit(f"one connection has at most {MAX_OWN_TRANSACTIONS} transactions open: discharge some")
+    if state.transactions.of_user(command.user) >= MAX_USER_TRANSACTIONS:
+        raise errors.ResourceLimit(f"one user has at most {MAX_USER_TRANSACTIONS} transactions open: discharge some")
     if len(state.transactions.open) >= MAX_TRANSACTIONS:
         raise errors.ResourceLimit(f"{MAX_TRANSACTIONS} transactions are open, which is the broker's limit: discharge some")
     number = state.transactions.next
-    return Decision([(e.TransactionBegun(number, command.owner), None)], number, waits=False)
+    return Decision([(e.TransactionBegun(number, command.owner, command.user), None)], number, waits=False)
 
 
 def post(state: BrokerState, command: c.Post, now: c.Now) -> Decision[None]:

@@ -12,12 +12,13 @@ from .codec import Event
 
 @dataclass(frozen=True)
 class TransactionBegun(Event):
-    """A new transaction of a connection."""
+    """A new transaction of a connection, which is a user's."""
 
     kind = "transaction.begun"
     journaled = False
     transaction: int
     owner: int
+    user: str | None
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ The messages stay ACQUIRED by their link until the commit, and after a rollback.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -126,6 +127,7 @@ class Transaction:
 
     number: int
     owner: int  # whose it is: a connection
+    user: str | None  # of that
     began: int | None = None  # broker uptime in microseconds of the first work in it
     bytes: int = 0  # staged
     posted: int = 0  # messages
@@ -149,18 +151,24 @@ class Transactions:
     def __init__(self) -> None:
         self.open: dict[int, Transaction] = {}
         self.next = 1
-        self._owners: dict[int, int] = {}  # how many each has
+        self._owners: Counter[int] = Counter()  # how many each has
+        self._users: Counter[str | None] = Counter()
         self._holders: dict[int, set[int]] = {}  # by holder, the transactions that have outcomes of its messages
 
     def of_owner(self, owner: int) -> int:
         """Count the open transactions of a connection."""
-        return self._owners.get(owner, 0)
+        return self._owners[owner]
 
-    def begin(self, number: int, owner: int) -> None:
+    def of_user(self, user: str | None) -> int:
+        """Count the open transactions of a user, on all connections."""
+        return self._users[user]
+
+    def begin(self, number: int, owner: int, user: str | None) -> None:
         """Open a transaction."""
-        self.open[number] = Transaction(number, owner)
+        self.open[number] = Transaction(number, owner, user)
         self.next = number + 1
-        self._owners[owner] = self.of_owner(owner) + 1
+        self._owners[owner] += 1
+        self._users[user] += 1
 
     def retire(self, number: int, queue: str, holder: int, user: str | None, rows: RowSet, outcome: ProvisionalOutcome) -> None:
         """Set the outcome of messages that `holder`, a link of `user`, has, for the commit."""
@@ -215,7 +223,12 @@ class Transactions:
     def end(self, number: int) -> None:
         """Forget a transaction."""
         self.forget_work(number)
-        owner = self.open.pop(number).owner
-        self._owners[owner] -= 1
-        if not self._owners[owner]:
-            del self._owners[owner]
+        ended = self.open.pop(number)
+        _count_down(self._owners, ended.owner)
+        _count_down(self._users, ended.user)
+
+
+def _count_down(counts: Counter[Any], key: Any) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
