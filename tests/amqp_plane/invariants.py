@@ -200,6 +200,8 @@ def _left_in_the_plane(plane: Any) -> dict[str, Any]:
         "senders that wait": [*blocking._waiting],
         "lines": [*blocking.waiting_lists],
         "bytes in lines": blocking.waiting_bytes,
+        "users with bytes in lines": [*blocking.waiting_bytes_of],
+        "senders that settle second": [*blocking._claims, *blocking._claimed],
         "receivers": [*passes.acquiring._queues],
         "receivers that wait": [*passes.selecting._waiting],
         "deliveries": [*passes._batch._messages, *passes._immediate],

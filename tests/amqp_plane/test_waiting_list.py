@@ -29,6 +29,7 @@ from penstock.broker_core.engine import commands as c
 from ..service.helpers import enqueue
 from .frames import message, says, sends, symbol, transfer
 from .harness import Script, Stage, stage
+from .logins import Site, log_in, user
 
 KIB = 1024
 FULL = "amqp:resource-limit-exceeded"
@@ -99,6 +100,31 @@ def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch)
         s.service.submit(c.Purge("few"))
         a.expect(Disposition, first=number, state=Accepted())
     s.until(lambda: not s.plane.sender_credit.waiting_lists and not s.plane.sender_credit.waiting_bytes, "nothing of it is kept")
+    assert not s.plane.sender_credit.waiting_bytes_of
+
+
+def test_what_waits_of_one_user_leaves_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On however many connections; and all together have a limit."""
+    monkeypatch.setattr(waiting_list, "OF_ONE_USER", 5 * KIB)  # twice a body and a KiB
+    monkeypatch.setattr(waiting_list, "WAITING_BYTES", 7 * KIB)
+    site = Site(tmp_path, {name: user() for name in ("ann", "bob", "cid")}, {n: {"*": "send"} for n in ("ann", "bob", "cid")})
+    with stage(tmp_path, fsync="never", access=site.access) as s:
+        s.declare("few", maxMessages=1, overflow="block")
+        s.service.submit(enqueue("few", b"m"))
+        for number, (name, takes) in enumerate((("ann", 1), ("ann", 1), ("ann", 0), ("bob", 1), ("bob", 0), ("cid", 0))):
+            a = log_in(s, name, container_id=f"{number}").usual()
+            a.send(sends(name="relay", target=Target()))
+            a.expect(Attach)
+            a.expect(Flow)
+            a.send(transfer(0, to("few", bytes(KIB))))
+            if takes:
+                a.nothing()
+                continue
+            refused = a.expect(Disposition, first=0)
+            assert isinstance(refused.state, Rejected)
+            assert refused.state.error.condition == FULL
+            assert ("of one user" in refused.state.error.description) is (name == "ann")
+        assert len(s.plane.sender_credit.waiting_lists) == 3
 
 
 @pytest.mark.parametrize("settled", [True, False])

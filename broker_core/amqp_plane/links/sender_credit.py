@@ -55,6 +55,7 @@ class SenderCredit:
         self._asked: set[str] = set()  # full queues of which we shall be told when they have capacity
         self.waiting_lists: dict[WaitingList, None] = {}
         self.waiting_bytes = 0  # of messages in waiting lists
+        self.waiting_bytes_of: Counter[str] = Counter()  # the same, of each user's
         self._claims: dict[Incoming, int] = {}  # of links whose sender settles second: credit, and what is not settled
         self._claimed: Counter[LinkPeer] = Counter()
 
@@ -65,6 +66,13 @@ class SenderCredit:
     def is_full(self, queue: str) -> bool:
         """Say whether there is no capacity for messages that come without credit of the queue's own, and cannot wait."""
         return self._broker.capacity_of(queue) == 0
+
+    def hold(self, user: str, octets: int) -> None:
+        """Count octets of a user's messages that have come into waiting lists; less than none where they leave."""
+        self.waiting_bytes += octets
+        self.waiting_bytes_of[user] += octets
+        if not self.waiting_bytes_of[user]:
+            del self.waiting_bytes_of[user]
 
     def allowed(self, link: Sending, wanted: int, unconfirmed: int, has: int | None = None) -> int:
         """Return the credit to grant `link`: at most `wanted`, but never less than `has`, its present credit. None for a waiting

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from .incoming import Relay
 
 CAPACITY_TIMEOUT_S = 60.0  # how long a message waits: as long as one that comes by Flight
-WAITING_BYTES = 64 << 20  # of all that wait: they are in memory
+OF_ONE_USER = 64 << 20  # octets of all that wait of one user's: they are in memory
+WAITING_BYTES = 80 << 20  # of all users' together: one leaves room for others
 DELIVERY_BYTES = 1 << 10  # and what each takes beside its payload
 
 
@@ -39,18 +40,18 @@ class WaitingList:
         self._underway = 0  # that were handed on, and are not confirmed
 
     def add(self, deliveries: list[Delivery]) -> None:
-        """Hand on what there is capacity for; the rest waits, and beyond `WAITING_BYTES` the last to come are refused."""
+        """Hand on what there is capacity for. The rest waits; where that is too much, the last to come are refused."""
         blocking, until = self._host.sender_credit, self._host.now() + CAPACITY_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
-            blocking.waiting_bytes += _cost(delivery)
+            blocking.hold(self.peer.user, _cost(delivery))
             self._waiting.append((delivery, until))
         self.renew()
         beyond = []  # of what found no capacity just now
-        while self._waiting and blocking.waiting_bytes > WAITING_BYTES:
-            beyond.append(self._next(last=True))
-        for delivery in reversed(beyond):
-            self._relay.keep_out(delivery, self._full(f"{WAITING_BYTES >> 20} MiB wait for room already"))
+        while self._waiting and (why := self._too_much()):
+            beyond.append((self._next(last=True), why))
+        for delivery, why in reversed(beyond):
+            self._relay.keep_out(delivery, self._full(why))
         self._rest()
 
     def renew(self) -> None:
@@ -91,6 +92,13 @@ class WaitingList:
         """Go on with the relay's successor, since the link is attached again."""
         self._relay = relay
 
+    def _too_much(self) -> str:
+        """Say what is too much of all that waits; "" where nothing is."""
+        held = self._host.sender_credit
+        if held.waiting_bytes_of[self.peer.user] > OF_ONE_USER:
+            return f"{OF_ONE_USER >> 20} MiB of one user wait for room already"
+        return f"{WAITING_BYTES >> 20} MiB wait for room already" if held.waiting_bytes > WAITING_BYTES else ""
+
     def _hand_on(self, count: int) -> None:
         if count:
             self._underway += count
@@ -98,7 +106,7 @@ class WaitingList:
 
     def _next(self, *, last: bool = False) -> Delivery:
         delivery, _ = self._waiting.pop() if last else self._waiting.popleft()
-        self._host.sender_credit.waiting_bytes -= _cost(delivery)
+        self._host.sender_credit.hold(self.peer.user, -_cost(delivery))
         return delivery
 
     def _came_back(self, count: int) -> None:
