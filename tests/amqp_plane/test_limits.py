@@ -10,12 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core.amqp import Declare
 from penstock.broker_core.amqp.frames import SASL_ID, protocol_header
 from penstock.broker_core.amqp.performatives import (
-    RCV_FIRST,
-    RCV_SECOND,
-    SENDER,
     Accepted,
     Attach,
     Begin,
@@ -33,7 +29,6 @@ from penstock.broker_core.amqp.performatives import (
 from penstock.broker_core.amqp_plane.connections.unfinished import OF_ONE_USER
 from penstock.broker_core.amqp_plane.links.attaching import MAX_NAME
 from penstock.broker_core.amqp_plane.loop.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
-from penstock.broker_core.engine.decide import transactions as decide_transactions
 from penstock.broker_core.engine.model.policies import Policies, Policy
 
 from ..service.helpers import enqueue
@@ -41,7 +36,6 @@ from .frames import begin, detach, flow, message, more, receives, says, sends, s
 from .harness import Script, Stage, stage
 from .logins import Site, log_in, user
 from .test_fuzz_plane import Bystander
-from .transacting import asked, control, declare, discharged, rejected, roll_back
 
 KIB = 1024
 FRAME = 4 * KIB
@@ -373,27 +367,6 @@ def test_nodes_of_one_user_leave_room_for_others(limited: Limited, tmp_path: Pat
         b.receiver("news", 5, credit=1, name="room for one")
 
 
-def test_transactions_of_one_user_leave_room_for_others(
-    limited: Limited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decide_transactions, "MAX_USER_TRANSACTIONS", 2)
-    names = ("alice", "bob", "anonymous")
-    site = Site(tmp_path, {"alice": user(), "bob": user()}, {n: {"*": "send,receive"} for n in names})
-    with limited(access=site.access) as s:
-        a, b = (log_in(s, "alice", container_id=f"{number}").usual() for number in range(2))
-        for each in (a, b):
-            control(each)
-            txn = declare(each, 0)
-        b.send(asked(1, Declare()))
-        assert rejected(b, 1) == "amqp:resource-limit-exceeded"
-        other = log_in(s, "bob").usual()
-        control(other)
-        declare(other, 0)
-        roll_back(b, 2, txn)
-        discharged(b, 2)
-        declare(b, 3)
-
-
 def test_what_a_users_first_uses_make_counts_among_his_nodes(limited: Limited) -> None:
     """E2 E4: until it is deleted, whoever does that."""
     with limited(amqp_max_nodes_per_user=2) as s:
@@ -475,42 +448,6 @@ def test_unsettled_deliveries_of_a_session(limited: Limited) -> None:
         a.send(says(Accepted(), 0))
         a.expect_messages(b"m6")
         a.nothing()
-
-
-def test_what_a_sender_leaves_unsettled_on_all_links_of_a_connection(limited: Limited) -> None:
-    """A sender that settles second may leave it at that: then it gets no credit. A link that has nothing has one message."""
-    with limited(amqp_credit=4, amqp_max_unsettled=3, amqp_max_unsettled_per_connection=6) as s:
-        a = s.script("A").usual()
-
-        def attach(handle: int, credit: int, by: Script = a, mode: int = RCV_SECOND) -> None:
-            by.send(sends(handle=handle, name=f"link {handle}", rcv_settle_mode=mode))
-            by.expect(Attach)
-            by.expect(Flow, handle=handle, link_credit=credit)
-
-        attach(0, 4)
-        attach(1, 2)
-        attach(2, 1)
-        a.send(*[transfer(number) for number in range(4)])
-        a.expect(Disposition, first=0, last=3, settled=False)
-        a.send(transfer(4, handle=2))
-        a.expect(Disposition, first=4, settled=False)
-        a.nothing()
-        s.note("what it settles comes back to it, as far as there is room: the others have credit for three")
-        a.send(Disposition(role=SENDER, first=4, settled=True))
-        a.expect(Flow, handle=2, link_credit=1)
-        a.send(Disposition(role=SENDER, first=0, last=1, settled=True))
-        a.expect(Flow, handle=0, link_credit=1)
-        s.note("a link that has ended leaves its part")
-        a.send(detach(0))
-        a.expect(Detach)
-        a.send(*[transfer(number, handle=1) for number in (5, 6)])
-        a.expect(Disposition, first=5, last=6, settled=False)
-        a.expect(Flow, handle=1, link_credit=2)
-        a.send(Disposition(role=SENDER, first=5, last=6, settled=True))
-        a.expect(Flow, handle=1, link_credit=4)
-        s.note("nobody else is held back by it, nor who cannot leave anything unsettled")
-        attach(0, 4, mode=RCV_FIRST)
-        attach(0, 4, by=s.script("B", container_id="B").usual())
 
 
 def test_of_a_rejection_so_much_is_written_as_is_kept(limited: Limited) -> None:
