@@ -122,7 +122,7 @@ class LeaseInUse(InUse):
 
 
 class Fenced(PenstockError):
-    """A request of an older epoch of a lease: another reader has taken the lease over since."""
+    """A request of an older epoch of a lease, which another reader has taken over since; or of what has ended since."""
 
     code = "FENCED"
 

@@ -250,6 +250,8 @@ class Lease:
         answer = self._call("lease.settle", **self._names(known), **_signs(sign=end), finished=end.batch, failOnDataLoss=loss)
         self._took_up(answer)
         self._settled = end.batch
+        if self._planned is not None and self._planned.batch <= end.batch:
+            self._planned = None  # its tasks were those of a batch that was held
 
     # --- Who the lease is ----------------------------------------------------------------------------------------------
 

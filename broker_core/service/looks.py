@@ -15,6 +15,7 @@ from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, RowSet, as_array, row_count
 from ..engine.columns.series import Rows
 from ..engine.decide.decision import need_queue
+from ..engine.model.groups import not_held
 from ..engine.model.passes import NO_TABLE
 from ..engine.model.queue import PackedBlock, Queue
 from ..engine.model.retention import with_payloads
@@ -52,12 +53,14 @@ class Looks:
 
         Without `outcomes` the slices leave out what became of the messages. Like any answer, a slice leaves only when what it
         shows is durable. `missing` is told of messages that the journal has no longer. Without it, raises DataLoss if there are
-        any; without `fail_on_data_loss` the others are yielded.
+        any; without `fail_on_data_loss` the others are yielded. Raises Fenced where `select` cannot tell any longer.
         """
         picks = ((number, lambda block, part=part: part) for number, part in rows.items())
         for number, found, lost in self._slices(queue_name, picks, select, outcomes=outcomes):
+            if lost is None and select is not None:
+                raise not_held(queue_name)
             if lost is None or row_count(lost):
-                if missing is not None and (lost is not None or select is None):
+                if missing is not None:
                     missing.add(number, rows.rows(number) if lost is None else lost)
                 elif fail_on_data_loss:
                     raise data_loss(queue_name, number, RETENTION)

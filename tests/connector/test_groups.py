@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.errors import Fenced
 from penstock.connector.access import Access
 from penstock.connector.options import Options
 from penstock.connector.partition import LeasePartition
@@ -111,4 +112,22 @@ def test_a_task_may_have_nothing_in_one_block_and_much_in_another(broker: Broker
         parts = reader.partitions(INITIAL, reader.latestOffset(INITIAL, LIMIT))
         seen = [{row["groupId"] for row in rows_of(part)} for part in parts if isinstance(part, LeasePartition)]
         assert sorted(seen, key=str) == [{"one"}, {"other"}]
+        reader.stop()
+
+
+def test_a_settled_batch_is_planned_again_for_one_task(broker: Broker) -> None:
+    """S1: for which groups there were, nobody remembers. A DataFrame that was kept is read again so."""
+    with Client(broker.url) as client:
+        fill(client, "settled", 100)
+        reader = StreamReader(Options({"url": broker.url, "queue": "settled", "minPartitions": "3"}), default_schema())
+        end = reader.latestOffset(INITIAL, LIMIT)
+        held = [part for part in reader.partitions(INITIAL, end) if isinstance(part, LeasePartition)]
+        assert len(held) == 3
+        assert sum(len(rows_of(part)) for part in held) == 100
+        reader.commit(end)
+        (again,) = reader.partitions(INITIAL, end)
+        assert isinstance(again, LeasePartition)
+        assert [row["sequenceNumber"] for row in rows_of(again)] == list(range(100))
+        with pytest.raises(Fenced):
+            rows_of(held[0])
         reader.stop()

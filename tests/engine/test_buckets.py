@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from penstock.broker_core import errors
 from penstock.broker_core.engine import BrokerState, apply
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
@@ -41,3 +43,28 @@ def test_a_group_is_read_by_the_same_task_after_a_restart() -> None:
     assert dict(live.names()) != dict(after.names()), "it would show nothing"
     assert dealt(restarted) == dealt(engine.state)
     assert sorted(row for rows in dealt(restarted) for row in rows) == list(range(2, 8))
+
+
+def test_a_settled_batch_is_read_by_one_task_whatever_groups_have_come_since() -> None:
+    """S1 S6: a checkpoint that was put back, or a DataFrame that was kept, reads it again. The names of its groups are forgotten
+    by then, and their codes are those of others."""
+    engine = Engine()
+    engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": "held"}))
+
+    def send(*names: str) -> None:
+        engine.run(*(c.Enqueue("q", 1, 1, attributes=Attributes(group=Coded([name], np.array([1])))) for name in names))
+
+    send(*"abcdefgh")
+    epoch, batch = engine.advance("lease", epoch=None, finished=0)
+    held = engine.plan("lease", epoch=epoch, after=0, batch=batch, min_partitions=3)[1]
+    assert [part[4:] for part in held] == [[bucket, 3] for bucket in range(3)]
+    engine.read("lease", epoch=epoch, batch=batch)
+    queue = engine.state.queues["q"]
+    assert in_bucket(queue, queue.blocks[0], slice(0, 8), 0, 3).tolist()
+    engine.advance("lease", epoch=epoch, finished=batch)
+    send(*(f"new {number}" for number in range(8)))
+    again = engine.plan("lease", epoch=epoch, after=0, batch=batch, min_partitions=3, max_messages=2)[1]
+    assert again == [[batch, 0, 7, 8, 0, 1]]
+    for bucket in range(3):
+        with pytest.raises(errors.Fenced, match="evaluate the DataFrame again"):
+            in_bucket(queue, queue.blocks[0], slice(0, 8), bucket, 3)

@@ -310,7 +310,8 @@ def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Deci
                 "maxMessagesPerTrigger"
             )
         if grouped:
-            wanted, rows = min(wanted, count), batch.rows
+            # The groups of settled messages are forgotten, and their codes given away: one task reads them all.
+            wanted, rows = min(wanted, count) if batch.state in HOLDING else 1, batch.rows
             parts += [[number, rows.first, rows.last, count, bucket, wanted] for bucket in range(wanted)]
         else:
             parts += [[number, *part] for part in batch.rows.split(wanted)]

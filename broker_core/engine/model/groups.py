@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...errors import Fenced
 from ..columns.dictionary import Dictionary
 from ..columns.limits import LISTED_GROUPS, LOOKED_AT_GROUPS, NEVER
 from ..columns.rowset import as_array
 from ..columns.series import Ints, Rows
+from ..columns.states import ACQUIRED
 
 if TYPE_CHECKING:
     from ..columns.blocks import Block
@@ -134,11 +136,23 @@ class Groups:
 
 def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int) -> Rows:
     """Keep the rows of one of so many tasks: a group's all go to the same one, those without a group by ranges. It
-    is the same one after a restart, between two tasks of a batch: so it goes by the groups' names."""
+    is the same one after a restart, between two tasks of a batch: so it goes by the groups' names. Raises Fenced where the batch
+    holds a row no longer: then its name may be forgotten, and its code be another group's."""
     numbers = as_array(rows)
+    if (block.state[numbers] != ACQUIRED).any():
+        raise not_held(queue.name)
     codes = np.broadcast_to(block.group.get(numbers), len(numbers))
     mine: Rows = numbers[np.where(codes > 0, queue.groups.hashes(codes), numbers >> _RANGE_BITS) % buckets == bucket]
     return mine
+
+
+def not_held(queue: str) -> Fenced:
+    """Make the error for a task that shall pick its groups out of a batch that is not held any longer."""
+    return Fenced(
+        f"messages of {queue!r} that this task shall read were settled or given back since it was planned (`penstock lease`, or "
+        "the query has gone on without it): which of their message groups are this task's is not known any longer, and nothing "
+        "more was read. Start the query again, or evaluate the DataFrame again: then one task reads the whole batch"
+    )
 
 
 class FreeGroup(NamedTuple):
