@@ -280,6 +280,25 @@ def test_a_settled_batch_is_read_again_wherever_it_lies(numbered: Site, monkeypa
         assert len(again(failOnDataLoss=False)) == 17
 
 
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_settled_batch_of_groups_is_read_again_when_the_journal_has_nothing_of_it(site: Site, tasks: int) -> None:
+    """S1 S6: all comes from the table, however many tasks there are."""
+    site.client.call("queue.declare", queue="q", options={"groups": "held"})
+    site.send("q", body=[b"%d" % number for number in range(20)], groupId=[f"group {number % 5}" for number in range(20)])
+    site.settle("q", 20)
+    site.record("q")
+    with site.service._lock:
+        del site.service.state.queues["q"].blocks[0]
+    batch, epoch = site.finished["q"]
+    named = {"lease": "l-q", "run": "r", "epoch": epoch}
+    parts = site.client.call("lease.plan", queue="q", **named, after=0, batch=batch, minPartitions=tasks)["parts"]
+    found = []
+    for _, first, last, _, bucket, buckets in parts:
+        ticket = {**named, "batch": batch, "first": first, "last": last, "bucket": bucket, "buckets": buckets}
+        found += [row for rows in site.client.get(op="batch", columns=["sequenceNumber"], **ticket) for row in rows.to_pylist()]
+    assert sorted(row["sequenceNumber"] for row in found) == list(range(20))
+
+
 def test_a_read_of_other_states_asks_for_no_table(numbered: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded, "version", None)
     assert numbered.numbers("q", states="available") == list(range(20, 30))
