@@ -232,7 +232,7 @@ class Actions:
         return {"epoch": epoch, "settled": settled, "unread": unread}
 
     def _renew(self, f: dict[str, Any]) -> dict[str, Any]:
-        self._service.submit(c.RenewLease(f["lease"], f["epoch"]))
+        self._service.submit(c.RenewLease(f["lease"], f["epoch"], f["run"]))
         return {"lease": f["lease"]}
 
     def _release(self, f: dict[str, Any]) -> dict[str, Any]:

@@ -28,10 +28,12 @@ def by_reason(malformed: Mapping[int, str]) -> dict[str, list[int]]:
     return found
 
 
-def set_aside(service: BrokerService, lease: str, batch: int, epoch: int, reasons: Mapping[str, list[int]]) -> int:
+def set_aside(
+    service: BrokerService, lease: str, batch: int, epoch: int, run: str | None, reasons: Mapping[str, list[int]]
+) -> int:
     """Note it in the lease, durably, and in the log; how many messages were not noted before."""
     rows = {reason: RowSet.of_sequences(np.unique(np.array(named, np.int64))) for reason, named in reasons.items()}
-    count = service.submit(SetAside(lease, batch, epoch, rows))
+    count = service.submit(SetAside(lease, batch, epoch, rows, run))
     if count:
         queue = service.state.leases[lease].queue
         said = [(sequence, reason) for reason, named in reasons.items() for sequence in named]
@@ -55,4 +57,4 @@ def asked(service: BrokerService, f: dict[str, Any]) -> dict[str, Any]:
     for reason, named in f["reasons"].items():
         if not isinstance(named, list) or not all(type(each) is int and 0 <= each < 2**62 for each in named):
             raise errors.InvalidRequest(f"lease.setAside: the messages of {reason!r:.80} must be a list of sequence numbers")
-    return {"messages": set_aside(service, f["lease"], f["batch"], f["epoch"], f["reasons"])}
+    return {"messages": set_aside(service, f["lease"], f["batch"], f["epoch"], f["run"], f["reasons"])}

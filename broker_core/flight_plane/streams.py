@@ -91,4 +91,4 @@ class Streams:
             yield from self._recorded.of_batch(queue, missing, columns, token, stored, aside, f["failOnDataLoss"])
 
     def _set_aside(self, f: dict[str, Any], malformed: Mapping[int, str]) -> None:
-        set_aside(self._service, f["lease"], f["batch"], f["epoch"], by_reason(malformed))
+        set_aside(self._service, f["lease"], f["batch"], f["epoch"], f["run"], by_reason(malformed))

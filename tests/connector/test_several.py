@@ -136,6 +136,7 @@ def test_any_call_of_a_new_planner_takes_up_all_leases(queues: Queues, call: str
     queues.send("b", 1)
     second = old.latestOffset(first, LIMIT)  # of b alone
     (zombie,) = old.partitions(first, second)
+    before = {name: lease["epoch"] for name, lease in queues.leases().items()}
     new = queues.reader()
     if call == "partitions":
         assert queues.read(new, first, second) == [("b", 0)]
@@ -143,7 +144,7 @@ def test_any_call_of_a_new_planner_takes_up_all_leases(queues: Queues, call: str
         assert new.latestOffset(first, LIMIT) == second
     else:
         new.commit(second)
-    assert {lease["epoch"] for lease in queues.leases().values()} == {2}
+    assert {name: lease["epoch"] for name, lease in queues.leases().items()} == {name: 1 + before[name] for name in before}
     for again in (lambda: old.latestOffset(second, LIMIT), lambda: old.commit(second), lambda: list(old.read(zombie))):
         with pytest.raises(errors.Fenced):
             again()
@@ -162,8 +163,9 @@ def test_an_earlier_driver_takes_up_no_queue_that_had_nothing_in_it(queues: Queu
     with pytest.raises(errors.Fenced, match="second driver on the same checkpoint"):
         earlier.latestOffset(first, LIMIT)
     assert queues.read(later, first, second) == [("b", 0)]
+    (begun,) = (lease["epoch"] for name, lease in queues.leases().items() if name.endswith("b"))
     assert later.latestOffset(second, LIMIT) == second
-    assert {lease["epoch"] for name, lease in queues.leases().items() if name.endswith("b")} == {1}
+    assert {lease["epoch"] for name, lease in queues.leases().items() if name.endswith("b")} == {begun}
 
 
 def test_of_two_drivers_that_start_together_one_goes_on(queues: Queues) -> None:
@@ -468,7 +470,8 @@ def test_a_fresh_checkpoint_on_a_lease_whose_first_batch_is_planned_touches_no_o
     reader = queues.reader()
     first = reader.latestOffset(INITIAL, LIMIT)
     reader.partitions(INITIAL, first)
-    queues.client.call("lease.renew", lease=f"{queues.prefix}me/{queues.prefix}a", epoch=2)
+    (epoch,) = (lease["epoch"] for name, lease in queues.leases().items() if name.endswith("a"))
+    queues.client.call("lease.renew", lease=f"{queues.prefix}me/{queues.prefix}a", epoch=epoch)
     with pytest.raises(errors.LeaseInUse, match=r"another query uses lease '.*me/.*b' now"):
         queues.reader().latestOffset(INITIAL, LIMIT)
     assert queues.read(reader, INITIAL, first) == [("b", 0)]

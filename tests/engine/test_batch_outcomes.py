@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,46 @@ def test_a_zombie_settles_nothing() -> None:
     query.write(said("released", 0))  # who reads it now says it again
     query.engine.run(c.FinishBatches("l", query.batch))
     assert states(query.engine) == ".AAAAA"
+
+
+@pytest.mark.parametrize("end", [c.DeleteLease("l"), c.DeleteQueue("q")])
+@pytest.mark.parametrize("life", [lambda engine: engine, Engine.recovered, Engine.from_snapshot])
+def test_a_zombie_of_a_lease_that_was_deleted_says_nothing_for_the_next_one_of_its_name(
+    end: c.Command[Any], life: Callable[[Engine], Engine]
+) -> None:
+    """S3: both begin with batch 1, and hold the same messages. No epoch comes again, however often the first was taken up."""
+    query = Query()
+    for _ in range(3):
+        query.engine.plan("l", epoch=None, after=0, batch=query.batch)
+    epoch = query.engine.state.leases["l"].epoch
+    query.engine.run(c.ReleaseLease("l", settle=False), end)
+    query.engine = life(query.engine)
+    if "q" not in query.engine.state.queues:
+        query.engine.run(c.DeclareQueue("q"), c.Enqueue("q", 6, 10))
+    query.epoch, query.batch = query.engine.advance("l", run="another", epoch=None, finished=0)
+    assert query.batch == 1
+    query.engine.read("l", run="another", epoch=query.epoch, batch=1)
+    for old in range(1, epoch + 2):
+        with pytest.raises(errors.Fenced):
+            query.stage(said("rejected", 0), epoch=old)
+        with pytest.raises(errors.Fenced):
+            query.engine.run(c.RenewLease("l", old))
+        with pytest.raises(errors.Fenced):
+            query.engine.run(c.SetAside("l", 1, old, {"no": of(0)}))
+    query.write(said("rejected", 1))
+    query.engine.run(c.RenewLease("l", query.epoch))
+
+
+def test_another_run_of_a_lease_renews_nothing_and_sets_nothing_aside() -> None:
+    """S3: where its request says which run it is of; those of older versions do not."""
+    query = Query()
+    for run, refused in (("another", True), ("r", False), (None, False)):
+        for command in (c.RenewLease("l", query.epoch, run), c.SetAside("l", 1, query.epoch, {"no": of(0)}, run)):
+            if refused:
+                with pytest.raises(errors.Fenced):
+                    query.engine.run(command)
+            else:
+                query.engine.run(command)
 
 
 def test_a_write_that_spark_repeats_after_the_end_is_a_no_op() -> None:

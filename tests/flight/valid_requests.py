@@ -1,4 +1,5 @@
-"""A complete request of each kind, in which "Q" stands for the queue of the test; and which fields are optional."""
+"""A complete request of each kind, in which "Q" stands for the queue of the test, and the epoch 1 for the one with which its
+leases began; and which fields are optional."""
 
 from __future__ import annotations
 
@@ -185,3 +186,9 @@ OPTIONAL = {
 RUN_IS_OPTIONAL = ("lease.renew", "lease.setAside")
 SIGNS = ("sign", "afterSign", "batchSign")  # or null
 TEXTS = ("error", "reason", "outcome", "selector", "host", "query", "write", "elsewhere")  # or null
+
+
+def of_queue(request: dict[str, Any], queue: str, epoch: int) -> dict[str, Any]:
+    """Put in the queue of a test, and the epoch with which its leases began."""
+    named = {name: value.replace("Q", queue) if isinstance(value, str) else value for name, value in request.items()}
+    return {**named, "epoch": named["epoch"] - 1 + epoch} if type(named.get("epoch")) is int else named

@@ -21,7 +21,7 @@ from penstock.broker_core.security import Right
 
 from ..flight.helpers import batch_of, numbered, send
 from ..flight.peers import Site, furnish
-from ..flight.valid_requests import VALID, VALID_TICKETS
+from ..flight.valid_requests import VALID, VALID_TICKETS, of_queue
 from ..tools.pages import rows, section
 from ..waiting import until
 from .helpers import Answer, Http, basic, cookie_of
@@ -128,11 +128,7 @@ def test_what_is_answered_is_as_it_is_described(broker: Broker, described: Descr
         receiver.accept(got[2:4])
         for number, action in enumerate(VALID):
             queue = f"queue {number}"
-            prepare(client, queue, action)
-            fields = {
-                name: value.replace("Q", queue) if isinstance(value, str) and "Q" in value else value
-                for name, value in VALID[action].items()
-            }
+            fields = of_queue(VALID[action], queue, prepare(client, queue, action))
             described.call(http, action, fields)
             if action in descriptions.READS and "queue" in fields:
                 given = {"queue": queue, **({"lineages": ["b", "3"]} if action == "archive.files" else {})}
@@ -166,8 +162,9 @@ def test_what_is_answered_is_as_it_is_described(broker: Broker, described: Descr
     assert wanted - described.answered == {"POST /api/v1/session", "DELETE /api/v1/session"}
 
 
-def prepare(client: Client, queue: str, action: str) -> None:
-    """Make a queue with messages, leases with a batch and without, an exchange that is bound, and a stage."""
+def prepare(client: Client, queue: str, action: str) -> int:
+    """Make a queue with messages, leases with a batch and without, an exchange that is bound, and a stage; return the epoch with
+    which the leases began."""
     client.call("queue.declare", queue=queue)
     client.call("queue.declare", queue=f"other {queue}")
     client.call("exchange.declare", exchange=f"bound {queue}")
@@ -175,11 +172,12 @@ def prepare(client: Client, queue: str, action: str) -> None:
     send(client, queue, numbered(10))
     client.put({"op": "stage", "queue": queue, "stage": f"s {queue}"}, batch_of(numbered(1)).schema, [batch_of(numbered(1))])
     lease = {"queue": queue, "run": "r", "epoch": None, "finished": 0, "fresh": True}
-    client.call("lease.advance", lease=f"held {queue}", messages=3, **lease)
+    epoch = int(client.call("lease.advance", lease=f"held {queue}", messages=3, **lease)["epoch"])
     client.call("lease.advance", lease=f"idle {queue}", messages=1, **lease)
     client.call("lease.release", lease=f"idle {queue}", how="return")
     if action == "lease.setAside":
-        list(client.get(**{**VALID_TICKETS["batch"], "lease": f"held {queue}"}))
+        list(client.get(**of_queue(VALID_TICKETS["batch"], queue, epoch)))
+    return epoch
 
 
 def test_what_is_refused_is_as_it_is_described(site: Site, guarded: Http, described: Described) -> None:

@@ -77,8 +77,7 @@ def lease_fenced(state: BrokerState, event: e.LeaseFenced, position: int) -> Non
 
 def lease_deleted(state: BrokerState, event: e.LeaseDeleted, position: int) -> None:
     """Remove a lease."""
-    state.forget_reads(state.leases[event.lease])
-    del state.leases[event.lease]
+    state.delete_lease(event.lease)
 
 
 def renewed(state: BrokerState, event: e.Renewed, position: int) -> None:

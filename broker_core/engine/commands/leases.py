@@ -117,6 +117,7 @@ class RenewLease(Command[None]):
 
     lease: str
     epoch: int
+    run: str | None = None
 
 
 @dataclass(frozen=True)

@@ -29,3 +29,4 @@ class SetAside(Command[int]):
     batch: int
     epoch: int
     reasons: dict[str, RowSet]
+    run: str | None = None

@@ -56,6 +56,12 @@ def check_epoch(lease: Lease, epoch: int) -> None:
         )
 
 
+def check_run(lease: Lease, run: str | None) -> None:
+    """Raise Fenced where the lease is another run's. None: the request does not say whose it is."""
+    if run is not None and lease.run != run:
+        raise errors.Fenced(f"lease {lease.name!r} was begun again by another query since this task was planned")
+
+
 def _data_loss(lease: Lease, number: int, why: str) -> errors.DataLoss:
     return errors.DataLoss(
         f"batch {number} of lease {lease.name!r} {why}. The query cannot go on exactly once; with failOnDataLoss=false the "
@@ -252,13 +258,13 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
             return Decision([], c.LeasedBatch(None, command.finished, unevaluated=unevaluated))
         return Decision([], _leased(lease, max(command.finished, lease.finished))._replace(unevaluated=unevaluated))
     events: list[tuple[e.Event, Any]] = []
-    epoch, number = 1, 1
+    epoch, number = state.past_epoch + 1, 1
     if lease is None:
         if len(state.leases) >= MAX_LEASES:
             raise errors.ResourceLimit(
                 f"the broker keeps {MAX_LEASES} leases, which is its limit: delete old ones with `penstock lease delete`"
             )
-        begun = e.LeaseBegun(command.lease, command.queue, command.run, 1, command.timeout, now.up, command.selector)
+        begun = e.LeaseBegun(command.lease, command.queue, command.run, epoch, command.timeout, now.up, command.selector)
         events.append((begun, None))
     else:
         epoch, number = lease.epoch, lease.last_number + 1
@@ -336,8 +342,7 @@ def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | Non
 def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision[tuple[str, RowSet]]:
     """Find the rows of a part, and note that its batch is read. Raises NotFound, Fenced, DataLoss."""
     lease = need_lease(state, command.lease)
-    if lease.run != command.run:
-        raise errors.Fenced(f"lease {lease.name!r} was begun again by another query since this task was planned")
+    check_run(lease, command.run)
     check_epoch(lease, command.epoch)
     batch = _readable(lease, command.batch, command.fail_on_data_loss)
     if batch is None:
@@ -352,6 +357,7 @@ def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision
 def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision[None]:
     """Start a lease's timeout anew. Raises NotFound, Fenced."""
     lease = need_lease(state, command.lease)
+    check_run(lease, command.run)
     check_epoch(lease, command.epoch)
     return Decision([(e.Renewed(lease.name, now.up), None)], None)
 

@@ -7,13 +7,13 @@ from ..model.lease import Batch, BatchState
 from ..model.state import BrokerState
 
 
-def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: int) -> Batch:
+def need_batch_for_outcomes(state: BrokerState, name: str, number: int, epoch: int, run: str | None = None) -> Batch:
     """Return the batch if its messages may get outcomes now; raise NotFound, Fenced or DataLoss. A settled batch passes too: a
-    write that Spark repeats sends the same outcomes again."""
+    write that Spark repeats sends the same outcomes again. `run`: that of the request, where it says so."""
     lease = state.leases.get(name)
     if lease is None:
         raise errors.LeaseNotFound(f"there is no lease {name!r}: see `penstock lease list`")
-    if epoch != lease.epoch:
+    if epoch != lease.epoch or run not in (None, lease.run):
         raise errors.Fenced(
             f"lease {name!r} was taken up again since these messages were read (epoch {lease.epoch}, these are of {epoch}): "
             "nothing was settled. The query that holds the lease reads them again"

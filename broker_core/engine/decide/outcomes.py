@@ -48,7 +48,7 @@ def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> 
 
 def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[int]:
     """Note messages of a batch that its reader cannot decode. Reply: how many are new. NotFound, Fenced, DataLoss."""
-    batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch)
+    batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch, command.run)
     if batch.state is not BatchState.READ:  # it is read again after its end: what became of its messages stays
         return Decision([], 0)
     known = {each.error for each in batch.outcomes if each.outcome == MALFORMED}

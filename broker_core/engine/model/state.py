@@ -41,9 +41,9 @@ from .transaction import Transactions
 # and keys, no origins, no pause, no attributes of stages, no exchanges; the second no signs of batches, no outcomes `malformed`,
 # no times of stages, no writes that have ended, and nothing about the reads of a batch; the third no ids of queues, no passes of
 # the archive's, no queues that are gone and still have some; the fourth no version of queues' defaults; the fifth no takers; the
-# sixth no leases whose first batch is planned and not read.
-SNAPSHOT_VERSION = 7
-READ_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
+# sixth no leases whose first batch is planned and not read; the seventh no epoch of leases that are gone.
+SNAPSHOT_VERSION = 8
+READ_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
 
 
 # Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
@@ -98,6 +98,7 @@ class BrokerState:
         self.dropped = NOTHING  # the parts of the log whose payloads are gone
         self.queues: dict[str, Queue] = {}
         self.leases: dict[str, Lease] = {}
+        self.past_epoch = 0  # the highest of the leases that are gone: a new one, which may have the name of one, begins above it
         self.stages: dict[str, StageParts] = {}
         self.ended_writes: dict[str, int] = {}  # the last ones: how many messages were published, DISCARDED for none
         self.publish_keys = PublishKeys()
@@ -177,6 +178,14 @@ class BrokerState:
             if not leases:
                 self.readers.pop(reader.query, None)
 
+    def delete_lease(self, name: str) -> None:
+        """Remove a lease."""
+        self._forget_lease(self.leases.pop(name))
+
+    def _forget_lease(self, lease: Lease) -> None:
+        self.forget_reads(lease)
+        self.past_epoch = max(self.past_epoch, lease.epoch)
+
     def read_for(self, reader: SparkBatch) -> list[tuple[Lease, Batch]]:
         """The batches that hold messages and were read for this one of Spark's."""
         found = []
@@ -248,7 +257,7 @@ class BrokerState:
         self.exchanges.forget_queue(name)
         for lease in self.leases.values():
             if lease.queue == name:
-                self.forget_reads(lease)
+                self._forget_lease(lease)
         self.leases = {lease: each for lease, each in self.leases.items() if each.queue != name}
         self.finished.remove(name)
 
@@ -307,6 +316,7 @@ class BrokerState:
             "departed": [_described(queue) for queue in self.departed.values()],
             "queueId": self.next_queue_id,
             "leases": [lease.to_json() for lease in self.leases.values()],
+            "pastEpoch": self.past_epoch,
             "stages": stages,
             "outcomes": {name: _outcomes(stage) for name, stage in self.stages.items() if stage.outcomes},
             "staged": {name: write.time for name, write in self.writes.items()},
@@ -361,6 +371,7 @@ class BrokerState:
             state.departed[queue.id] = queue
         state.next_queue_id = data.get("queueId", state.next_queue_id)
         state.leases = {lease["name"]: Lease.from_json(lease) for lease in data["leases"]}
+        state.past_epoch = data.get("pastEpoch", 0)
         for lease in state.leases.values():
             if lease.current is not None:
                 began(state.queues[lease.queue], lease.current.holder)
