@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -36,6 +37,8 @@ from .context import attempt, spark_batch
 from .options import FOREIGN_ONLY, MAX_NAME, WRITE, Options
 from .reporting import reports_errors
 from .schema import settle_columns, sink_columns
+
+log = logging.getLogger("penstock")
 
 # Rows kept back over all queues of a task while they are being routed.
 MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
@@ -169,8 +172,9 @@ class Writer:
         routed = batch.column(self._columns["queue"]) if "queue" in self._columns else None
         return routed, incoming.validate(chosen)
 
-    def _publish(self, tasks: Sequence[Staged], write: str, key: dict[str, Any] | None) -> None:
-        """Publish the stages of these attempts, in this order, and discard those of other attempts of the write.
+    def _publish(self, tasks: Sequence[Staged], write: str, key: dict[str, Any] | None) -> bool:
+        """Publish the stages of these attempts, in this order, and discard those of other attempts of the write. Return whether
+        the write is known to be a repetition.
 
         The request is repeated while no answer comes: the broker knows the writes that it has published.
         """
@@ -183,11 +187,11 @@ class Writer:
                 for broker in self._spread.ids
             }
             Publishing(self._spread, key, query, batch).publish(write, parts, told=told)
-            return
+            return told
         attempts = [task.attempt for task in tasks if task.attempt is not None]
         base = min(attempts, default=0)
         request: dict[str, Any] = {"write": write, "base": base, "attempts": [each - base for each in attempts], "key": key}
-        patience = Patience(PUBLISH_S)
+        patience, again = Patience(PUBLISH_S), False
         while True:
             try:
                 with self._access.client() as client:
@@ -202,8 +206,9 @@ class Writer:
                     done = client.call("stage.publish", **request, query=query, queryBatch=batch)
                     if key and done["repeated"] and not told:
                         check_finished(client, client.call("stage.published", **key)["elsewhere"])
-                    return
+                    return told or (key is not None and bool(done["repeated"]) and not again)
             except (PeerError, StorageError) as error:
+                again = True  # the publish may have been done: then what is repeated is this write itself
                 try:
                     patience.wait(error)
                 except PenstockError:
@@ -239,13 +244,28 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         """Publish all stages at once; with `txnAppId` also an empty write, since its version counts as done."""
         tasks = _staged(messages)
         if self._key or any(task.attempt is not None for task in tasks):
-            self._publish(tasks, self._write, self._key)
+            if self._publish(tasks, self._write, self._key):
+                self._say_repeated(tasks)
         else:
             self._forget(self._write)  # what killed attempts may have left
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Discard the stages of the write that no repetition needs."""
         self._give_up(self._write, self._key)
+
+    def _say_repeated(self, tasks: Sequence[Staged]) -> None:
+        """In a `foreachBatch` a repetition has consequences for the other sinks: whether its rows come from the batch, nobody
+        knows. A DataFrame that was kept in memory is read by another of Spark's executions than the one that writes it."""
+        for task in tasks:
+            if task.batch is not None:
+                log.warning(
+                    "a write of batch %d of query %s was published before, by its txnAppId %r and txnVersion %d: it sent nothing."
+                    " Messages of this broker that the batch has read, and that no write of this txnAppId has sent, come again in"
+                    " a later batch, also to other sinks of the foreachBatch: give the write a txnVersion that rises with the"
+                    " batch",
+                    task.batch, task.query, self._options["txnAppId"], self._options["txnVersion"],
+                )  # fmt: skip
+                return
 
     @property
     def _key(self) -> dict[str, Any] | None:

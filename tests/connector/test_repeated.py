@@ -115,6 +115,28 @@ def until_all_is_sent(spark: Spark, count: int) -> None:
     assert sorted(waiting(spark.queue.client, spark.out), key=int) == [b"%d" % n for n in range(count)]
 
 
+def test_a_version_that_does_not_rise_with_the_batch_is_said(
+    queue: Queue, out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """W1: whatever the rows are, the write counts as one of what its micro-batch has read; other sinks get that again."""
+    query = f"query {next(_ids)}"
+    options = Options({"url": queue.broker.url, "queue": out, "txnAppId": f"marker {query}", "txnVersion": "1"})
+
+    def write(batch: SparkBatch | None) -> list[str]:
+        caplog.clear()
+        monkeypatch.setattr(sink, "spark_batch", lambda: batch)
+        writer = BatchWriter(options, SCHEMA, False)
+        writer.commit([writer.write(iter([pa.record_batch({"body": pa.array([b"marker"])})]))])
+        return [record.getMessage() for record in caplog.records]
+
+    assert write(SparkBatch(query, 0)) == []
+    (said,) = write(SparkBatch(query, 1))
+    assert f"batch 1 of query {query}" in said
+    assert "a txnVersion that rises with the batch" in said
+    assert write(None) == [], "outside of a foreachBatch it has read nothing"
+    assert waiting(queue.client, out) == [b"marker"]
+
+
 KINDS = pytest.mark.parametrize("app", [None, "constant"])
 DEATHS = pytest.mark.parametrize("die", ["", "read", "publish"])
 
