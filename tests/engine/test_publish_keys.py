@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.limits import PUBLISH_KEY_AGE
 from penstock.broker_core.engine.commands import PublishKey
 from penstock.broker_core.engine.model.publish_keys import PublishKeys
+
+from .harness import Engine
 
 A, B = PublishKey("txn", "a", 3), PublishKey("stream", "b", 7)
 
@@ -33,3 +40,35 @@ def test_keys_are_the_same_after_a_snapshot_and_those_of_an_older_one_count_from
     older = PublishKeys.from_json([["txn", "a", 3]], 500)
     assert older.last(A, 500 + PUBLISH_KEY_AGE) == 3
     assert older.last(A, 501 + PUBLISH_KEY_AGE) is None
+
+
+@pytest.mark.parametrize("life", [lambda engine: engine, Engine.recovered, Engine.from_snapshot])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_wall_clock_that_is_set_years_ahead_makes_no_key_old(life: Callable[[Engine], Engine], first: bool) -> None:
+    """S7: a write that is repeated then would be sent again. `first`: before anything else is done at the new time."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"))
+    day = 24 * 3600
+
+    def publish(key: PublishKey) -> bool:
+        write = f"write {len(engine.log)}"
+        engine.run(c.StageMessages(f"stage {write}", "q", 1, 1))
+        return bool(engine.run(c.Publish([f"stage {write}"], key))[1])
+
+    assert not publish(A)
+    wall = engine.wall
+    engine.wall += 3 * PUBLISH_KEY_AGE
+    if first:
+        assert engine.run(c.IsPublished(A))[0]
+    assert not publish(B), "what is published then forgets none"
+    engine = life(engine)
+    engine.wall = wall + 3 * PUBLISH_KEY_AGE
+    assert publish(A)
+    for _ in range(363):
+        engine.pass_time(day)
+        engine.run(c.Enqueue("q", 1, 1))
+    assert engine.run(c.IsPublished(A))[0]
+    for _ in range(3):
+        engine.pass_time(day)
+        engine.run(c.Enqueue("q", 1, 1))
+    assert not engine.run(c.IsPublished(A))[0], "a year of days has gone by"

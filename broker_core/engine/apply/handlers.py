@@ -16,7 +16,7 @@ from . import cleaning, exchanges, leases, lifetimes, links, moves, outcomes, pa
 def apply(state: BrokerState, event: e.Event, position: int) -> None:
     """Change `state` as `event` says. `position` is the event's log position, where its payload is."""
     if event.time is not None and event.time > state.time:
-        state.time = event.time
+        state.go_on_to(event.time)
     HANDLERS[type(event)](state, event, position)
 
 

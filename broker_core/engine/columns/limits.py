@@ -19,6 +19,7 @@ MAX_ENDED_WRITES = 10_000  # remembered, so that a publish asked for again says 
 MAX_STAGED_BYTES = 64 << 30  # stored bytes of all stages together
 MAX_PUBLISH_KEYS = 1_000_000  # of all users, some 200 bytes each
 MAX_ELSEWHERE = 16_384  # characters of what a publish key keeps of its write's parts at other brokers: thousands of tasks
+CLOCK_STEP = 24 * 3600 * SECOND  # of the wall clock, from one event to the next, that ages a publish key: beyond, it was set
 PUBLISH_KEY_AGE = 365 * 24 * 3600 * SECOND  # since the last publish under it: longer than any query is down and goes on
 MAX_SUBSCRIPTIONS = 100_000  # of one queue
 MAX_EXCLUDED = 10_000  # messages not to be offered to one link again; who refuses more than that has no use for the queue

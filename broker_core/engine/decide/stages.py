@@ -79,7 +79,7 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tupl
     _check_elsewhere(command)
     if key is not None:
         check_name("publish key", key.id)
-        known = state.publish_keys.last(key, now.wall)
+        known = state.last_published(key, now.wall)
         if known is not None and key.number <= known:
             return _repeated(state, command, key)
         if known is None:
@@ -144,7 +144,7 @@ def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch
 def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision[tuple[bool, str | None]]:
     """Reply whether a publish with this key has been done, and what it said of its parts at other brokers."""
     check_name("publish key", command.key.id)
-    known = state.publish_keys.last(command.key, now.wall)
+    known = state.last_published(command.key, now.wall)
     published = known is not None and command.key.number <= known
     return Decision([], (published, state.publish_keys.elsewhere(command.key) if published else None))
 

@@ -1,7 +1,8 @@
 """The keys under which writes were published, each with its highest number: what makes a repeated write a no-op.
 
-A lower number stays a no-op while its key is known: a key is forgotten `PUBLISH_KEY_AGE` after its last publish. Its user
-is whoever published under it last; the keys of one user are limited, so that one leaves room for others.
+A lower number stays a no-op while its key is known: a key is forgotten `PUBLISH_KEY_AGE` after its last publish. That is
+in a time of their own, which leaves out what the wall clock went on at once, beyond a day (`skipped`): it jumped, or the broker
+was off. Its user is whoever published under it last; the keys of one user are limited, so that one leaves room for others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Known(NamedTuple):
     """Last publish under one key."""
 
     number: int
-    time: int  # of its last publish, microseconds since 1970
+    time: int  # of its last publish, microseconds since 1970 without what was skipped until then
     user: str
     elsewhere: str | None = None  # of a write over several brokers: what belongs to it elsewhere, as its writer says
 
@@ -34,6 +35,7 @@ class PublishKeys:
     """By kind and id, in the order of their last publish."""
 
     def __init__(self) -> None:
+        self.skipped = 0  # microseconds of the wall clock that make no key older
         self._known: dict[tuple[str, str], Known] = {}
         self._counts: Counter[str] = Counter()  # derived: keys by user
 
@@ -43,7 +45,7 @@ class PublishKeys:
     def last(self, key: PublishKey, now: int) -> int | None:
         """The highest number published under the key; None where it is not known, or forgotten by the time `now`."""
         known = self._known.get((key.kind, key.id))
-        return None if known is None or known.time < now - PUBLISH_KEY_AGE else known.number
+        return None if known is None or known.time < now - self.skipped - PUBLISH_KEY_AGE else known.number
 
     def elsewhere(self, key: PublishKey) -> str | None:
         """Return what the publish with this very number said of its parts at other brokers."""
@@ -57,6 +59,7 @@ class PublishKeys:
     def note(self, key: PublishKey, time: int, user: str, elsewhere: str | None = None) -> None:
         """A publish under the key at this time; forgets those of too long ago."""
         self._drop((key.kind, key.id))
+        time -= self.skipped
         self._known[key.kind, key.id] = Known(key.number, time, user, elsewhere)
         self._counts[user] += 1
         while (oldest := next(iter(self._known))) and self._known[oldest].time < time - PUBLISH_KEY_AGE:

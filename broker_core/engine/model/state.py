@@ -16,7 +16,7 @@ from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.blocks import Block
 from ..columns.dictionary import Names
 from ..columns.intervals import NOTHING, Intervals
-from ..columns.limits import MAX_ENDED_WRITES, MAX_TAKERS
+from ..columns.limits import CLOCK_STEP, MAX_ENDED_WRITES, MAX_TAKERS
 from ..columns.packing import pack, unpack
 from ..columns.rowset import row_count
 from ..columns.series import Ints
@@ -30,7 +30,7 @@ from .exchange import Exchanges, Link
 from .lease import Batch, Lease
 from .options import FIRST_DEFAULTS, checked
 from .policies import NO_POLICIES, Policies
-from .publish_keys import PublishKeys
+from .publish_keys import PublishKey, PublishKeys
 from .queue import Clocks, PackedBlock, Queue
 from .reads import SparkBatch
 from .retention import Finished
@@ -41,7 +41,8 @@ from .transaction import Transactions
 # and keys, no origins, no pause, no attributes of stages, no exchanges; the second no signs of batches, no outcomes `malformed`,
 # no times of stages, no writes that have ended, and nothing about the reads of a batch; the third no ids of queues, no passes of
 # the archive's, no queues that are gone and still have some; the fourth no version of queues' defaults; the fifth no takers; the
-# sixth no leases whose first batch is planned and not read; the seventh no epoch of leases that are gone.
+# sixth no leases whose first batch is planned and not read; the seventh no epoch of leases that are gone, and
+# nothing about steps of the clock.
 SNAPSHOT_VERSION = 8
 READ_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
 
@@ -125,6 +126,16 @@ class BrokerState:
     def _has_block(self, queue: str, number: int) -> bool:
         known = self.queues.get(queue)
         return known is not None and number in known.blocks
+
+    def go_on_to(self, time: int) -> None:
+        """Let time go on. A clock that somebody has set wrong makes no publish key old."""
+        if self.time:
+            self.publish_keys.skipped += max(0, time - self.time - CLOCK_STEP)
+        self.time = time
+
+    def last_published(self, key: PublishKey, wall: int) -> int | None:
+        """The highest number published under the key; None where it is not known, or forgotten."""
+        return self.publish_keys.last(key, min(wall, self.time + CLOCK_STEP))
 
     def uptime(self, up: int) -> int:
         """Milliseconds since this life of the broker began."""
@@ -322,6 +333,7 @@ class BrokerState:
             "staged": {name: write.time for name, write in self.writes.items()},
             "ended": list(self.ended_writes.items()),
             "keys": self.publish_keys.to_json(),
+            "skipped": self.publish_keys.skipped,
             "exchanges": self.exchanges.to_json(),
         }, blocks
 
@@ -388,6 +400,7 @@ class BrokerState:
             state.stages[name].outcomes = [_outcomes_of(*fields) for fields in waiting]
         state.ended_writes = dict(data.get("ended", ()))
         state.publish_keys = PublishKeys.from_json(data["keys"], state.time)
+        state.publish_keys.skipped = data.get("skipped", 0)
         state.exchanges = Exchanges.from_json(data.get("exchanges", ()))
         for exchange in state.exchanges.by_name.values():
             state.count_made(exchange.user, 1)
