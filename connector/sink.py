@@ -254,8 +254,8 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         self._give_up(self._write, self._key)
 
     def _say_repeated(self, tasks: Sequence[Staged]) -> None:
-        """In a `foreachBatch` a repetition has consequences for the other sinks: whether its rows come from the batch, nobody
-        knows. A DataFrame that was kept in memory is read by another of Spark's executions than the one that writes it."""
+        """Warn of a repetition in a `foreachBatch`, for what it does to the other sinks: whether its rows come from the batch,
+        nobody knows. A DataFrame that was kept in memory is read by another of Spark's executions than the one that writes it."""
         for task in tasks:
             if task.batch is not None:
                 log.warning(

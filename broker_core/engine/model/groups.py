@@ -149,9 +149,9 @@ def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int)
 def not_held(queue: str) -> Fenced:
     """Make the error for a task that shall pick its groups out of a batch that is not held any longer."""
     return Fenced(
-        f"messages of {queue!r} that this task shall read were settled or given back since it was planned (`penstock lease`, or "
-        "the query has gone on without it): which of their message groups are this task's is not known any longer, and nothing "
-        "more was read. Start the query again, or evaluate the DataFrame again: then one task reads the whole batch"
+        f"messages of {queue!r} that this task shall read were settled or given back since it was planned (`penstock lease "
+        "release`, or the query has gone on without it): which of their message groups are this task's is not known any longer, "
+        "and nothing more was read. Start the query again, or evaluate the DataFrame again: then one task reads the whole batch"
     )
 
 
