@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
+from penstock.broker_core.engine import BrokerState
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.limits import PUBLISH_KEY_AGE
 from penstock.broker_core.engine.commands import PublishKey
 from penstock.broker_core.engine.model.publish_keys import PublishKeys
+from penstock.broker_core.engine.model.state import packed_columns
 
 from .harness import Engine
 
@@ -72,3 +75,16 @@ def test_a_wall_clock_that_is_set_years_ahead_makes_no_key_old(life: Callable[[E
         engine.pass_time(day)
         engine.run(c.Enqueue("q", 1, 1))
     assert not engine.run(c.IsPublished(A))[0], "a year of days has gone by"
+
+
+def test_a_snapshot_of_before_knows_of_no_step_and_no_lease_that_is_gone() -> None:
+    """Version 7 said nothing about either."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Publish([], A))
+    meta, blocks = engine.state.snapshot()
+    old = {name: value for name, value in meta.items() if name not in ("skipped", "pastEpoch")}
+    again = Engine(BrokerState.restore(json.dumps({**old, "v": 7}).encode(), packed_columns(blocks)))
+    assert again.run(c.IsPublished(A))[0]
+    again.run(c.Enqueue("q", 1, 1))
+    assert again.advance("l", epoch=None, finished=0) == (1, 1)
+    assert again.persisted() == again.from_snapshot().persisted()
