@@ -120,9 +120,12 @@ class Client:
             reader: Any = None
 
             def write(batch: _Sent) -> None:
-                """Send a batch. While the broker takes none, it says that it is there: so we listen, if that lasts."""
+                """Send a batch. While the broker takes none, it says that it is there: so we listen, if that lasts; and for the
+                first acknowledgement in any case, since what is there when a write fails is lost."""
                 nonlocal heard
                 written = steps.begin(partial(_write, writer, batch))
+                if kept is not None:
+                    heard = heard or listening.begin(partial(_acknowledgement, reader))
                 wait([written], self._timeout / 4)
                 while not written.done():
                     heard = heard or listening.begin(partial(_acknowledgement, reader))
@@ -130,6 +133,8 @@ class Client:
                     if heard.done():
                         hear()
                 written.result()
+                if heard is not None and heard.done():
+                    hear()
 
             def hear() -> None:
                 nonlocal heard, kept, last
@@ -143,6 +148,9 @@ class Client:
                 if writer is not None and not steps.stuck:
                     with suppress(pa.ArrowException):  # `close` says why
                         steps.take(writer.done_writing)
+                    with suppress(pa.ArrowException, errors.PeerError):
+                        if heard is not None:
+                            hear()  # what was taken before a refusal is not sent again
                     steps.take(writer.close)
 
             try:

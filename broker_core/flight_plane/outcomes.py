@@ -20,6 +20,7 @@ from ..engine.model.batch_outcomes import DISPOSITIONS, RowsOutcome, cut, shorte
 from ..messages import delivery_key
 from ..service.broker import BrokerService
 from .arrow_ipc import BatchReader, too_large
+from .receiver import final
 
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
 
@@ -42,7 +43,8 @@ class OutcomeReceiver:
 
         reader.waiting = acknowledge  # again: a sender that hears nothing gives us up
         while (batch := reader.next()) is not None:
-            self._check()
+            with final(batches > 0):
+                self._check()
             self._take(batch)
             batches, messages = batches + 1, messages + batch.num_rows
             del batch  # its memory is free while the next one comes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,17 @@ from ..service.broker import BrokerService
 from .arrow_ipc import BatchReader, too_large
 
 UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
+
+
+@contextmanager
+def final(taken: bool) -> Iterator[None]:
+    """Refuse as NotAllowed once batches of a put were `taken`: who is asked to log in may do so, and send all of them again."""
+    try:
+        yield
+    except errors.Unauthenticated as error:
+        if not taken:
+            raise
+        raise errors.NotAllowed(f"{error}. Batches before this one were taken: what was acknowledged stays") from error
 
 
 class Receiver:
@@ -66,8 +78,9 @@ class Receiver:
         acknowledger.start()
         try:
             while (batch := reader.next()) is not None:
-                self._check()
-                queue = self._queue_of(reader.app_metadata)
+                with final(self._batches > 0):
+                    self._check()
+                    queue = self._queue_of(reader.app_metadata)
                 self._taking = True
                 self._take(batch, queue)
                 self._taking = False

@@ -7,6 +7,9 @@ import json
 import logging
 import socket
 import ssl
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,14 @@ import trustme
 from pyarrow import flight
 
 from penstock.broker_core import errors
-from penstock.broker_core.flight_plane import FlightPlane
+from penstock.broker_core.client import discovery
+from penstock.broker_core.client.discovery import Endpoint
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.flight_plane import FlightPlane, receiver
 from penstock.broker_core.security import Right
 from penstock.broker_core.security.attempts import FAILURES_OF_A_NAME
 
+from ..waiting import until
 from .helpers import BODY, batch_of
 from .peers import ALLOWED, EVERYBODY, NOBODY, REQUESTS, Peer, Site, basic, furnish, refused, translated
 
@@ -144,6 +151,51 @@ def test_a_sender_is_stopped_in_the_middle_and_what_was_acknowledged_stays(site:
         writer.close()
     bodies = [row["body"] for row in alice.get(op="browse", queue="orders", first=20, columns=["body"])]
     assert bodies == [b"acknowledged"]
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("command", [{"op": "stage", "write": "w", "attempt": 1}, {"op": "enqueue"}])
+def test_what_was_taken_before_its_user_changed_is_not_sent_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch, command: dict[str, Any], older: bool
+) -> None:
+    """A client that has not read the acknowledgement yet logs in again only if nothing was taken; nor does an old one at a new
+    broker, or a new one at an older broker, which asks for a login in the middle, too."""
+    furnish(site, "orders")
+    site.user("alice", Right.SEND, Right.BROWSE)
+    if older:
+        monkeypatch.setattr(receiver, "final", lambda taken: nullcontext())
+    logins: list[str] = []
+
+    def discover(*_: Any) -> Endpoint:
+        logins.append("again")
+        return Endpoint(site.plane.url, site.access.token("alice"))
+
+    monkeypatch.setattr(discovery, "discover", discover)
+
+    def stored() -> int:
+        (stat,) = (row for row in root.call("queue.list")["queues"] if row["queue"] == "orders")
+        return int(stat["available"]) + sum(stage["messages"] for stage in root.call("stage.list")["stages"])
+
+    root = site.user("root", *Right)
+    begun = stored()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch_of([b"taken"])
+        until(lambda: stored() == begun + 1, "the first batch is stored")
+        site.user("alice", Right.SEND, Right.BROWSE, password="another")
+        yield batch_of([b"refused"])
+        until(lambda: not any("DoPut" in each["calls"] for each in site.plane.connections()), "the call has ended")
+        for _ in range(3):  # fewer than `window`: no acknowledgement is read before a write fails
+            time.sleep(0.1)
+            yield batch_of([b"not sent"])
+
+    with Client("amqp://127.0.0.1:1", known=Endpoint(site.plane.url, site.access.token("alice"))) as client:
+        with pytest.raises(errors.Unauthenticated if older else errors.NotAllowed, match="log in again"):
+            client.put({"queue": "orders", **command}, BODY, batches())
+        assert (stored() - begun, logins) == (1, [])
+        # The next one logs in: nothing of it was taken.
+        client.put({"op": "enqueue", "queue": "orders"}, BODY, [batch_of([b"a"]), batch_of([b"b"])])
+    assert (stored() - begun, logins) == (3, ["again"])
 
 
 @pytest.mark.parametrize("change", ["revoked", "removed", "another password"])
