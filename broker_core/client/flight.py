@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -30,6 +31,9 @@ from .discovery import Endpoint
 TOKEN_FRESH_S = 1200.0
 #: Seconds until that is tried again where it failed.
 RENEW_AGAIN_S = 60.0
+#: Bytes of a put without an acknowledgement, beside the last batch: twice what a broker takes ahead of its disk. Until the first
+#: acknowledgement the client keeps them.
+MOST_AHEAD_BYTES = 64 << 20
 
 _Result = TypeVar("_Result")
 _Sent: TypeAlias = "pa.RecordBatch | tuple[pa.RecordBatch, bytes]"  # with the octets of its metadata
@@ -102,8 +106,8 @@ class Client:
         *,
         window: int = 8,
     ) -> dict[str, Any]:
-        """Send record batches, at most `window` unacknowledged; return the last acknowledgement, all of it durable. Of a pair,
-        the octets are the batch's metadata."""
+        """Send record batches, at most `window` and about `MOST_AHEAD_BYTES` unacknowledged; return the last acknowledgement, all
+        of it durable. Of a pair, the octets are the batch's metadata."""
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         # What was given out before the first acknowledgement, for the case that the token has expired: nothing was taken then.
         kept: list[_Sent] | None = []
@@ -113,6 +117,7 @@ class Client:
             nonlocal kept
             last: dict[str, Any] = {"batches": 0, "messages": 0}
             sent = 0
+            ahead: deque[int] = deque()  # bytes of each batch that is not acknowledged
             again = list(kept or ())
             steps, listening = self._steps(), self._steps()
             heard: Future[dict[str, Any]] | None = None  # what `listening` waits for
@@ -142,6 +147,8 @@ class Client:
                 if known is not None:
                     steps.wait(known)
                 last, kept = steps.take(partial(_acknowledgement, reader)) if known is None else known.result(), None
+                while len(ahead) > sent - last["batches"]:
+                    ahead.popleft()
 
             def end() -> None:
                 """End the call. `close` alone would wait for what `listening` reads, and only then tell the broker of the end."""
@@ -159,8 +166,9 @@ class Client:
                     if kept is not None and number >= len(again):
                         kept.append(batch)
                     sent += 1
+                    ahead.append(_size(batch))
                     write(batch)
-                    while sent - last["batches"] >= window:
+                    while len(ahead) >= window or sum(ahead) > MOST_AHEAD_BYTES:
                         hear()
                 steps.take(writer.done_writing)
                 while last["batches"] < sent:
@@ -340,6 +348,10 @@ def _of_the_caller(batches: Iterable[_Sent]) -> Iterator[_Sent]:
             raise _SourceFailed(error) from None
         yield batch
         del batch  # not kept while the next one comes
+
+
+def _size(batch: _Sent) -> int:
+    return int((batch[0] if isinstance(batch, tuple) else batch).nbytes)
 
 
 def _write(writer: flight.FlightStreamWriter, batch: _Sent) -> None:

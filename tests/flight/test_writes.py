@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 from penstock.broker_core import errors
+from penstock.broker_core.client import flight as flight_client
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.stages import attempt_name
@@ -133,3 +138,45 @@ def test_a_write_of_30_500_tasks_is_published_and_another_discarded(tmp_path: Pa
     finally:
         plane.close()
         service.close()
+
+
+class Late(flight.FlightServerBase):  # type: ignore[misc]
+    """Acknowledges what was put once nothing more comes."""
+
+    def __init__(self) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self.ahead: list[int] = []  # batches that each acknowledgement covers
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        came: SimpleQueue[bool] = SimpleQueue()
+
+        def read() -> None:
+            for _ in reader:
+                came.put(True)
+            came.put(False)
+
+        threading.Thread(target=read, daemon=True).start()
+        more, batches = True, 0
+        while more:
+            try:
+                more = came.get(timeout=0.5)
+                batches += more
+            except Empty:
+                pass
+            else:
+                continue
+            self.ahead.append(batches - sum(self.ahead))
+            writer.write(json.dumps({"batches": batches, "messages": batches}).encode())
+        writer.write(json.dumps({"batches": batches, "messages": batches}).encode())
+
+
+def test_a_put_is_so_many_bytes_ahead_of_its_acknowledgements_however_many_batches_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task of Spark whose rows name their queues may have 256 batches under way, of which it would keep 4 GiB."""
+    monkeypatch.setattr(flight_client, "MOST_AHEAD_BYTES", 4 << 20)
+    batch = batch_of([bytes(1 << 20)])
+    with Late() as server, Client(f"grpc://127.0.0.1:{server.port}") as client:
+        assert client.put({"op": "enqueue", "queue": "q"}, BODY, [batch] * 12, window=256)["batches"] == 12
+    assert server.ahead
+    assert max(server.ahead) <= 5
