@@ -106,6 +106,12 @@ class Writer:
         else:
             self._access = self._reached(options.access)
 
+    @property
+    def _has_key(self) -> bool:
+        """Say whether a repetition is recognised. Outcomes at several brokers are published again instead: the last one of a
+        message counts, and a part that is missing could not be published later, when the query has taken up its leases anew."""
+        return self._spread is None or self._options["operation"] != "settle"
+
     def _reached(self, access: Access) -> Access:
         """Find the broker once, for all tasks; only an AMQP url is asked for anything. Raises NoPenstock for another broker."""
         found = access.found()
@@ -270,7 +276,9 @@ class BatchWriter(Writer, DataSourceArrowWriter):
     @property
     def _key(self) -> dict[str, Any] | None:
         app = self._options["txnAppId"]
-        return None if app is None else {"kind": "txn", "id": written_as(app, self._place), "number": self._options["txnVersion"]}
+        if app is None or not self._has_key:
+            return None
+        return {"kind": "txn", "id": written_as(app, self._place), "number": self._options["txnVersion"]}
 
     @property
     def _place(self) -> Any:
@@ -305,7 +313,7 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
                 "this stream has no query id, without which a repeated batch could not be recognised: start it with"
                 " df.writeStream…start() in Spark's micro-batch mode"
             )
-        return self._stage(iterator, self._write_of(batch.number), _key(*batch))
+        return self._stage(iterator, self._write_of(batch.number), self._key(*batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish all stages of a micro-batch at once. Raises InvalidRequest if tasks wrote for another one."""
@@ -319,19 +327,18 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
                 )
         # An empty batch is published too where its query is known: the number must count as done.
         if tasks and tasks[0].query is not None:
-            self._publish(tasks, tasks[0].write, _key(tasks[0].query, batchId))
+            self._publish(tasks, tasks[0].write, self._key(tasks[0].query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Discard the stages of a micro-batch that no repetition needs."""
         for write, query in {(task.write, task.query) for task in _staged(messages)}:
-            self._give_up(write, None if query is None else _key(query, batchId))
+            self._give_up(write, None if query is None else self._key(query, batchId))
 
     def _write_of(self, batch: int) -> str:
         return f"{self._write}-{batch}"
 
-
-def _key(query: str, batch: int) -> dict[str, Any]:
-    return {"kind": "stream", "id": query, "number": batch}
+    def _key(self, query: str, batch: int) -> dict[str, Any] | None:
+        return {"kind": "stream", "id": query, "number": batch} if self._has_key else None
 
 
 def _check_there(tasks: Sequence[Staged], brokers: Sequence[str]) -> None:

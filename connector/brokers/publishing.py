@@ -86,6 +86,8 @@ class Publishing:
         said = f"the part of this write for {self._spread.url(broker)} is not confirmed"
         if self._key is not None:
             return f"{said}: write it again, which finishes what is missing and sends nothing twice"
+        if self._spread.settles:
+            return f"{said}: settle these messages again; of several outcomes about one the last counts"
         if not done:
             return f"{said}, and nothing else of it was published: look into the queue there before you write the data again"
         return (

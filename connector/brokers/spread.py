@@ -56,6 +56,11 @@ class Spread:
         """Return the ids of the brokers, in the order in which they publish."""
         return list(self._accesses)
 
+    @property
+    def settles(self) -> bool:
+        """Say whether the rows are outcomes."""
+        return self._deliveries is not None
+
     def client(self, broker: str) -> Client:
         """Connect to a broker."""
         return self._accesses[broker].client()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,12 +14,17 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.columns.limits import MAX_ELSEWHERE
+from penstock.connector import sink
 from penstock.connector.backoff import Patience
 from penstock.connector.brokers import decision, publishing
 from penstock.connector.brokers.publishing import Publishing
+from penstock.connector.context import SparkBatch
+from penstock.connector.options import Options
+from penstock.connector.schema import SETTLE, StructField, StructType, source_schema
 from penstock.connector.sink import BatchWriter, Staged, StreamWriter
+from penstock.connector.stream import StreamReader
 
-from .helpers import SENT, Site
+from .helpers import INITIAL, LIMIT, SENT, Site
 from .test_writing import numbers, rows, writer, written
 
 
@@ -232,6 +238,60 @@ def test_a_driver_that_comes_late_after_the_next_write_is_told_nothing(site: Sit
         patch.setattr(Publishing, "_publish", overtaken)
         made.commit(tasks)
     assert numbers(site) == list(range(180))
+
+
+# --- Outcomes --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_a_query_that_starts_again_settles_again_what_was_settled_at_some_brokers(
+    site: Site, monkeypatch: pytest.MonkeyPatch, kind: str, older: bool
+) -> None:
+    """Its leases are taken up anew by then: a part that an older version has left unpublished is refused for good."""
+    for letter in "abc":
+        site.send(letter, 2)
+    end = site.reader().latestOffset(INITIAL, LIMIT)
+    monkeypatch.setattr(sink, "spark_batch", lambda: SparkBatch(site.queue, 0))
+    schema = StructType([StructField(name, SETTLE[name]) for name in ("delivery", "outcome")])
+    once = {"txnAppId": site.queue, "txnVersion": "1"} if kind == "batch" else {}
+
+    def settle(outcome: str) -> StreamReader:
+        reader = StreamReader(site.options(), source_schema(("delivery",)))
+        site.readers.append(reader)
+        read = [batch for part in reader.partitions(INITIAL, end) for batch in reader.read(part)]
+        keys = [key for batch in read for key in batch["delivery"].to_pylist()]
+        rows = pa.record_batch({"delivery": pa.array(keys, pa.binary()), "outcome": pa.array([outcome] * 6)})
+        options = Options({"url": site.urls(), "operation": "settle", **once})
+        if kind == "batch":
+            made = BatchWriter(options, schema, False)
+            tasks = list(written(made, rows))
+            commit, abort = partial(made.commit, tasks), partial(made.abort, tasks)
+        else:
+            stream = StreamWriter(options, schema, False)
+            task = stream.write(iter([rows]))
+            commit, abort = partial(stream.commit, [task], 0), partial(stream.abort, [task], 0)
+        try:
+            commit()
+        except errors.PenstockError:
+            abort()
+            raise
+        return reader
+
+    with halfway(site), monkeypatch.context() as patch:
+        if older:
+            patch.setattr(sink.Writer, "_has_key", True)
+        with pytest.raises(errors.Unreachable, match="write it again" if older else "settle these messages again"):
+            settle("released")
+    settle("rejected").latestOffset(end, LIMIT)
+    for letter in "abc":
+        with Client(site.broker(letter).url) as client:
+            found = client.get(op="browse", queue=site.queue, states=["archived"], columns=["outcome"])
+            assert [outcome for batch in found for outcome in batch["outcome"].to_pylist()] == ["rejected"] * 2
+    settle("rejected")  # the batch is settled by now: nothing is changed, and nothing refused
+    for letter in "abc":
+        for left in site.call(letter, "stage.list")["stages"]:  # it would be discarded after a day
+            site.call(letter, "stage.discard", write=left["stage"])
 
 
 # --- While one is away -----------------------------------------------------------------------------------------------------
