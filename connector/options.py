@@ -253,7 +253,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _united(_SIZES, 1)),
     Option("lease", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _lease),
     Option("leaseTimeout", (STREAM,), _TIME, _united(_TIMES, 60, MAX_LEASE_TIMEOUT_S)),
-    Option("failOnDataLoss", (STREAM, REPLAY), "true or false", _flag, True),
+    Option("failOnDataLoss", (STREAM, REPLAY, WRITE), "true or false", _flag, True),
     Option("failOnBrokerLoss", (STREAM,), "true or false", _flag, True),
     # Reading a stream from a broker that is no Penstock.
     Option(

@@ -185,14 +185,14 @@ class Writer:
         The request is repeated while no answer comes: the broker knows the writes that it has published.
         """
         query, batch = next(((task.query, task.batch) for task in tasks if task.batch is not None), (None, None))
-        told = any(task.published for task in tasks)
+        told, fails = any(task.published for task in tasks), self._options["failOnDataLoss"]
         if self._spread is not None:
             _check_there(tasks, self._spread.ids)
             parts = {
                 broker: [task.attempt for task in tasks if task.attempt is not None and broker in task.brokers]
                 for broker in self._spread.ids
             }
-            Publishing(self._spread, key, query, batch).publish(write, parts, told=told)
+            Publishing(self._spread, key, query, batch, fails=fails).publish(write, parts, told=told)
             return told
         attempts = [task.attempt for task in tasks if task.attempt is not None]
         base = min(attempts, default=0)
@@ -208,10 +208,10 @@ class Writer:
                                 "the broker has answered that this write was published before, and does not know it now: its data"
                                 " directory was restored from an older state. Nothing was published; write the data again"
                             )
-                        check_finished(client, known["elsewhere"])
+                        check_finished(client, known["elsewhere"], fails=fails)
                     done = client.call("stage.publish", **request, query=query, queryBatch=batch)
                     if key and done["repeated"] and not told:
-                        check_finished(client, client.call("stage.published", **key)["elsewhere"])
+                        check_finished(client, client.call("stage.published", **key)["elsewhere"], fails=fails)
                     return told or (key is not None and bool(done["repeated"]) and not again)
             except (PeerError, StorageError) as error:
                 again = True  # the publish may have been done: then what is repeated is this write itself

@@ -3,11 +3,13 @@
 All parts are staged and durable before anything is published. The first broker's publish decides: it keeps with the write's key
 which attempts belong to the write at each broker. The others follow. Who dies in between leaves a write that is decided and not
 finished: a repetition finds that out by the key, stages nothing, and publishes the stages that are there. So the rows of a
-repetition need not fall to the same brokers, and no row is sent twice or left out.
+repetition need not fall to the same brokers, and no row is sent twice or left out. Where the stages of a part are gone, it is an
+error, or with `failOnDataLoss=false` the write counts as published without them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,14 +20,20 @@ from ..identity import identity_of
 from . import decision
 from .spread import Spread
 
+log = logging.getLogger("penstock")
+
 PUBLISH_S = 120.0  # how long each publish is asked for again: all tasks' work hangs on it
 
 
 class Publishing:
-    """Publish of one write, or of its repetition. `key` is None for a write that nobody can repeat."""
+    """Publish of one write, or of its repetition. `key` is None for a write that nobody can repeat.
 
-    def __init__(self, spread: Spread, key: dict[str, Any] | None, query: str | None, batch: int | None) -> None:
-        self._spread, self._key = spread, key
+    `fails` with a part that is gone, or goes on without it."""
+
+    def __init__(
+        self, spread: Spread, key: dict[str, Any] | None, query: str | None, batch: int | None, *, fails: bool = True
+    ) -> None:
+        self._spread, self._key, self._fails = spread, key, fails
         self._fields = {"key": key, "query": query, "queryBatch": batch}
 
     def publish(self, write: str, attempts: Mapping[str, Sequence[int]], *, told: bool = False) -> None:
@@ -49,7 +57,7 @@ class Publishing:
                 return
             decided = self._decided()  # by another driver, meanwhile; or by this publish, whose answer was lost
         if decided:
-            self._finish(decided)
+            self._finish(decided, write)
         for broker in self._spread.ids:
             # A repetition: the broker gives back what was read for it and never sent. Ours is no such, if it was decided.
             if not decided or decision.read(decided).write != write:
@@ -95,23 +103,29 @@ class Publishing:
             " and txnVersion a repetition finishes what is missing)"
         )
 
-    def _finish(self, text: str) -> None:
-        """Publish what is missing of a write that was decided."""
+    def _finish(self, text: str, write: str) -> None:
+        """Publish what is missing of a write that was decided; `write` is the one that repeats it."""
         decided = decision.read(text)
         parts = {broker: mine for broker, mine in decided.parts.items() if mine or broker in self._spread.ids}
-        _check_named(parts, self._spread.ids)
+        _check_named(parts, self._spread.ids, self._fails)
         for broker, mine in parts.items():
+            if broker not in self._spread.ids:
+                continue
             try:
                 if self._publish(broker, decided.write, mine, text) and mine:
                     self._check_same(broker, text)
             except StageNotFound as error:
                 if not mine:
                     continue  # no rows are missing
-                raise DataLoss(
-                    f"other brokers have published this write, and its part for {self._spread.url(broker)} is gone: it was"
-                    " discarded, after a day or by an operator. Those rows are missing; write them under another txnAppId:"
-                    f" {error}"
-                ) from error
+                if self._fails:
+                    raise DataLoss(
+                        f"other brokers have published this write, and its part for {self._spread.url(broker)} is gone: it was"
+                        " discarded, after a day or by an operator. Those rows are missing; to go on without them write it again"
+                        f" with failOnDataLoss=false, and then send them in a write of their own: {error}"
+                    ) from error
+                log.warning("a write goes on without its rows for %s, which are gone: %s", self._spread.url(broker), error)
+                # Its number counts as done here, too; the text is what another repetition looks for.
+                self._publish(broker, write, [], text)
 
     def _check_same(self, broker: str, text: str | None) -> None:
         """Check a broker that has published under the key before. Raises DataLoss if that was another driver's write.
@@ -156,21 +170,24 @@ class Publishing:
         return self._spread.asked(broker, action, request, PUBLISH_S)
 
 
-def check_finished(client: Client, text: str | None) -> None:
+def check_finished(client: Client, text: str | None, *, fails: bool = True) -> None:
     """Check a write that one broker alone is asked for, and that it has published, by what its publish said of other brokers.
 
-    Raises InvalidOption if a part may be missing. Brokers publish in turn: those named before this one have published."""
+    Raises InvalidOption if a part may be missing, unless not `fails`. Brokers publish in turn: those named before this one have
+    published."""
     if text is not None:
         here, parts = identity_of(client).broker, decision.read(text).parts
         named = list(parts)
         after = named[named.index(here) + 1 :] if here in parts else named
-        _check_named([broker for broker in after if parts[broker]], [here])
+        _check_named([broker for broker in after if parts[broker]], [here], fails)
 
 
-def _check_named(brokers: Iterable[str], named: Sequence[str]) -> None:
-    strange = [broker for broker in brokers if broker not in named]
-    if strange:
-        raise InvalidOption(
-            f"this write was begun with broker {strange[0]}, which the option url does not name now, and its part there may"
-            " be missing: put that broker back, and write it again"
-        )
+def _check_named(brokers: Iterable[str], named: Sequence[str], fails: bool) -> None:
+    for strange in (broker for broker in brokers if broker not in named):
+        if fails:
+            raise InvalidOption(
+                f"this write was begun with broker {strange}, which the option url does not name now, and its part there may be"
+                " missing: put that broker back, and write it again; if it is gone for good, failOnDataLoss=false goes on"
+                " without that part"
+            )
+        log.warning("a write goes on without its part at broker %s, which the option url does not name", strange)

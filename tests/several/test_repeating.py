@@ -294,6 +294,56 @@ def test_a_query_that_starts_again_settles_again_what_was_settled_at_some_broker
             site.call(letter, "stage.discard", write=left["stage"])
 
 
+# --- When a part is gone ---------------------------------------------------------------------------------------------------
+
+
+def repeated(site: Site, kind: str, letters: str = "abc", **options: str) -> None:
+    """Write rows 0 to 89 as a batch write or as a micro-batch, the same each time."""
+    if kind == "stream":
+        stream = StreamWriter(site.options(letters, **options), SENT, False)
+        stream.commit([stream.write(iter([rows(0, 90)]))], 1)
+    else:
+        made = writer(site, letters, txnAppId=site.queue, txnVersion="1", **options)
+        made.commit(list(written(made, rows(0, 90))))
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_a_write_goes_on_without_a_part_that_is_gone_if_it_may(site: Site, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A stream has no other way on: it cannot write the batch under another name."""
+    monkeypatch.setattr(sink, "spark_batch", lambda: SparkBatch(site.queue, 1))
+    first, second, third = in_order(site)
+    with halfway(site), pytest.raises(errors.Unreachable):
+        repeated(site, kind)
+    (lost,) = site.call(second, "stage.list")["stages"]
+    site.call(second, "stage.discard", write=lost["stage"])
+    with pytest.raises(errors.DataLoss, match="failOnDataLoss=false"):
+        repeated(site, kind)
+    repeated(site, kind, failOnDataLoss="false")
+    assert site.bodies(second) == []
+    assert len(site.bodies(first)) + len(site.bodies(third)) + lost["messages"] == 90
+    there = numbers(site)
+    repeated(site, kind)  # it counts as done, also where it is repeated with the default
+    assert numbers(site) == there
+    assert staged(site) == ""
+
+
+@pytest.mark.parametrize("left", ["two brokers", "one broker"])
+def test_a_stream_goes_on_without_a_broker_that_is_gone_for_good_if_it_may(
+    site: Site, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    monkeypatch.setattr(sink, "spark_batch", lambda: SparkBatch(site.queue, 1))
+    first, second, third = in_order(site)
+    letters = first + third if left == "two brokers" else first
+    with halfway(site), pytest.raises(errors.Unreachable):
+        repeated(site, "stream")
+    with pytest.raises(errors.InvalidOption, match=r"put that broker back.*failOnDataLoss=false"):
+        repeated(site, "stream", letters)
+    repeated(site, "stream", letters, failOnDataLoss="false")
+    assert staged(site) == (second if left == "two brokers" else "".join(sorted(second + third)))
+    repeated(site, "stream")  # put back in time, after all
+    assert numbers(site) == list(range(90))
+
+
 # --- While one is away -----------------------------------------------------------------------------------------------------
 
 

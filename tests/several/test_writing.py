@@ -223,7 +223,7 @@ def test_a_part_that_was_discarded_is_told_as_lost(site: Site) -> None:
     (stage,) = [each for each in site.call(last, "stage.list")["stages"] if each["queues"] == [site.queue]]
     site.call(last, "stage.discard", write=stage["stage"])
     made = writer(site, txnAppId=site.queue, txnVersion="1")
-    with pytest.raises(errors.DataLoss, match="another txnAppId"):
+    with pytest.raises(errors.DataLoss, match="failOnDataLoss=false"):
         made.commit(list(written(made, rows(0, 90))))
 
 
