@@ -117,15 +117,28 @@ class Publishing:
             except StageNotFound as error:
                 if not mine:
                     continue  # no rows are missing
+                self._check_own(broker, decided.write)
                 if self._fails:
                     raise DataLoss(
                         f"other brokers have published this write, and its part for {self._spread.url(broker)} is gone: it was"
-                        " discarded, after a day or by an operator. Those rows are missing; to go on without them write it again"
-                        f" with failOnDataLoss=false, and then send them in a write of their own: {error}"
+                        " discarded, after a day or by an operator, or the write was begun by another user. Those rows are"
+                        " missing; to go on without them write it again with failOnDataLoss=false, and then send them in a"
+                        f" write of their own: {error}"
                     ) from error
                 log.warning("a write goes on without its rows for %s, which are gone: %s", self._spread.url(broker), error)
                 # Its number counts as done here, too; the text is what another repetition looks for.
                 self._publish(broker, write, [], text)
+
+    def _check_own(self, broker: str, write: str) -> None:
+        """Raise InvalidOption where the stages of a write are there, as another user's: names of writes are by user."""
+        for stage in self._call(broker, "stage.list", {})["stages"]:
+            owner, _, name = stage["stage"].rpartition(":")
+            if name == write:
+                begun = f"by user {owner!r}: write it again by the same user" if owner else "without a user: do so again"
+                raise InvalidOption(
+                    f"the part of this write for {self._spread.url(broker)} is there and not published, and the write was begun"
+                    f" {begun} (options userName and password), which finishes what is missing"
+                )
 
     def _check_same(self, broker: str, text: str | None) -> None:
         """Check a broker that has published under the key before. Raises DataLoss if that was another driver's write.

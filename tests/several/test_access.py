@@ -15,6 +15,8 @@ from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
+from penstock.connector.brokers.publishing import Publishing
+from penstock.connector.brokers.spread import Spread
 from penstock.connector.lease import standings
 from penstock.connector.options import Options
 from penstock.connector.sink import BatchWriter, Staged
@@ -31,7 +33,7 @@ ONE = pa.record_batch({"body": pa.array([b"one"], pa.binary())})
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """Two brokers with TLS on both planes and one user. Their urls, the CA, and a folder with the password."""
+    """Two brokers with TLS on both planes and the same users. Their urls, the CA, and a folder with the password."""
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority(folder)
     own = authority.issue("localhost")
@@ -40,6 +42,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         for name in "ab":
             (folder / name).mkdir()
             add_user(folder / name / "users.json", "ann", "pencil")
+            add_user(folder / name / "users.json", "eve", "pencil")
             settings = {"users_file": folder / name / "users.json", "tls_cert_file": own.cert, "tls_key_file": own.key}
             listeners = [{"port": 0, "tls": True}]
             broker = Broker(folder / name / "data", fsync="never", flight_tls=True, listeners=listeners, **settings)
@@ -90,6 +93,34 @@ def test_one_user_and_one_ca_hold_for_all(secured: dict[str, Any]) -> None:
     found = [body for part in reader.partitions(INITIAL, end) for rows in reader.read(part) for body in rows["body"].to_pylist()]
     assert sorted(map(int, found)) == sorted([*range(40)] * 2)
     reader.stop()
+
+
+def test_what_another_user_has_half_published_is_not_said_to_be_gone(
+    secured: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it might go on without what is gone: it is there."""
+    for url in secured["url"].split(","):
+        with Client(url, Credentials.from_files("ann", "pencil", secured["caFile"])) as client:
+            client.call("queue.declare", queue="halves")
+    options = {"url": secured["url"], "caFile": secured["caFile"], "password": "pencil", "queue": "halves"}
+    options |= {"txnAppId": "halves", "txnVersion": "1", "failOnDataLoss": "false"}
+
+    def write(user: str) -> None:
+        writer = BatchWriter(Options({**options, "userName": user}), SENT, False)
+        tasks = []
+        for task in range(2):  # one for each broker
+            monkeypatch.setattr(Spread, "home", lambda spread, *_, task=task: spread.ids[task])
+            tasks.append(writer.write(iter([ONE])))
+        writer.commit(tasks)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Publishing, "_publish_all", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write("ann")
+    with pytest.raises(errors.InvalidOption, match="begun by user 'ann': write it again by the same user"):
+        write("eve")
+    write("ann")
+    assert json.loads(command(secured, "queue", "stat", "halves", "--json").stdout)["available"] == 2
 
 
 def test_a_password_that_is_wrong_at_all_is_refused_without_telling_it(secured: dict[str, Any]) -> None:
