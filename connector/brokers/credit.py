@@ -54,6 +54,15 @@ class Credit:
         if self._bytes is not None:
             self._bytes = max(0, self._bytes - size)
 
+    def reserve(self, other: Credit) -> None:
+        """Take off what somebody else may still take. With nothing left of `other` that is nothing."""
+        self._whole = self._whole and other.spent
+        if not other.spent:
+            if self._messages is not None:
+                self._messages = max(0, self._messages - (other._messages or 0))
+            if self._bytes is not None:
+                self._bytes = max(0, self._bytes - (other._bytes or 0))
+
     def divided(self, among: int) -> list[Credit]:
         """Return a share for each of so many that are asked at once; some have nothing where there is too little for all.
 

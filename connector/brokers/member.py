@@ -17,6 +17,7 @@ from ...broker_core.errors import PenstockError
 from ..identity import Identity
 from ..options import Options
 from .consumer import OneBroker
+from .credit import Credit
 
 AGAIN_S = 5.0  # a broker that was left out is tried again after this: each try may last as long as a connection may take
 
@@ -24,10 +25,11 @@ _Result = TypeVar("_Result")
 
 
 class Poll(NamedTuple):
-    """An `advance` that is under way, and the offset that it began at."""
+    """An `advance` that is under way, the offset that it began at, and what it may take."""
 
     start: Mapping[str, Any]
     answer: Future[dict[str, Any]]
+    credit: Credit
 
 
 class Member:

@@ -6,7 +6,8 @@ batch with those that were asked. These batches alone are then the next batch of
 
 Where there is nothing, all are asked to wait, side by side, each with its share of the limits. The first messages that come end
 the trigger. The others go on waiting: what they answer is looked at by the triggers that follow, so nobody waits for a broker
-that has nothing. A broker that is away is waited for, or with `failOnBrokerLoss=false` left out until it answers again.
+that has nothing; and what they may still take is taken off the limits of these triggers. A broker that is away is waited for, or
+with `failOnBrokerLoss=false` left out until it answers again.
 """
 
 from __future__ import annotations
@@ -134,9 +135,14 @@ class SeveralBrokers:
             taken = self._polled(known, settled)
             if taken and not fresh:
                 taken |= self._advance(known, free, settled, lambda: Credit(0, 0))
-        if not taken and not credit.spent:
+        if taken or credit.spent:
+            return taken, settled
+        for member in self._present():
+            if member.poll is not None and member.away_since is None:
+                credit.reserve(member.poll.credit)
+        if not credit.spent:
             taken = self._take(known, self._free(known), settled, credit)
-        if not taken and wait_ms and not credit.spent:
+        if not taken and wait_ms:
             taken = self._wait(known, settled, wait_ms, credit)
         return taken, settled
 
@@ -175,7 +181,7 @@ class SeveralBrokers:
     def _poll(self, member: Member, known: BrokerOffsets, wait_ms: int, credit: Credit) -> Future[dict[str, Any]]:
         start, once = known.of(member.id), self._once
         answer = member.ask(lambda consumer: consumer.advance(start, wait_ms=wait_ms, credit=credit, once=once))
-        member.poll = Poll(start, answer)
+        member.poll = Poll(start, answer, credit)
         return answer
 
     def _found(
@@ -193,10 +199,11 @@ class SeveralBrokers:
         return self._found(known, self._gather(ready), settled)
 
     def _wait(self, known: BrokerOffsets, settled: set[Member], wait_ms: int, credit: Credit) -> dict[Member, dict[str, Any]]:
-        """Let all wait that do not yet, each with its share; return what comes first."""
+        """Let all wait that do not yet, each with its share of what is left; return what comes first."""
         members = self._present()
-        for member, share in zip(members, credit.divided(max(1, len(members))), strict=False):
-            if member.may_be_asked and member.away_since is None and not share.spent:
+        asked = [member for member in members if member.may_be_asked and member.away_since is None]
+        for member, share in zip(asked, credit.divided(len(asked)), strict=True):
+            if not share.spent:
                 self._poll(member, known, wait_ms, share)
         give_up = time.monotonic() + wait_ms / 1000 + POLL_GRACE_S
         while polls := {member: member.poll.answer for member in members if member.poll is not None}:

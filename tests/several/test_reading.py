@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker_core import errors
 from penstock.connector.brokers import identities, member, several
+from penstock.connector.brokers.consumer import OneBroker
 from penstock.connector.brokers.credit import Credit
 from penstock.connector.brokers.several import SeveralBrokers
 from penstock.connector.identity import Identity
@@ -69,6 +70,18 @@ def test_credit_is_divided_to_the_last_message() -> None:
     assert [share.spent for share in Credit(2, None).divided(3)] == [False, False, True]
 
 
+def test_what_is_reserved_is_taken_off_messages_and_bytes_and_no_large_message_is_taken_alone_then() -> None:
+    credit = Credit(10, 100)
+    credit.reserve(Credit(5, 50).divided(2)[0])
+    found = credit.limits(None, exclude=False)
+    assert (found.messages, found.bytes, found.alone) == (7, 75, False)
+    credit.reserve(Credit(0, 0))
+    assert credit.limits(None, exclude=False) == found
+    unlimited = Credit(None, 100)
+    unlimited.reserve(Credit(None, 30))
+    assert unlimited.limits(None, exclude=False)[:2] == (None, 70)
+
+
 def test_available_now_takes_what_is_there_at_each(site: Site) -> None:
     site.send("a", 2)
     site.send("b", 1)
@@ -93,7 +106,7 @@ def test_a_broker_that_has_not_answered_yet_keeps_nobody_waiting(site: Site) -> 
     slow = consumer._members[1]
     assert reader.latestOffset(offset, ReadAllAvailable()) == offset  # settled, and asked to wait no more
     gate, start = threading.Event(), offset["brokers"][slow.id]
-    slow.poll = member.Poll(start, slow.ask(lambda _: dict(start) if gate.wait(60) else {}))
+    slow.poll = member.Poll(start, slow.ask(lambda _: dict(start) if gate.wait(60) else {}), Credit(0, 0))
     for letters in ("a", "ac", "c"):
         offset = pushed(site, reader, offset, letters)
     site.send("b", 1)
@@ -114,6 +127,34 @@ def test_a_message_that_comes_to_any_broker_while_the_query_waits_is_the_next_ba
         found += site.read(reader, offset, end)
         offset = end
     assert found == ["a0", "b0", "c0", "a1", "b1"]
+
+
+def test_a_query_holds_no_more_than_its_limit_while_a_broker_waits_for_messages(site: Site) -> None:
+    """A share that is open is taken off what the others may take."""
+    reader = site.reader("ab", maxMessagesPerTrigger="10")
+    offset = pushed(site, reader, INITIAL, "ab")
+    offset = pushed(site, reader, offset, "a")  # b's batch is settled
+    consumer = reader._kept
+    assert isinstance(consumer, SeveralBrokers)
+    waiting = next(each for each in consumer._members if each.id == site.id("b"))
+    gate, start, share = threading.Event(), offset["brokers"][waiting.id], Credit(10, None).divided(2)[1]
+
+    def wait(asked: OneBroker) -> dict[str, Any]:
+        assert gate.wait(60)
+        return asked.advance(start, wait_ms=0, credit=share)
+
+    waiting.poll = member.Poll(start, waiting.ask(wait), share)
+    site.send("a", 20)
+    first = reader.latestOffset(offset, LIMIT)
+    site.send("b", 20)
+    gate.set()
+    waiting.poll.answer.result(60)
+    assert {letter: counts[1] for letter, counts in site.counts("ab").items()} == {"a": 5, "b": 5}
+    assert len(site.read(reader, offset, first)) == 5
+    second = reader.latestOffset(first, LIMIT)
+    assert len(site.read(reader, first, second)) == 5
+    third = reader.latestOffset(second, LIMIT)
+    assert len(site.read(reader, second, third)) == 10  # nobody waits any more
 
 
 # --- A broker that is away -------------------------------------------------------------------------------------------------
