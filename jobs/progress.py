@@ -46,14 +46,15 @@ def follow(query: StreamingQuery, tell: Callable[[str], None] = say) -> int:
 
 def _batches(query: StreamingQuery) -> Iterator[dict[str, Any]]:
     """Each progress of the query once. Spark keeps the last hundred, and repeats the last batch's number while it idles."""
-    seen: set[str] = set()
+    seen: set[str] = set()  # in the last look alone: a query may run for years
     while True:
         active = query.isActive  # before the look: what comes with the end is not missed
+        before, seen = seen, set()
         for entry in query.recentProgress:
             progress = json.loads(entry.json) if hasattr(entry, "json") else dict(entry)
-            if progress["timestamp"] not in seen:
-                seen.add(progress["timestamp"])
+            if progress["timestamp"] not in before and progress["timestamp"] not in seen:
                 yield progress
+            seen.add(progress["timestamp"])
         if not active:
             return
         time.sleep(LOOK_S)

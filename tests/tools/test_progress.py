@@ -1,0 +1,47 @@
+"""The lines that a job tells of its query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.jobs import progress
+
+KEPT, BATCHES = 100, 1_000
+
+
+class Query:
+    """A query as Spark shows it: of its progress the last hundred, and each look at it finds 30 more."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.ended = False
+
+    @property
+    def isActive(self) -> bool:
+        self.done += 30
+        return self.done < BATCHES
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:
+        return [
+            {"timestamp": f"{batch:06}", "batchId": batch, "numInputRows": 1, "durationMs": {}}
+            for batch in range(max(0, self.done - KEPT), self.done)
+        ]
+
+    def awaitTermination(self) -> None:
+        self.ended = True
+
+
+def test_each_batch_is_told_once_and_no_more_is_kept_than_spark_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LOOK_S", 0.0)
+    query: Any = Query()
+    looks, found = progress._batches(query), []
+    for each in looks:
+        found.append(each["batchId"])
+        assert len(looks.gi_frame.f_locals["seen"]) <= KEPT  # type: ignore[attr-defined]
+    assert found == list(range(query.done))
+    query, lines = Query(), []
+    assert progress.follow(query, lines.append) == len(lines) == query.done
+    assert query.ended
