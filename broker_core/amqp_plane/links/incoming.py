@@ -55,7 +55,7 @@ class Incoming(LinkEnd):
         self._unconfirmed = 0
         self._before: Link | None = None  # the one that it resumes, until the attach is answered
         self._unnamed: dict[bytes, DeliveryState | None] = {}  # outcomes for which our unsettled map had no room
-        self._unfinished = set[Delivery]()  # we have said our outcome, and the sender has to settle (receiver-settles-second)
+        self._unfinished: set[Delivery] = set()  # with our outcome, which the sender has to settle (receiver-settles-second)
 
     def __repr__(self) -> str:
         return f"link {self.link.name!r} to {self.terminus.named!r} of {self.peer}"
