@@ -138,6 +138,19 @@ class Connection:
         self._dead = True
         return [events.Lost()]
 
+    def forget_all(self) -> None:
+        """Forget octets, shapes of frames, sessions and their deliveries: the transport has gone.
+
+        Who keeps a link to resume it keeps its connection, too. The link has its own deliveries still, in `unsettled`.
+        """
+        self._out.clear()
+        self._parts.clear()
+        self._buffer, self._scan = b"", scan_plainly
+        for session in {*self.sessions.values(), *self.remote_sessions.values()}:
+            session.forget_all()
+        self.sessions.clear()
+        self.remote_sessions.clear()
+
     def _missing(self) -> int:
         """Return the octets to wait for before parsing again."""
         if self._handshake.done and len(self._buffer) >= 4:

@@ -177,6 +177,12 @@ class Link:
         self.unsettled, other.unsettled = other.unsettled, {}
         self.resumable = other.resumable
 
+    def forget_all(self) -> None:
+        """Forget all deliveries, `unsettled` too: nothing more is to be done for them, by either end."""
+        self.drop_unfinished()
+        self.session.forget(self)
+        self.unsettled, self.resumable = {}, {}
+
     def _leave(self, state: LinkState, forget: bool) -> None:
         self.state = state
         self.session.outbox.drop(self)

@@ -51,7 +51,7 @@ class Session:
     """A session, made by `Connection.begin` or carried by the event of the peer's begin.
 
     `incoming` and `outgoing` hold unsettled deliveries, by delivery id; `links` are by our handle, `remote_links` by the peer's,
-    `named` by our role and the name: the same as in `links`.
+    `named` by our role and the name: the same as in `links`. A session that has ended at both ends holds nothing.
     """
 
     def __init__(self, connection: Connection, first_outgoing_id: int = 0) -> None:
@@ -271,10 +271,34 @@ class Session:
     def _leave(self, state: SessionState) -> None:
         self.state = state
         self.outbox.clear()
-        for link in self.links.values():
+        for link in self._all_links():
             link.drop_unfinished()
         if state is SessionState.UNMAPPED:
             self.connection.release_channel(self)
+            self.forget_all()
+        elif state is SessionState.DISCARDING:  # frames for its links still come
+            self._forget_deliveries()
+
+    def forget_all(self) -> None:
+        """Forget links and deliveries, since nobody can say anything of them any more.
+
+        Who keeps a link to resume it would keep all others with it. Each has its own deliveries still, in `unsettled`.
+        """
+        self.outbox.clear()
+        for link in self._all_links():
+            link.drop_unfinished()
+        self.links.clear()
+        self.remote_links.clear()
+        self.named.clear()
+        self._freed.clear()
+        self._left.clear()
+        self._forget_deliveries()
+
+    def _forget_deliveries(self) -> None:
+        self.incoming, self.outgoing, self.lost = Unsettled(), Unsettled(), Lost()
+
+    def _all_links(self) -> list[Link]:
+        return [*self.links.values(), *self.remote_links.values()]
 
     # --- the peer's side
 

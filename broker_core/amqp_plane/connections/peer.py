@@ -258,6 +258,8 @@ class Peer:
             self.gone = True
             self.connection.receive_eof()
             self._connection_ended()
+            self.connection.forget_all()  # a link that lives on would keep it
+            self.loop.after_all(self.underway.clear)
             self.plane.left(self)
 
     # --- sessions

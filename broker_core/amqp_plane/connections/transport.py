@@ -126,6 +126,7 @@ class Wire(asyncio.Protocol):
             self._checking.cancel()  # or those who connect again and again would queue up more checks than there are peers
         if self.peer is not None:
             self.peer.lost()
+        self._layer = stack(None, websocket=False)  # a link that lives on would keep its buffers
         self.plane.leave(self)
 
     def pause_writing(self) -> None:

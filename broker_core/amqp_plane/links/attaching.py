@@ -112,6 +112,8 @@ def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -
         return
     endpoint.opened = True
     peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs))
+    if kept is not None:
+        peer.loop.behind_all(turn, kept.link.forget_all)
 
 
 def _is_same(turn: Turn, kept: Kept, endpoint: Endpoint) -> bool:
@@ -171,6 +173,7 @@ def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:
 
 def end(turn: Turn, endpoint: Endpoint) -> None:
     """End a link in the pass of its end: what it held goes back, and its terminus is closed."""
+    endpoint.loop.behind_all(turn, endpoint.link.forget_all)  # its peer may never say that it is detached
     if endpoint.ended:
         return
     endpoint.end(turn)

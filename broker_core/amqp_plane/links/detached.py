@@ -21,7 +21,8 @@ queue and comes as a new delivery (see `resuming`). An attach with another termi
 
 Nothing of this is journaled: a restart ends all links, and gives back their messages. A user has at most
 `amqp_max_detached_links_per_user` detached links, with `amqp_max_detached_deliveries_per_user` deliveries whose session is gone
-(those of a living session count there); a link beyond that ends. No link is kept longer than `amqp_max_expiry_timeout_s`.
+(those of a living session count there); a link beyond that ends. No link is kept longer than `amqp_max_expiry_timeout_s`. Each
+keeps its session and its connection as objects, so these are emptied at their end: see `forget_all` in the library.
 """
 
 from __future__ import annotations
@@ -149,7 +150,6 @@ class Detached:
         endpoint.peer.detached.pop(endpoint.link, None)
         if endpoint.successor is None:
             attaching.end(turn, endpoint)
-            endpoint.link.session.forget(endpoint.link)
 
     def expire(self, endpoint: Kept) -> None:
         """End a link in the next pass, since its time is over."""

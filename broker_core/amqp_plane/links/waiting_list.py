@@ -85,6 +85,7 @@ class WaitingList:
         left = []
         while self._waiting:
             left.append(self._next())
+            left[-1].payload = b""  # it is not counted any more
         self._host.sender_credit.forget(self)
         return left
 
