@@ -63,6 +63,7 @@ class Connection:
         self.coordinated = Coordinated()
         self.sessions: dict[int, Session] = {}
         self.remote_sessions: dict[int, Session] = {}
+        self.unsettled_sent = 0  # deliveries in `outgoing` of all sessions
         self.unfinished_size = 0  # octets of incomplete deliveries
         self.credit_overrun = 0  # deliveries that each link takes beyond its credit, from a peer that is known to miscount
         #: Called with that number whenever it changes; returns False if it is too much, for limits over several connections.

@@ -33,6 +33,7 @@ class Outbox:
 
     def put(self, link: Sender, transfer: Transfer, payload: bytes) -> None:
         """Send what the window takes of a transfer, in as many frames as it needs; the rest waits."""
+        self._session.count_outgoing()
         self._pending.append((link, transfer, payload))
         self.pump()
 
@@ -62,6 +63,7 @@ class Outbox:
     def put_ready(self, pieces: list[bytes], count: int) -> None:
         """Send `count` encoded frames, one transfer each, that the window is known to take; a frame may be in several pieces."""
         states.advance(states.SESSION, self._session.state, "s:frame")
+        self._session.count_outgoing()
         self._session.connection.send_raw(pieces)
         self._count(count)
 

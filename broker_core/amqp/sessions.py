@@ -77,6 +77,7 @@ class Session:
         self.remote_outgoing_window = 0
         self._last_delivery_id: int | None = None
         self.lost = Lost()  # of `outgoing`
+        self._counted = 0
         self.outbox = Outbox(self)
 
     def __repr__(self) -> str:
@@ -167,6 +168,7 @@ class Session:
             for delivery in deliveries:
                 delivery.settled = True
             self.settle_all(deliveries, self.outgoing if role == SENDER else self.incoming)
+            self.count_outgoing()
 
     def dispose_ids(self, ranges: Sequence[tuple[int, int]], state: DeliveryState) -> None:
         """Settle what has come, in blocks or not, by its delivery ids: the first and the last of each range.
@@ -238,6 +240,7 @@ class Session:
                 if link.role == SENDER and not isinstance(delivery.remote_state, TERMINAL):
                     lost.append(delivery.id)
         self.lost.add(lost)
+        self.count_outgoing()
 
     def take_delivery_id(self, number: int) -> None:
         """Note the id of a delivery that begins; ids of a session only increase."""
@@ -249,6 +252,12 @@ class Session:
         """Return True if `number` comes after all delivery ids seen so far."""
         return self._last_delivery_id is None or serial.difference(number, self._last_delivery_id) > 0
 
+    def count_outgoing(self) -> None:
+        """Bring the connection's count of unsettled deliveries up to date: some may have come or gone."""
+        count = len(self.outgoing)
+        self.connection.unsettled_sent += count - self._counted
+        self._counted = count
+
     def settle(self, delivery: Delivery) -> None:
         """Forget a delivery that either end has settled."""
         link = delivery.link
@@ -257,6 +266,7 @@ class Session:
             del mine[delivery.id]
         if link.unsettled.get(delivery.tag) is delivery:
             del link.unsettled[delivery.tag]
+        self.count_outgoing()
 
     @staticmethod
     def settle_all(deliveries: Iterable[Delivery], mine: dict[int, Delivery]) -> None:
@@ -296,6 +306,7 @@ class Session:
 
     def _forget_deliveries(self) -> None:
         self.incoming, self.outgoing, self.lost = Unsettled(), Unsettled(), Lost()
+        self.count_outgoing()
 
     def _all_links(self) -> list[Link]:
         return [*self.links.values(), *self.remote_links.values()]
@@ -444,6 +455,7 @@ class Session:
         if settled:
             for first, last in ranges:
                 found += unsettled.take(first, last, newest)
+            self.count_outgoing()
             if state is not None:
                 self._set_state(found, state, issuer_receives)
             for delivery in found:

@@ -6,7 +6,6 @@ The links, and the nodes and transactions behind them, know their surroundings b
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from ..service.bitmaps import View
     from ..service.nodes import Nodes
     from ..service.turn import Turn
+    from .connections.capacity import Capacity
     from .connections.containers import Containers
     from .links.consuming import Consuming
     from .links.detached import Detached
@@ -141,24 +141,12 @@ class LinkPeer(Protocol):
     links: dict[Link, Endpoint]
     detached: dict[Link, Kept]
 
-    underway: Counter[Session]
-    full: dict[Outgoing, None]
-    takes: int
+    capacity: Capacity
     squeezed: dict[Session, dict[Outgoing, None]]
 
     @property
     def stalled(self) -> bool:
         """Say whether the socket is full."""
-
-    @property
-    def held(self) -> int:
-        """Count the messages that the peer has, or is about to get."""
-
-    def held_in(self, session: Session) -> int:
-        """Count those of one session."""
-
-    def gained_capacity(self) -> None:
-        """Let those go on who waited for a limit on unsettled deliveries."""
 
     def may(self, right: Right, queue: str) -> bool:
         """Say whether its user has a right."""

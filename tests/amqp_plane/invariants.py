@@ -95,7 +95,8 @@ WAITS = (idle_receivers, unanswered_drains, starving_senders)
 
 
 def miscounted(stage: Stage, now: c.Now) -> list[str]:
-    """Conservation, and all that a queue keeps beside its columns: bytes, levels, what each holder and group has, stages."""
+    """Conservation, and all that a queue keeps beside its columns: bytes, levels, what each holder and group has, stages. And
+    what each connection holds."""
     state = stage.service.state
     staged = Counter({part.queue: 0 for parts in state.stages.values() for part in parts.parts})
     for parts in state.stages.values():
@@ -109,6 +110,10 @@ def miscounted(stage: Stage, now: c.Now) -> list[str]:
         if not conserved(queue):
             wrong.append(f"{queue.name}: messages are lost or made up")
         wrong += [f"{queue.name}: group {code} is held by nobody" for code in _ownerless(queue)]
+    for peer in (wire.peer for wire in stage.plane._wires if wire.peer is not None):
+        true = sum(map(peer.capacity.held_in, peer.connection.sessions.values()))
+        if peer.capacity.held != true:
+            wrong.append(f"{peer}: {peer.capacity.held} held, not {true}")
     return wrong
 
 

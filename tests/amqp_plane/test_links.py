@@ -150,7 +150,7 @@ def test_q6_c5_a_browser_whose_credit_is_withdrawn_misses_nothing_later(tmp_path
         browser.nothing()
         browser.send(flow(0, 1000))
         browser.expect_messages(*[b"m%d" % number for number in range(3 * LARGE_PASS)])
-        assert link.peer.underway.total() == 0
+        assert link.peer.capacity.underway.total() == 0
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_q14_a_lock_that_ends_before_its_message_is_sent_takes_it_back(tmp_path:
         made.quick_disk()
         receiver.expect_messages(b"m0")
         receiver.nothing()
-        assert (link.peer.underway.total(), link._lapsed) == (0, {})
+        assert (link.peer.capacity.underway.total(), link._lapsed) == (0, {})
 
 
 def test_c8_what_the_disk_has_when_its_connection_is_lost_already_was_no_attempt(tmp_path: Path) -> None:

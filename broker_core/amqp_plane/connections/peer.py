@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -29,6 +28,7 @@ from ..links.incoming import Incoming
 from ..nodes.addresses import forget_terms
 from ..transactions.registry import Transactions
 from . import opening
+from .capacity import Capacity
 
 if TYPE_CHECKING:
     from ...amqp.links import Link
@@ -63,14 +63,12 @@ class Peer:
         self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
         self.links: dict[Link, Endpoint] = {}
         self.detached: dict[Link, Kept] = {}  # that live on: see the module of that name
-        self.underway: Counter[Session] = Counter()  # messages acquired for links of a session that have not left
-        self.full: dict[Outgoing, None] = {}  # links that wait for a limit on unsettled deliveries, of session or connection
-        self.takes = 0  # how often a link took something
         self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []  # one for each discharge that waits
         self.squeezed: dict[Session, dict[Outgoing, None]] = {}  # links that wait for the peer's window, who waits longest first
         self._sasl = sasl
         self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
         self.connection.may_keep = partial(plane.unfinished.may_keep, self)
+        self.capacity = Capacity(self.connection, self.loop, plane.limits)
         self.transactions = Transactions(self.connection.coordinated)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.Authenticated: self._on_authenticated,
@@ -176,15 +174,6 @@ class Peer:
         """The maker of queues and exchanges that a link makes."""
         return Maker(self.user, self.plane.limits.nodes_per_user)
 
-    @property
-    def held(self) -> int:
-        """Count the messages that this peer has, or is about to get."""
-        return sum(map(self.held_in, self.connection.sessions.values()))
-
-    def held_in(self, session: Session) -> int:
-        """Count those of one session."""
-        return len(session.outgoing) + self.underway[session]
-
     # --- login, open, close
 
     @property
@@ -243,6 +232,7 @@ class Peer:
             self._end([event.link], None)
         elif event.session is not None:
             self._session_ended(event.session)
+            self.loop.after_all(partial(self.capacity.forget, event.session))
         else:
             self._connection_ended()
             self.wire.expect_close()
@@ -259,7 +249,7 @@ class Peer:
             self.connection.receive_eof()
             self._connection_ended()
             self.connection.forget_all()  # a link that lives on would keep it
-            self.loop.after_all(self.underway.clear)
+            self.loop.after_all(self.capacity.clear)
             self.plane.left(self)
 
     # --- sessions
@@ -274,10 +264,10 @@ class Peer:
         session = event.session
 
         def answer() -> None:
-            self.underway.pop(session, None)
             if session.state is SessionState.END_RCVD and self.connection.may_send:
                 session.end()
                 self.send_soon()
+            self.capacity.forget(session)
 
         self._session_ended(session)
         self.loop.after_all(answer)
@@ -312,6 +302,7 @@ class Peer:
             small = str(error).startswith(Condition.FRAME_SIZE_TOO_SMALL)
             condition = Condition.FRAME_SIZE_TOO_SMALL if small else Condition.NOT_ALLOWED
             session.end(Error(condition=condition, description=str(error)[:200]))
+            self.loop.after_all(partial(self.capacity.forget, session))
         forget_terms(link.local_attach, link.remote_attach)
         self.send_soon()
 
@@ -356,13 +347,6 @@ class Peer:
         waiting, self._waiting = self._waiting, []
         for ready, action in waiting:
             self.when(ready, action)
-
-    def gained_capacity(self) -> None:
-        """Let those links go on that waited for a limit: deliveries were settled."""
-        if self.full:
-            waiting, self.full = self.full, {}
-            for link in sorted(waiting, key=lambda link: link.took_at):  # so that none takes all the capacity again and again
-                self.loop.has_capacity(link)
 
     def _on_disposition(self, event: events.Disposed) -> None:
         several: dict[Link, list[Any]] = {}

@@ -113,7 +113,7 @@ def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -
     endpoint.opened = True
     peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs))
     if kept is not None:
-        peer.loop.behind_all(turn, kept.link.forget_all)
+        peer.loop.behind_all(turn, partial(_forget_deliveries, kept))
 
 
 def _is_same(turn: Turn, kept: Kept, endpoint: Endpoint) -> bool:
@@ -173,8 +173,14 @@ def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:
 
 def end(turn: Turn, endpoint: Endpoint) -> None:
     """End a link in the pass of its end: what it held goes back, and its terminus is closed."""
-    endpoint.loop.behind_all(turn, endpoint.link.forget_all)  # its peer may never say that it is detached
+    endpoint.loop.behind_all(turn, partial(_forget_deliveries, endpoint))
     if endpoint.ended:
         return
     endpoint.end(turn)
     endpoint.detach_error = endpoint.terminus.close(turn, closed=endpoint.closed)
+
+
+def _forget_deliveries(endpoint: Endpoint) -> None:
+    """Forget what a link held, though its peer may never say that it is detached. Others may have as much."""
+    endpoint.link.forget_all()
+    endpoint.peer.capacity.gained(endpoint.link.session)

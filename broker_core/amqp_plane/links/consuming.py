@@ -199,6 +199,7 @@ class Consuming(Outgoing):
             kept = [ready for ready in self._backlog if ready[0] in still]
             self._add_underway(len(kept) - len(self._backlog))
             self._backlog = deque(kept)
+            self.peer.capacity.gained(self.link.session)
 
     def _release(self, tags: list[bytes], disposition: Disposition) -> None:
         rows = rows_of_tags(tags)
@@ -306,6 +307,7 @@ class Consuming(Outgoing):
         half = self.link.incomplete
         if half is not None and half.tag in self.link.unsettled:  # nobody has the whole of it
             self.link.session.settle(half)
+            self.peer.capacity.gained(self.link.session)
             self.execute(turn, c.command_of(RETURNED, self.queue, self.holder, rows_of_tags([half.tag])))
 
     def session_ended(self) -> None:

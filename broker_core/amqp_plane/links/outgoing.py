@@ -84,22 +84,23 @@ class Outgoing(LinkEnd, Consumer):
             return 0
         if self._backlog:
             return 0
-        peer, limits = self.peer, self.host.limits
-        free = min(limits.unsettled_per_connection - peer.held, limits.unsettled_per_session - peer.held_in(link.session))
+        most = min(link.link_credit, self.host.limits.unsettled_per_link - len(link.unsettled)) - self._pending
+        if most <= 0:
+            return 0
+        free = self.peer.capacity.free(link.session)
         if free <= 0:
-            peer.full[self] = None
-        return min(free, min(link.link_credit, limits.unsettled_per_link - len(link.unsettled)) - self._pending)
+            self.peer.capacity.wait(self)
+        return min(free, most)
 
     @property
     def exhausted(self) -> bool:
         """Return True if it can be sent nothing more before its receiver settles something, or gives credit or window."""
-        link, peer, limits = self.link, self.peer, self.host.limits
+        link = self.link
         return (
             link.link_credit <= 0
             or link.session.remote_incoming_window <= 0
-            or len(link.unsettled) >= limits.unsettled_per_link
-            or peer.held >= limits.unsettled_per_connection
-            or peer.held_in(link.session) >= limits.unsettled_per_session
+            or len(link.unsettled) >= self.host.limits.unsettled_per_link
+            or self.peer.capacity.free(link.session) <= 0
         )
 
     @abstractmethod
@@ -124,23 +125,25 @@ class Outgoing(LinkEnd, Consumer):
         self._unsent[self._acquisitions] = rows
         self._pending += rows.count
         self._add_underway(rows.count)
-        self.took_at = self.peer.takes = self.peer.takes + 1
+        self.took_at = self.peer.capacity.took(self)
         return self._acquisitions
 
     def _add_underway(self, change: int) -> None:
         """Add to the number of messages that are acquired for it and have not left."""
-        self.peer.underway[self.link.session] += change
+        self.peer.capacity.add_underway(self.link.session, change)
 
     def _forget_unsent(self) -> None:
         """Drop messages that wait for the disk."""
         self._unsent.clear()
         self._add_underway(-self._pending)
         self._pending = 0
+        self.peer.capacity.gained(self.link.session)
 
     def _forget_backlog(self) -> None:
         """Drop messages that are ready to be sent."""
         self._add_underway(-len(self._backlog))
         self._backlog.clear()
+        self.peer.capacity.gained(self.link.session)
 
     def found_nothing(self) -> None:
         """Drain the credit if the receiver asked for that (2.6.7): the queue has nothing for the link."""
@@ -220,6 +223,7 @@ class Outgoing(LinkEnd, Consumer):
         sequences = block_slice.sequences(indexes)
         self._damaged = self._damaged.plus(RowSet.of_sequences(sequences))
         self._add_underway(-len(sequences))
+        self.peer.capacity.gained(self.link.session)
         first, last = int(sequences[0]), int(sequences[-1])
         self.host.note_damage(errors.DamagedMessages.of(self.queue, first, last, error))
 
@@ -231,6 +235,8 @@ class Outgoing(LinkEnd, Consumer):
             self._send_some(gone)
         if self._presettled and gone:
             self._settle_sent(gone)
+        if self._presettled:
+            self.peer.capacity.gained(self.link.session)  # what has left is not held
         if self._backlog and self.link.link_credit <= 0:
             self.give_back()
         if (self._is_ready or self.link.incomplete is not None) and self.link.session.remote_incoming_window <= 0:
@@ -275,6 +281,7 @@ class Outgoing(LinkEnd, Consumer):
     def _leave_to_others(self, tag: bytes) -> None:
         """Give up a message that this link cannot receive."""
         self._add_underway(-1)
+        self.peer.capacity.gained(self.link.session)
 
     @abstractmethod
     def _settle_sent(self, tags: list[bytes]) -> None:
@@ -306,7 +313,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def gained_capacity(self) -> None:
         """Take more messages: deliveries were settled."""
-        self.peer.gained_capacity()  # first: who has waited for it longest
+        self.peer.capacity.gained(self.link.session)  # first: who has waited for it longest
         self.loop.has_capacity(self)
 
     # --- the end
@@ -318,7 +325,7 @@ class Outgoing(LinkEnd, Consumer):
     def _leave(self) -> None:
         """Wait for nothing any more."""
         self.loop.leave(self)
-        self.peer.full.pop(self, None)
+        self.peer.capacity.leave(self)
         waiting = self.peer.squeezed.get(self.link.session, {})
         waiting.pop(self, None)
         if not waiting:
