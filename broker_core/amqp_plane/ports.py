@@ -188,5 +188,5 @@ class LinkPeer(Protocol):
     def close(self, error: Error | None, *, for_good: bool = False) -> None:
         """Close the connection. `for_good`: nothing of it lives on."""
 
-    def when(self, ready: Callable[[], bool], action: Callable[[], None]) -> None:
-        """Act now, or when a flow of the peer's, or the end of a link, has made it `ready`."""
+    def when_unblocked(self, session: Session, action: Callable[[], None]) -> None:
+        """Act when what waits for the window of a session has left, or perhaps when a link of it ends."""

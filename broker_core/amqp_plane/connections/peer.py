@@ -63,7 +63,7 @@ class Peer:
         self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
         self.links: dict[Link, Endpoint] = {}
         self.detached: dict[Link, Kept] = {}  # that live on: see the module of that name
-        self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []  # one for each discharge that waits
+        self._blocked: dict[Session, list[Callable[[], None]]] = {}  # what waits until a session has sent what it has
         self.squeezed: dict[Session, dict[Outgoing, None]] = {}  # links that wait for the peer's window, who waits longest first
         self._sasl = sasl
         self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
@@ -249,8 +249,13 @@ class Peer:
             self.connection.receive_eof()
             self._connection_ended()
             self.connection.forget_all()  # a link that lives on would keep it
-            self.loop.after_all(self.capacity.clear)
+            self.loop.after_all(self._forget_all)
             self.plane.left(self)
+
+    def _forget_all(self) -> None:
+        """Forget all that a link which lives on would keep with its peer."""
+        self.capacity.clear()
+        self._blocked.clear()
 
     # --- sessions
 
@@ -302,6 +307,7 @@ class Peer:
             small = str(error).startswith(Condition.FRAME_SIZE_TOO_SMALL)
             condition = Condition.FRAME_SIZE_TOO_SMALL if small else Condition.NOT_ALLOWED
             session.end(Error(condition=condition, description=str(error)[:200]))
+            self._unblock(session)
             self.loop.after_all(partial(self.capacity.forget, session))
         forget_terms(link.local_attach, link.remote_attach)
         self.send_soon()
@@ -313,8 +319,8 @@ class Peer:
 
     def _on_flow(self, event: events.Flowed) -> None:
         session = event.session
-        if self._waiting:
-            self._look_at_waiting()
+        if session in self._blocked and not session.blocked:
+            self._unblock(session)
         if event.link in self.links and TXN_ID in (event.flow.properties or {}):
             endpoint = self.links[event.link]
             if isinstance(endpoint, Incoming):
@@ -336,17 +342,13 @@ class Peer:
         if event.link is not None:
             self._at(event.link, lambda endpoint: endpoint.flowed())
 
-    def when(self, ready: Callable[[], bool], action: Callable[[], None]) -> None:
-        """Act now, or when a flow of the peer's, or the end of a link, has made it `ready`."""
-        if ready():
-            action()
-        else:
-            self._waiting.append((ready, action))
+    def when_unblocked(self, session: Session, action: Callable[[], None]) -> None:
+        """Act when what waits for the window of a session has left, or perhaps when a link of it ends."""
+        self._blocked.setdefault(session, []).append(action)
 
-    def _look_at_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for ready, action in waiting:
-            self.when(ready, action)
+    def _unblock(self, session: Session) -> None:
+        for action in self._blocked.pop(session, ()):
+            action()
 
     def _on_disposition(self, event: events.Disposed) -> None:
         several: dict[Link, list[Any]] = {}
@@ -422,6 +424,7 @@ class Peer:
             self.refuse(link, error)
         elif link.state is LinkState.ATTACHED and link.session.may_send:
             link.detach(closed=True, error=error)
+            self._unblock(link.session)
         self.send_soon()
 
     @property
@@ -448,8 +451,8 @@ class Peer:
     def forget(self, endpoint: Endpoint) -> None:
         """Take out a link; what is under way for it is carried out."""
         self.links.pop(endpoint.link, None)
-        if self._waiting:
-            self.loop.after_all(self._look_at_waiting)
+        if endpoint.session in self._blocked:
+            self.loop.after_all(partial(self._unblock, endpoint.session))
         self.plane.containers.detach(endpoint)
 
 

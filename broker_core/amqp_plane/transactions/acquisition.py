@@ -33,7 +33,7 @@ ACCEPTED = Disposition(outcome=Outcome.ACCEPTED)
 class Acquisition:
     """Transactions of one link: the `transaction` in which it acquires, if any, and that in which each delivery was acquired.
 
-    `aborts`: the rest of a delivery waits for the session's window, to be aborted.
+    `aborts`: the transaction of a delivery whose end waits for the session's window: the rest of it is aborted.
     """
 
     __slots__ = ("_link", "aborts", "deliveries", "transaction")
@@ -42,7 +42,7 @@ class Acquisition:
         self._link = link
         self.transaction: Open | None = None
         self.deliveries: dict[Delivery, Open] = {}
-        self.aborts = False
+        self.aborts: Open | None = None
 
     @property
     def state(self) -> TransactionalState | None:
@@ -137,18 +137,17 @@ class Acquisition:
             delivery.state = Modified(delivery_failed=True)
         link.session.lost.add(delivery.id for delivery in waiting)
         if waiting and link.may_tell:
-            self.aborts = link.link.abort_rest()
+            if link.link.abort_rest():
+                self.aborts = transaction
             link.session.dispose([delivery for delivery in waiting if not delivery.settled], waiting[0].state)
             link.peer.send_soon()
         if mine and not link.ended:
             link.gained_capacity()
 
-    @property
-    def waits(self) -> bool:
-        """Say whether an aborted delivery has not ended yet for its receiver."""
-        link = self._link
-        self.aborts = self.aborts and link.session.blocked and link.may_tell
-        return self.aborts
+    def ends_later(self, transaction: Open) -> bool:
+        """Say whether an aborted delivery of this transaction has not ended yet for its receiver. A session has one at most: it
+        sends nothing behind it."""
+        return self.aborts is transaction and self._link.session.blocked and self._link.may_tell
 
 
 def _is_open(delivery: Delivery) -> bool:

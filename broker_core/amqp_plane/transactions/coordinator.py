@@ -28,9 +28,12 @@ from .registry import Open
 from .retiring import discharged
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...amqp import Receiver, Source
     from ...amqp.deliveries import Delivery
     from ...service.turn import Turn
+    from ..links.consuming import Consuming
     from ..links.termini import TargetTerminus
     from ..ports import LinkPeer
 
@@ -139,13 +142,16 @@ class Control(Incoming):
     def _discharged(self, delivery: Delivery, transaction: Open, commit: bool, why: errors.PenstockError | None) -> None:
         self._over(transaction, committed=commit and why is None)
         transaction.control._declared.pop(transaction, None)
-        # Before the answer, what was sent of a delivery in part ends (4.4.3).
-        self.peer.when(
-            lambda: not any(link.acquisition.waits for link in transaction.takers), lambda: self._tell_discharged(delivery, why)
-        )
+        self._tell_discharged(delivery, why, transaction, transaction.takers)
 
-    def _tell_discharged(self, delivery: Delivery, why: errors.PenstockError | None) -> None:
-        if why is None:
+    def _tell_discharged(
+        self, delivery: Delivery, why: errors.PenstockError | None, transaction: Open, takers: Iterable[Consuming]
+    ) -> None:
+        """Answer a discharge, when what was sent in part of its deliveries has ended (4.4.3)."""
+        left = [link for link in takers if link.acquisition.ends_later(transaction)]
+        if left:
+            self.peer.when_unblocked(left[0].session, lambda: self._tell_discharged(delivery, why, transaction, left))
+        elif why is None:
             self.confirmed([delivery])
         else:
             self.peer.log(f"{self}: {why}")

@@ -1,0 +1,95 @@
+"""C11: a discharge that waits for the window of a session, so that a delivery of its transaction ends first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker_core.amqp.performatives import Accepted, Attach, Begin, Detach, Disposition, End, Flow, Transfer
+from penstock.broker_core.amqp_plane.transactions.acquisition import Acquisition
+
+from ..service.helpers import enqueue
+from .frames import begin, detach, flow, message, receives
+from .harness import Script, Stage, stage
+from .scenarios_acquisition import acquires
+from .transacting import commit, control, declare, discharged, roll_back, within
+
+LARGE = message(b"x" * 1500)  # of two frames
+NARROW = {"incoming_window": 1}
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a link was asked whether a delivery of a transaction has not ended yet."""
+    count: Counter[str] = Counter()
+    ends_later = Acquisition.ends_later
+
+    def counted(self: Acquisition, transaction: Any) -> bool:
+        count["asked"] += 1
+        return ends_later(self, transaction)
+
+    monkeypatch.setattr(Acquisition, "ends_later", counted)
+    return count
+
+
+def half_sent(made: Stage, **fields: Any) -> tuple[Script, bytes]:
+    """A transaction whose delivery, on a session of its own, waits for the window; its link is on that session."""
+    made.declare("q")
+    made.service.submit(enqueue("q", b"x" * 1500))
+    a = made.script(max_frame_size=1024)
+    a.frame_size = 1024
+    a.begin()
+    a.send(begin(**NARROW), channel=1)
+    a.expect(Begin)
+    control(a)
+    txn = declare(a, 0)
+    a.send(receives(**fields), channel=1)
+    a.expect(Attach, 1)
+    a.send(acquires(0, 5, txn, **NARROW), channel=1)
+    assert a.expect(Transfer, 1, state=within(txn)).more
+    return a, txn
+
+
+def test_other_transactions_of_the_link_do_not_wait(tmp_path: Path, looks: Counter[str]) -> None:
+    with stage(tmp_path) as made:
+        a, txn = half_sent(made)
+        roll_back(a, 1, txn)
+        a.nothing()
+        for number in range(2, 22, 2):
+            other = declare(a, number)
+            a.send(acquires(0, 5, other, incoming_window=0, echo=True), channel=1)
+            a.expect(Flow, 1)
+            (roll_back if number % 4 else commit)(a, number + 1, other)
+            discharged(a, number + 1)
+        made.note("a flow on another session, or one that opens no window, has nobody asked")
+        looks.clear()
+        for _ in range(10):
+            a.send(flow(None, echo=True))
+            a.expect(Flow, 0)
+            a.send(flow(None, incoming_window=0, echo=True), channel=1)
+            a.expect(Flow, 1)
+        assert not looks
+        a.send(flow(None, **NARROW), channel=1)
+        a.expect(Transfer, 1, aborted=True, more=False)
+        discharged(a, 1)
+        assert looks["asked"] == 1
+
+
+@pytest.mark.parametrize("how", ["link", "session", "error", "queue"])
+def test_the_end_of_the_link_lets_the_discharge_be_answered(tmp_path: Path, how: str) -> None:
+    with stage(tmp_path) as made:
+        a, txn = half_sent(made)
+        roll_back(a, 1, txn)
+        a.nothing()
+        if how == "queue":
+            made.delete("q")
+        elif how == "error":
+            a.send(acquires(0, 1, b"\x07", incoming_window=0), channel=1)  # there is no such transaction
+        else:
+            a.send(detach(0) if how == "link" else End(), channel=1)
+        found = [a._frame()[1] for _ in range(2)]  # type: ignore[index]
+        assert Counter(map(type, found)) == {Disposition: 1, End if how == "session" else Detach: 1}
+        assert next(each for each in found if isinstance(each, Disposition)).state == Accepted()
