@@ -12,12 +12,11 @@ from penstock.broker_core.amqp.performatives import Accepted, Attach, Begin, Det
 from penstock.broker_core.amqp_plane.transactions.acquisition import Acquisition
 
 from ..service.helpers import enqueue
-from .frames import begin, detach, flow, message, receives
+from .frames import begin, detach, flow, receives, says
 from .harness import Script, Stage, stage
 from .scenarios_acquisition import acquires
 from .transacting import commit, control, declare, discharged, roll_back, within
 
-LARGE = message(b"x" * 1500)  # of two frames
 NARROW = {"incoming_window": 1}
 
 
@@ -93,3 +92,32 @@ def test_the_end_of_the_link_lets_the_discharge_be_answered(tmp_path: Path, how:
         found = [a._frame()[1] for _ in range(2)]  # type: ignore[index]
         assert Counter(map(type, found)) == {Disposition: 1, End if how == "session" else Detach: 1}
         assert next(each for each in found if isinstance(each, Disposition)).state == Accepted()
+
+
+def test_a_rollback_does_not_abort_what_is_sent_in_another_transaction(tmp_path: Path) -> None:
+    """One link: a small message in the first transaction, and the first frame of a large one in the second."""
+    with stage(tmp_path) as made:
+        made.declare("q")
+        made.service.submit(enqueue("q", b"small", b"x" * 1500))
+        a = made.script(max_frame_size=1024)
+        a.frame_size = 1024
+        a.begin()
+        a.send(begin(incoming_window=2), channel=1)
+        a.expect(Begin)
+        control(a)
+        first, second = declare(a, 0), declare(a, 1)
+        a.send(receives(), channel=1)
+        a.expect(Attach, 1)
+        a.send(acquires(0, 1, first, incoming_window=2), channel=1)
+        assert not a.expect(Transfer, 1, state=within(first)).more
+        a.send(acquires(0, 1, second, count=1, incoming_window=1), channel=1)
+        assert a.expect(Transfer, 1, state=within(second)).more
+        roll_back(a, 2, first)
+        a.expect(Disposition, 1, first=0, settled=True)
+        discharged(a, 2)
+        a.send(flow(None, incoming_window=9), channel=1)
+        a.expect(Transfer, 1, aborted=False, more=False)
+        a.send(says(within(second, Accepted()), 1), channel=1)
+        commit(a, 3, second)
+        discharged(a, 3)
+        assert made.counts("q") == {"available": 1, "archived": 1}

@@ -137,7 +137,7 @@ class Acquisition:
             delivery.state = Modified(delivery_failed=True)
         link.session.lost.add(delivery.id for delivery in waiting)
         if waiting and link.may_tell:
-            if link.link.abort_rest():
+            if link.link.incomplete in waiting and link.link.abort_rest():
                 self.aborts = transaction
             link.session.dispose([delivery for delivery in waiting if not delivery.settled], waiting[0].state)
             link.peer.send_soon()
