@@ -302,7 +302,7 @@ class Connection:
     def steal(self, name: str, role: bool) -> list[events.Event]:
         """Detach the link of that name and direction that is attached on this connection, if there is one (2.6.1)."""
         for session in self.sessions.values():
-            for link in session.named.get((role, name), ()):
+            for link in session.handles.named.get((role, name), ()):
                 if link.state is LinkState.ATTACHED and session.may_send:
                     link.detach(closed=True, error=Error(condition=Condition.STOLEN, description="attached again"))
                     return [events.Stolen(link)]

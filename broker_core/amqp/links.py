@@ -143,7 +143,7 @@ class Link:
         self.state, self.handle, self.local_attach = state, handle, attach
         if unsettled is not None:
             self.resumable = dict(unsettled)
-        self.session.take(self, handle)
+        self.session.handles.take(self)
         if self.role == SENDER:
             self.delivery_count = initial_delivery_count
 
@@ -190,7 +190,7 @@ class Link:
         if forget:
             self.session.forget(self)
         if state is LinkState.DETACHED:
-            self.session.release(self)
+            self.session.handles.release(self)
 
     # --- what the session hands over
 

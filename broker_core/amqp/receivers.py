@@ -121,6 +121,18 @@ class Receiver(Link):
         if self.link_credit == 0:
             self.drain = False
 
+    def guarded(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
+        """Handle one transfer as `on_transfer`; answer an error of this link's with a detach."""
+        try:
+            return self.on_transfer(transfer, payload)
+        except RemoteProtocolError as error:
+            if error.scope is not Scope.LINK:
+                raise
+            if not self.session.may_send:  # the peer did not wait for our begin
+                raise RemoteProtocolError(error.condition, error.description, Scope.SESSION) from error
+            self.fail(error)
+            return [events.Violated(error, self.session, self)]
+
     def on_transfer(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
         """Handle one transfer; return the event of the delivery that it completes or aborts, if any."""
         partial = self._partial

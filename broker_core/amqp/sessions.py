@@ -9,13 +9,13 @@ more, or where nothing is unsettled, it costs a search.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from . import disposing, events, serial, states
 from .composites import Composite
 from .deliveries import Delivery, Lost, Unsettled
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
+from .handles import Handles
 from .links import Link, as_error, not_allowed
 from .outbox import Outbox
 from .performatives import (
@@ -50,8 +50,8 @@ MAX_UINT = 0xFFFFFFFF
 class Session:
     """A session, made by `Connection.begin` or carried by the event of the peer's begin.
 
-    `incoming` and `outgoing` hold unsettled deliveries, by delivery id; `links` are by our handle, `remote_links` by the peer's,
-    `named` by our role and the name: the same as in `links`. A session that has ended at both ends holds nothing.
+    `incoming` and `outgoing` hold unsettled deliveries, by delivery id; `links` are by our handle, `remote_links` by the peer's.
+    A session that has ended at both ends holds nothing.
     """
 
     def __init__(self, connection: Connection, first_outgoing_id: int = 0) -> None:
@@ -61,11 +61,8 @@ class Session:
         self.local_channel = 0
         self.remote_channel: int | None = None
         self.remote_begin: Begin | None = None
-        self.links: dict[int, Link] = {}
-        self.remote_links: dict[int, Link] = {}
-        self.named: dict[tuple[bool, str], list[Link]] = {}
-        self._freed: list[int] = []  # our handles below the highest that are free, a heap
-        self._left: set[int] = set()  # handles that the peer has detached, and not attached again
+        self.handles = Handles[Link]()
+        self.links, self.remote_links = self.handles.links, self.handles.remote_links
         self.incoming = Unsettled()
         self.outgoing = Unsettled()
         self.next_delivery_id = first_outgoing_id
@@ -208,27 +205,9 @@ class Session:
     def free_handle(self) -> int:
         """Return our lowest free handle. Raises LocalProtocolError beyond the peer's handle-max."""
         limit = self.remote_begin.handle_max if self.remote_begin else MAX_UINT
-        handle = self._freed[0] if self._freed else len(self.links)
-        if handle > limit:
-            raise LocalProtocolError(f"the peer takes {limit + 1} links a session")
-        return handle
-
-    def take(self, link: Link, handle: int) -> None:
-        """Give our lowest free handle to a link."""
-        if self._freed:
-            heappop(self._freed)
-        self.links[handle] = link
-        self.named.setdefault((link.role, link.name), []).append(link)
-
-    def release(self, link: Link) -> None:
-        """Free the handle of a link that is detached on both sides."""
-        if link.handle is not None and self.links.get(link.handle) is link:
-            del self.links[link.handle]
-            heappush(self._freed, link.handle)
-            same = self.named[link.role, link.name]
-            same.remove(link)
-            if not same:
-                del self.named[link.role, link.name]
+        if (handle := self.handles.lowest) <= limit:
+            return handle
+        raise LocalProtocolError(f"the peer takes {limit + 1} links a session")
 
     def forget(self, link: Link) -> None:
         """Remove the deliveries of a link that is closed or in error. They stay in `link.unsettled`."""
@@ -281,7 +260,7 @@ class Session:
     def _leave(self, state: SessionState) -> None:
         self.state = state
         self.outbox.clear()
-        for link in self._all_links():
+        for link in self.handles.all_links:
             link.drop_unfinished()
         if state is SessionState.UNMAPPED:
             self.connection.release_channel(self)
@@ -295,21 +274,14 @@ class Session:
         Who keeps a link to resume it would keep all others with it. Each has its own deliveries still, in `unsettled`.
         """
         self.outbox.clear()
-        for link in self._all_links():
+        for link in self.handles.all_links:
             link.drop_unfinished()
-        self.links.clear()
-        self.remote_links.clear()
-        self.named.clear()
-        self._freed.clear()
-        self._left.clear()
+        self.handles.clear()
         self._forget_deliveries()
 
     def _forget_deliveries(self) -> None:
         self.incoming, self.outgoing, self.lost = Unsettled(), Unsettled(), Lost()
         self.count_outgoing()
-
-    def _all_links(self) -> list[Link]:
-        return [*self.links.values(), *self.remote_links.values()]
 
     # --- the peer's side
 
@@ -419,22 +391,11 @@ class Session:
         if not self._usable(link):
             found: list[events.Event] = []
         elif isinstance(link, Receiver):
-            found = self._guarded(link, transfer, payload)
+            found = link.guarded(transfer, payload)
         else:
             raise not_allowed("a transfer on a link whose receiver is the peer", Scope.SESSION)
         self.renew_window()
         return found
-
-    def _guarded(self, link: Receiver, transfer: Transfer, payload: bytes) -> list[events.Event]:
-        try:
-            return link.on_transfer(transfer, payload)
-        except RemoteProtocolError as error:
-            if error.scope is not Scope.LINK:
-                raise
-            if not self.may_send:  # the peer did not wait for our begin
-                raise RemoteProtocolError(error.condition, error.description, Scope.SESSION) from error
-            link.fail(error)
-            return [events.Violated(error, self, link)]
 
     def _on_disposition(self, disposition: Disposition) -> list[events.Event]:
         first = disposition.first
@@ -442,8 +403,8 @@ class Session:
         if serial.difference(last, first) < 0:
             raise FieldError(f"a disposition from {first} to {disposition.last}", Scope.SESSION)
         if self.outgoing.exhausted or self.incoming.exhausted:
-            text = "outcomes in a transaction were changed again and again"
-            raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text, Scope.SESSION)
+            why = "outcomes in a transaction were changed again and again"
+            raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, why, Scope.SESSION)
         return [self.disposed(disposition, [(first, last)])]
 
     def disposed(self, disposition: Disposition, ranges: Sequence[tuple[int, int]]) -> events.Disposed:
@@ -493,9 +454,8 @@ class Session:
 
     def _on_flow(self, flow: Flow) -> list[events.Event]:
         # go-amqp's receivers may grant credit once more when they have detached already.
-        link = None if flow.handle is None or flow.handle in self._left else self._link(flow.handle)
-        link_fields = (flow.delivery_count, flow.link_credit, flow.available)
-        if flow.handle is None and (link_fields != (None, None, None) or flow.drain):
+        link = None if flow.handle is None or self.handles.was_left(flow.handle) else self._link(flow.handle)
+        if flow.handle is None and ((flow.delivery_count, flow.link_credit, flow.available) != (None,) * 3 or flow.drain):
             raise FieldError("a flow with a link's fields and no handle", Scope.SESSION)
         self.next_incoming_id = flow.next_outgoing_id
         self.remote_outgoing_window = flow.outgoing_window
@@ -522,21 +482,19 @@ class Session:
             raise FieldError("a sender's attach without its initial-delivery-count", Scope.SESSION)
         ours = RECEIVER if attach.role == SENDER else SENDER
         found: list[events.Event] = []
-        same = self.named.get((ours, attach.name), ())
+        same = self.handles.named.get((ours, attach.name), ())
         link = next((x for x in same if x.state in (LinkState.ATTACH_SENT, LinkState.DETACH_PIPE)), None)
         if link is None:
             if attach.unsettled is None and any(x.state is LinkState.ERRORED for x in same):
                 raise RemoteProtocolError(Condition.ERRANT_LINK, "an attach for a link in error", Scope.SESSION)
             found = self.connection.steal(attach.name, ours)
             link = self.receiver(attach.name) if ours == RECEIVER else self.sender(attach.name)
-        self.remote_links[attach.handle] = link
-        self._left.discard(attach.handle)
+        self.handles.attached(attach.handle, link)
         link.on_attach(attach)
         return [*found, events.Attached(link, attach)]
 
     def _on_detach(self, detach: Detach) -> list[events.Event]:
         link = self._link(detach.handle)
         event = link.on_detach(detach)
-        del self.remote_links[detach.handle]
-        self._left.add(detach.handle)
+        self.handles.detached(detach.handle)
         return [event]

@@ -1,4 +1,4 @@
-"""What a peer says of its counts, handles and frames costs what it is worth, and gives it nothing."""
+"""Counts, handles and frames of a peer cost what they are worth, and give it nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def claim(pair: Pair, sender: Any, count: int) -> None:
 @pytest.mark.parametrize("first", [0, 2**32 - 5])
 @pytest.mark.parametrize("steps", [(-(2**31) + 11,), (-1,), (-(2**31),), (2**31 - 1, -2), (2**30,) * 3, (4, -3)])
 def test_a_sender_gets_no_credit_by_its_delivery_count(steps: tuple[int, ...], first: int) -> None:
-    """It goes back, or so far ahead that the numbers wrap."""
+    """The count goes back, or so far ahead that the numbers wrap."""
     pair = Pair().opened()
     sender, receiver = pair.link(credit=10, initial_delivery_count=first)
     at = 0
@@ -141,4 +141,4 @@ def test_handles_are_the_lowest_that_are_free() -> None:
             pair.pump()
     assert [pair.link(f"more {number}", session=session)[1].handle for number in range(3)] == [1, 3, 5]
     assert sorted(session[1].links) == list(range(6))
-    assert {link for same in session[1].named.values() for link in same} == set(session[1].links.values())
+    assert {link for same in session[1].handles.named.values() for link in same} == set(session[1].links.values())

@@ -49,7 +49,7 @@ def test_resuming_by_the_example_of_the_text(tag: int, mine: Any, theirs: Any, a
 
 
 def test_a_position_behind_more_sections_than_a_message_may_have_is_its_begin() -> None:
-    """It is found section by section, as often as the receiver likes. From the begin every receiver can go on."""
+    """A position is found section by section, as often as the receiver likes. From the begin every receiver can go on."""
     theirs = {
         b"in": R(section_number=MAX_SECTIONS, section_offset=7),
         b"out": R(section_number=MAX_SECTIONS + 1, section_offset=7),

@@ -68,7 +68,7 @@ class Many:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often links were asked for what they can take."""
+    """Count how often links were asked for what they can take."""
     count: Counter[str] = Counter()
     capacity = Outgoing.capacity
 

@@ -1,4 +1,4 @@
-"""What the broker keeps in memory of connections, sessions and links that have ended: what lives on of them, and no more."""
+"""Memory of connections, sessions and links that have ended: the broker keeps what lives on of them, and no more."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_link_that_another_connection_has_taken_keeps_no_deliveries(made: Stag
 
 
 def test_messages_that_wait_for_room_are_not_kept_when_their_link_ends(made: Stage) -> None:
-    """They count as waiting while they are in memory, and are in memory while they count."""
+    """Messages count as waiting while they are in memory, and are in memory while they count."""
     made.declare("full", overflow="block", maxMessages=1)
     made.service.submit(enqueue("full", b"m"))
     made.service.submit(enqueue("q", *[b"m"] * ROUNDS))

@@ -22,7 +22,7 @@ NARROW = {"incoming_window": 1}
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often a link was asked whether a delivery of a transaction has not ended yet."""
+    """Count how often a link was asked whether a delivery of a transaction has not ended yet."""
     count: Counter[str] = Counter()
     ends_later = Acquisition.ends_later
 

@@ -81,7 +81,7 @@ def test_rows_are_counted_over_the_chunks_of_a_long_column(monkeypatch: pytest.M
 
 
 def test_sections_are_as_many_as_by_amqp() -> None:
-    """What was stored with more, before there was a limit, is read as it was."""
+    """Messages that were stored with more, before there was a limit, are read as they were."""
     sections.check(binary(GOOD * MAX_SECTIONS))
     many = GOOD * (MAX_SECTIONS + 1)
     with pytest.raises(InvalidRequest, match=f"row 1: .* more than {MAX_SECTIONS} sections"):

@@ -1,0 +1,80 @@
+"""Handles of a session, ours and the peer's (2.6.2): whose they are, and which of ours is the lowest that is free."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Generic, Protocol, TypeVar
+
+
+class Held(Protocol):
+    """A link."""
+
+    name: str
+    handle: int | None
+
+    @property
+    def role(self) -> bool:
+        """Our role."""
+
+
+L = TypeVar("L", bound=Held)
+
+
+class Handles(Generic[L]):
+    """Handles of one session.
+
+    `links` are by our handle, `remote_links` by the peer's, `named` by our role and the name: the same as in `links`.
+    """
+
+    __slots__ = ("_freed", "_left", "links", "named", "remote_links")
+
+    def __init__(self) -> None:
+        self.links: dict[int, L] = {}
+        self.remote_links: dict[int, L] = {}
+        self.named: dict[tuple[bool, str], list[L]] = {}
+        self._freed: list[int] = []  # ours below the highest that are free, a heap
+        self._left: set[int] = set()  # that the peer has detached, and not attached again
+
+    @property
+    def lowest(self) -> int:
+        """Our lowest handle that is free."""
+        return self._freed[0] if self._freed else len(self.links)
+
+    @property
+    def all_links(self) -> list[L]:
+        """Links that have a handle, some of them twice: of ours, and of the peer's."""
+        return [*self.links.values(), *self.remote_links.values()]
+
+    def take(self, link: L) -> None:
+        """Give our lowest free handle to a link."""
+        self.links[heappop(self._freed) if self._freed else len(self.links)] = link
+        self.named.setdefault((link.role, link.name), []).append(link)
+
+    def release(self, link: L) -> None:
+        """Free the handle of a link that is detached on both sides."""
+        if link.handle is not None and self.links.get(link.handle) is link:
+            del self.links[link.handle]
+            heappush(self._freed, link.handle)
+            same = self.named[link.role, link.name]
+            same.remove(link)
+            if not same:
+                del self.named[link.role, link.name]
+
+    def attached(self, handle: int, link: L) -> None:
+        """Note that the peer has given a handle of its own to a link."""
+        self.remote_links[handle] = link
+        self._left.discard(handle)
+
+    def detached(self, handle: int) -> None:
+        """Note that the peer has freed a handle of its own."""
+        del self.remote_links[handle]
+        self._left.add(handle)
+
+    def was_left(self, handle: int) -> bool:
+        """Say whether the peer has freed this handle of its own, and not given it to a link again."""
+        return handle in self._left
+
+    def clear(self) -> None:
+        """Forget all links."""
+        for each in (self.links, self.remote_links, self.named, self._freed, self._left):
+            each.clear()
