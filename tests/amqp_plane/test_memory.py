@@ -100,7 +100,7 @@ def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: S
     assert len(there(_Template)) == templates
     [kept] = made.plane.detached.links()
     session = kept.link.session
-    assert (session.links, session.remote_links, session.named) == ({}, {}, {})
+    assert (session.links, session.remote_links, session.handles.named) == ({}, {}, {})
     assert (session.incoming, session.outgoing) == ({}, {})
     assert not kept.peer.capacity.underway
     assert len(kept.link.unsettled) == 1
