@@ -66,9 +66,9 @@ def test_what_is_taken_is_within_the_limit_of_values_of_every_reader() -> None:
         return Message(application_properties={f"{n:06}": None for n in range(count)}).encode()
 
     third = MAX_ITEMS // 3
-    nulls = b"\xf0" + struct.pack(">II", 5, 4000) + b"\x40"
+    nulls = b"\xf0" + struct.pack(">II", 5, 40) + b"\x40"
     short = b"\x00\x53\x71\xc1" + bytes((7 + 20 * len(nulls), 2)) + b"\xa3\x01k" + b"\xc0" + bytes((1 + 20 * len(nulls), 20))
-    short += 20 * nulls  # 80,000 values in 211 octets
+    short += 20 * nulls  # 800 elements without octets, which count as 51,200 values
     assert arrived([short + BODY]).refused == []
     messages = [
         short + Message(footer={Symbol("k"): Array("int", (0,) * (MAX_ITEMS - 50_000))}, data=[b"x"]).encode(),
