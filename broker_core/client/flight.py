@@ -10,13 +10,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, wait
 from contextlib import suppress
-from functools import partial
-from itertools import chain
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
@@ -25,18 +21,15 @@ from .. import errors, wrong_port
 from . import credentials, discovery, timeouts
 from .credentials import NOBODY, Credentials
 from .discovery import Endpoint
+from .putting import Batches, Put, Sent, SourceFailed
 
 #: Seconds after which a token is replaced by a new one at the next call. It is good for an hour, and what is handed on with it
 #: (to tasks that wait for their turn) should be good for a while.
 TOKEN_FRESH_S = 1200.0
 #: Seconds until that is tried again where it failed.
 RENEW_AGAIN_S = 60.0
-#: Bytes of a put without an acknowledgement, beside the last batch: twice what a broker takes ahead of its disk. Until the first
-#: acknowledgement the client keeps them.
-MOST_AHEAD_BYTES = 64 << 20
 
 _Result = TypeVar("_Result")
-_Sent: TypeAlias = "pa.RecordBatch | tuple[pa.RecordBatch, bytes]"  # with the octets of its metadata
 
 
 def check(url: str, credentials: Credentials) -> None:
@@ -102,94 +95,27 @@ class Client:
         self,
         command: dict[str, Any],
         schema: pa.Schema,
-        batches: Iterable[_Sent],
+        batches: Iterable[Sent],
         *,
         window: int = 8,
     ) -> dict[str, Any]:
-        """Send record batches, at most `window` and about `MOST_AHEAD_BYTES` unacknowledged; return the last acknowledgement, all
-        of it durable. Of a pair, the octets are the batch's metadata."""
+        """Send record batches; return the last acknowledgement, all of it durable. Of a pair, the octets are the batch's metadata.
+
+        At most `window` batches, and some bytes (see `putting`), are unacknowledged.
+        """
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
-        # What was given out before the first acknowledgement, for the case that the token has expired: nothing was taken then.
-        kept: list[_Sent] | None = []
-        source = _of_the_caller(batches)
+        of_the_caller = Batches(batches)
 
         def send() -> dict[str, Any]:
-            nonlocal kept
-            last: dict[str, Any] = {"batches": 0, "messages": 0}
-            sent = 0
-            ahead: deque[int] = deque()  # bytes of each batch that is not acknowledged
-            again = list(kept or ())
-            steps, listening = self._steps(), self._steps()
-            heard: Future[dict[str, Any]] | None = None  # what `listening` waits for
-            writer: Any = None
-            reader: Any = None
+            def begin() -> tuple[Any, Any]:
+                writer, reader = self._flight.do_put(descriptor, schema, self._options())
+                return writer, reader
 
-            def write(batch: _Sent) -> None:
-                """Send a batch. While the broker takes none, it says that it is there: so we listen, if that lasts; and for the
-                first acknowledgement in any case, since what is there when a write fails is lost."""
-                nonlocal heard
-                written = steps.begin(partial(_write, writer, batch))
-                if kept is not None:
-                    heard = heard or listening.begin(partial(_acknowledgement, reader))
-                wait([written], self._timeout / 4)
-                while not written.done():
-                    heard = heard or listening.begin(partial(_acknowledgement, reader))
-                    steps.wait(written, heard)
-                    if heard.done():
-                        hear()
-                written.result()
-                if heard is not None and heard.done():
-                    hear()
-
-            def hear() -> None:
-                nonlocal heard, kept, last
-                known, heard = heard, None
-                if known is not None:
-                    steps.wait(known)
-                last, kept = steps.take(partial(_acknowledgement, reader)) if known is None else known.result(), None
-                while len(ahead) > sent - last["batches"]:
-                    ahead.popleft()
-
-            def end() -> None:
-                """End the call. `close` alone would wait for what `listening` reads, and only then tell the broker of the end."""
-                if writer is not None and not steps.stuck:
-                    with suppress(pa.ArrowException):  # `close` says why
-                        steps.take(writer.done_writing)
-                    with suppress(pa.ArrowException, errors.PeerError):
-                        if heard is not None:
-                            hear()  # what was taken before a refusal is not sent again
-                    steps.take(writer.close)
-
-            try:
-                writer, reader = steps.take(lambda: self._flight.do_put(descriptor, schema, self._options()))
-                for number, batch in enumerate(chain(again, source)):
-                    if kept is not None and number >= len(again):
-                        kept.append(batch)
-                    sent += 1
-                    ahead.append(_size(batch))
-                    write(batch)
-                    while len(ahead) >= window or sum(ahead) > MOST_AHEAD_BYTES:
-                        hear()
-                steps.take(writer.done_writing)
-                while last["batches"] < sent:
-                    hear()
-            except Exception:
-                end()  # what refuses the call says more than that a write failed
-                raise
-            except BaseException:  # the caller's own source failed, or somebody interrupts
-                with suppress(pa.ArrowException, errors.PeerError):
-                    end()
-                raise
-            else:
-                end()
-            finally:
-                steps.close()
-                listening.close()
-            return last
+            return Put(begin, of_the_caller, window, self._steps, self._timeout).run()
 
         try:
-            return self._again_if_unknown(send, lambda: kept is not None)
-        except _SourceFailed as failed:
+            return self._again_if_unknown(send, lambda: of_the_caller.are_all_here)
+        except SourceFailed as failed:
             failure = failed.error
         try:
             raise failure  # as it was raised: out here no other error is its context
@@ -327,43 +253,3 @@ def _unavailable(url: str) -> errors.PeerError:
             return errors.PeerError(f"the certificate of {url} is not valid any more: {ended}")
         hint = " with a certificate that is trusted here (which CA issued it, and to which host name?)"
     return errors.Unreachable(f"no broker answers at {url}{hint}: start one with `penstock serve --data DIR`, or correct the url")
-
-
-class _SourceFailed(BaseException):
-    """The caller's own source raised `error`: no answer of the broker, whatever it looks like."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-def _of_the_caller(batches: Iterable[_Sent]) -> Iterator[_Sent]:
-    source = iter(batches)
-    while True:
-        try:
-            batch = next(source)
-        except StopIteration:
-            return
-        except BaseException as error:
-            raise _SourceFailed(error) from None
-        yield batch
-        del batch  # not kept while the next one comes
-
-
-def _size(batch: _Sent) -> int:
-    return int((batch[0] if isinstance(batch, tuple) else batch).nbytes)
-
-
-def _write(writer: flight.FlightStreamWriter, batch: _Sent) -> None:
-    if isinstance(batch, tuple):
-        writer.write_with_metadata(*batch)
-    else:
-        writer.write_batch(batch)
-
-
-def _acknowledgement(reader: flight.FlightMetadataReader) -> dict[str, Any]:
-    buffer = reader.read()
-    if buffer is None:
-        raise errors.PeerError("the broker ended the stream before it had acknowledged everything")
-    answer: dict[str, Any] = json.loads(buffer.to_pybytes())
-    return answer

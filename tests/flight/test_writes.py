@@ -14,7 +14,7 @@ import pytest
 from pyarrow import flight
 
 from penstock.broker_core import errors
-from penstock.broker_core.client import flight as flight_client
+from penstock.broker_core.client import putting
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.stages import attempt_name
@@ -174,7 +174,7 @@ def test_a_put_is_so_many_bytes_ahead_of_its_acknowledgements_however_many_batch
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A task of Spark whose rows name their queues may have 256 batches under way, of which it would keep 4 GiB."""
-    monkeypatch.setattr(flight_client, "MOST_AHEAD_BYTES", 4 << 20)
+    monkeypatch.setattr(putting, "MOST_AHEAD_BYTES", 4 << 20)
     batch = batch_of([bytes(1 << 20)])
     with Late() as server, Client(f"grpc://127.0.0.1:{server.port}") as client:
         assert client.put({"op": "enqueue", "queue": "q"}, BODY, [batch] * 12, window=256)["batches"] == 12
