@@ -99,7 +99,7 @@ class Client:
         *,
         window: int = 8,
     ) -> dict[str, Any]:
-        """Send record batches; return the last acknowledgement, all of it durable. Of a pair, the octets are the batch's metadata.
+        """Send record batches; return the last acknowledgement, all of it durable. Of a pair the octets are its batch's metadata.
 
         At most `window` batches, and some bytes (see `putting`), are unacknowledged.
         """
