@@ -38,10 +38,10 @@ _SECTION_KIND |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLI
 
 
 MAX_SECTIONS = 4096
-"""Of a message that comes in. An empty one has five octets, and costs a step whenever the message is measured, here an object
-too. Of 8 KiB each, so many make the largest message."""
+"""Sections of a message that comes in. An empty one has five octets, and costs a step whenever the message is measured, here an
+object too. Of 8 KiB each, so many make the largest message."""
 MAX_SECTIONS_READ = LIMITS.items
-"""Of a message that was taken before there was `MAX_SECTIONS`, or by another broker: more have never been decoded."""
+"""Sections of a message that was taken before there was `MAX_SECTIONS`, or by another broker: more were never decoded."""
 
 
 class Section(NamedTuple):

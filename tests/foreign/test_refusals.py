@@ -54,7 +54,7 @@ def test_a_query_that_starts_again_is_patient_with_a_broker_that_refuses_its_log
 def test_a_query_that_starts_again_is_patient_with_a_broker_that_starts_whatever_it_refuses_with(
     peers: Callable[..., Peer], tmp_path: Path, condition: str
 ) -> None:
-    """Of its own words none say that no wait changes it. At the first start the url or the queue is wrong, rather."""
+    """A wait may change any of its refusals. At the first start the url or the queue is wrong, rather."""
     refusals: list[str] = []
 
     def refuse(_: Peer, __: amqp.Connection, event: events.Event) -> bool:
