@@ -32,7 +32,7 @@ STATES = ("available", "acquired", "archived")
 # As `broker_core.engine.columns.states.Outcome`.
 OUTCOMES = (
     *("accepted", "rejected", "purged", "expired", "replaced", "dead-lettered"),
-    *("not-delivered", "moved", "dropped"),
+    *("moved", "dropped"),
 )
 
 #: Rows of one task where `maxMessagesPerPartition` says nothing: about a quarter of a second of reading. A task costs Spark

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from .. import errors
 from ..engine.columns.dictionary import distinct
-from ..engine.columns.states import ARCHIVED, Outcome, State
+from ..engine.columns.states import ARCHIVED, OUTCOME_CODES, Outcome, State
 from ..messages import assembly
 from ..messages.delivery_key import column as delivery_column
 from ..messages.encoding.overlaid import overlaid
@@ -210,7 +210,8 @@ def _overlays(group: list[_Item]) -> dict[int, list[bytes]]:
 
 
 _STATE_NAMES = pa.array([state.name.lower() for state in State])
-_OUTCOME_NAMES = pa.array([None if o is Outcome.NONE else o.name.lower().replace("_", "-") for o in Outcome])
+_OUTCOMES = {o.value: o.name.lower().replace("_", "-") for o in Outcome if o is not Outcome.NONE}
+_OUTCOME_NAMES = pa.array([_OUTCOMES.get(code) for code in range(OUTCOME_CODES)])
 
 
 def _names(codes: Any, names: pa.Array) -> Any:

@@ -216,6 +216,24 @@ class Turn:
             )
         )
 
+    def enqueue_immediate(self, queue: str, found: Arrived, offers: Sequence[c.Offer], budgets: Sequence[int]) -> Answer:
+        """Let links take *immediate* messages, at least one: the reply is `Delivered`. Raises StorageError."""
+        stored = store(found.payload, found.mask)
+        return self.answer(
+            lambda: self.execute(
+                c.EnqueueImmediate(
+                    queue,
+                    found.rows,
+                    found.sizes,
+                    stored,
+                    found.durable,
+                    self._attributes(queue, stored.payload),
+                    offers,
+                    budgets,
+                )
+            )
+        )
+
     def post(self, transaction: int, queue: str, found: Arrived) -> Answer:
         """Stage such messages, to be in the queue if the transaction commits. Raises StorageError."""
         stored = store(found.payload, found.mask)
@@ -262,6 +280,11 @@ class Turn:
         """Say whether the end of a message may make one available: the next of its group, or itself."""
         queue = self._state.queues.get(queue_name)
         return queue is not None and (queue.rules.groups != "none" or queue.rules.rejected == "return")
+
+    def is_grouped(self, queue_name: str) -> bool:
+        """Say whether the queue has message groups."""
+        queue = self._state.queues.get(queue_name)
+        return queue is not None and queue.grouping is not None
 
     def unlocked(self, queue_name: str) -> int:
         """Count the messages of the queue that went back because a lock ended."""

@@ -12,13 +12,11 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.engine import apply, decide
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.events import codec
+from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Disposition
 from penstock.broker_core.engine.model.reads import SparkBatch
-from penstock.broker_core.engine.model.state import BrokerState, conserved, packed_columns
+from penstock.broker_core.engine.model.state import BrokerState, packed_columns
 
 from .harness import START, Engine
 
@@ -176,35 +174,7 @@ def test_what_other_links_held_when_a_queue_became_single_keeps_nobody_waiting()
     assert taken(engine, following, 9) == [0, 2, 3]
 
 
-# --- immediate
-
-
-def test_only_what_nobody_has_acquired_is_withdrawn() -> None:
-    """Q4: dequeued from AVAILABLE alone; the reply says which were, and the rest is delivered."""
-    engine = engine_with("all", 6)
-    holder = engine.run(c.Subscribe("q"))
-    assert taken(engine, holder, 2) == [0, 1]
-    engine.run(c.Settle("q", holder, RowSet.single(0)))
-    withdrawn: RowSet = engine.run(c.Withdraw("q", RowSet.range(0, 4)))
-    assert list(withdrawn.sequences()) == [2, 3]
-    assert not engine.run(c.Withdraw("q", RowSet.range(0, 4)))
-    assert not engine.run(c.Withdraw("q", RowSet.range(6, 70_000)))
-    queue = engine.state.queues["q"]
-    assert queue.blocks[0].outcome.get(slice(2, 4)).tolist() == [Outcome.NOT_DELIVERED] * 2
-    assert (queue.counts[State.AVAILABLE], queue.counts[State.ACQUIRED]) == (2, 1)
-    assert conserved(queue)
-    assert conserved(engine.recovered().state.queues["q"])
-    assert engine.recovered().persisted() == engine.persisted()
-    assert taken(engine, holder, 9) == [4, 5]
-
-
-def test_a_journal_without_the_outcome_of_a_purge_reads_as_it_did() -> None:
-    engine = engine_with("all", 2)
-    engine.run(c.Purge("q"))
-    meta, _ = engine.log[-1]
-    assert b"outcome" not in meta
-    assert isinstance(codec.decode(meta), e.Purged)
-    assert engine.recovered().state.queues["q"].blocks[0].outcome.get(0) == Outcome.PURGED
+# --- leases
 
 
 def test_a_query_that_begins_again_hears_whether_the_other_one_lives() -> None:

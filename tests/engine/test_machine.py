@@ -16,7 +16,7 @@ from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.limits import MAX_ANNOTATIONS, MAX_EXCLUDED
 from penstock.broker_core.engine.columns.packing import unpack
 from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
+from penstock.broker_core.engine.columns.states import OUTCOME_CODES, RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Engine
@@ -72,7 +72,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.former: set[int] = set()
         self.stages = 0
         self.taken, self.taken_again = 0, 0  # deliveries since the start
-        self.at_start = 0, np.zeros(len(Outcome), np.int64)  # messages there were, and how many had ended by outcome
+        self.at_start = 0, np.zeros(OUTCOME_CODES, np.int64)  # messages there were, and how many had ended by outcome
 
     @initialize(count=COUNTS)
     def begin(self, count: int) -> None:
@@ -243,17 +243,20 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.move(rows, State.ARCHIVED)
         self.model.outcome[rows] = Outcome.PURGED
 
-    @rule(data=st.data(), count=COUNTS, really=SELDOM)
-    def withdraw(self, data: st.DataObject, count: int, really: bool) -> None:
-        """Q4: of any rows, those that nobody holds or has ended."""
-        if not really:
-            return
-        first = data.draw(st.integers(0, len(self.model.state)))
-        rows = np.flatnonzero(self.model.state[first : first + count] == State.AVAILABLE) + first
-        found = self.engine.run(c.Withdraw("q", RowSet.range(first, first + count)))
-        assert found.sequences().tolist() == rows.tolist()
-        self.model.move(rows, State.ARCHIVED)
-        self.model.outcome[rows] = Outcome.NOT_DELIVERED
+    @precondition(lambda self: self.links)
+    @rule(data=st.data(), count=st.integers(1, 5), credit=st.integers(0, 5))
+    def enqueue_immediate(self, data: st.DataObject, count: int, credit: int) -> None:
+        """Q4: a link that has taken what waits for it takes as many as its credit, and the others are not stored."""
+        holder = self.link(data)
+        ready = not len(self.model.next(1, 0, holder))
+        first, taken = len(self.model.state), min(count, credit) if ready else 0
+        delivered = self.engine.run(c.EnqueueImmediate("q", count, 10, offers=[c.Offer(holder, credit)]))
+        rows = [number for _, some in delivered.taken for number in some.sequences().tolist()]
+        assert rows == list(range(first, first + taken))
+        assert list(delivered.undelivered) == list(range(taken, count))
+        self.model.enqueue(taken)
+        self.model.move(np.arange(first, first + taken), State.ACQUIRED, holder)
+        self.taken += taken
 
     @precondition(lambda self: self.engine.state.finished.leaving)
     @rule()
@@ -307,7 +310,6 @@ class QueueMachine(RuleBasedStateMachine):
         queue = self.engine.state.queues["q"]
         there, before = self.at_start
         ended = self.ended() - before
-        removed = ended[Outcome.PURGED] + ended[Outcome.NOT_DELIVERED]
         expected = [len(self.model.state) - there, self.taken, self.taken_again, 0]
         assert queue.totals.row(queue.next_sequence, queue.ended) == [
             *expected,
@@ -315,12 +317,12 @@ class QueueMachine(RuleBasedStateMachine):
             ended[Outcome.REJECTED],
             0,
             0,
-            removed,
+            ended[Outcome.PURGED],
         ]
 
     def ended(self) -> Any:
         archived = self.model.state == State.ARCHIVED
-        return np.bincount(self.model.outcome[archived], minlength=len(Outcome))
+        return np.bincount(self.model.outcome[archived], minlength=OUTCOME_CODES)
 
     def matches(self, block: Block) -> None:
         rows = slice(block.base, block.base + block.filled)

@@ -43,7 +43,6 @@ VERBS: dict[Verb, tuple[dict[str, Any], Callable[[Engine, int], Any]]] = {
     Verb.EXPIRE: ({"messageTtl": 1000 * TTL}, lambda engine, holder: passes(engine, TTL)),
     Verb.REPLACE: ({"key": "subject"}, lambda engine, holder: engine.run(c.Enqueue("q", 1, 1, attributes=KEY))),
     Verb.REDRIVE: ({"deadLetterQueue": "gone"}, lambda engine, holder: engine.run(c.Redrive("q"))),
-    Verb.WITHDRAW: ({}, lambda engine, holder: engine.run(c.Withdraw("q", FIRST))),
     Verb.MOVE: ({}, lambda engine, holder: engine.run(c.Move("q", "other"))),
     Verb.DEAD_LETTER: (
         {"messageTtl": 1000 * TTL, "expired": "deadLetter", "deadLetterQueue": "other"},
@@ -113,7 +112,6 @@ OUTCOMES = {
     Verb.PURGE: Outcome.PURGED,
     Verb.EXPIRE: Outcome.EXPIRED,
     Verb.REPLACE: Outcome.REPLACED,
-    Verb.WITHDRAW: Outcome.NOT_DELIVERED,
     Verb.MOVE: Outcome.MOVED,
     Verb.DEAD_LETTER: Outcome.DEAD_LETTERED,
     Verb.DROP: Outcome.DROPPED,

@@ -84,6 +84,10 @@ class Capacity:
         """Count the messages that links of a session may take."""
         return min(self._free(None), self._free(session))
 
+    def budgets(self, session: Session) -> tuple[tuple[object, int], ...]:
+        """Return the limits on what links of a session may take: what shares each limit, and how many messages are left."""
+        return (self, self._free(None)), (session, self._free(session))
+
     def _free(self, line: Session | None) -> int:
         if line is None:
             return self._limits.unsettled_per_connection - self.held

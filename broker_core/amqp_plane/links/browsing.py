@@ -36,7 +36,7 @@ class Browsing(Outgoing):
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         """Find the next messages to show; every browser sees all messages that wait."""
-        seen, end = turn.execute(c.Browse(self.queue, self._position, messages, max_bytes, self._look()))
+        seen, end = turn.execute(c.Browse(self.queue, self._position, messages, max_bytes, self.known_matches()))
         self._position, self.undecided = seen.next, seen.unevaluated
         return seen.rows, end
 

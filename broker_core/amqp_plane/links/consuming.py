@@ -77,7 +77,7 @@ class Consuming(Outgoing):
                 return rows, turn.end
         if self.incomplete:
             return RowSet(), turn.end
-        taken, end = turn.execute(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look(), behind))
+        taken, end = turn.execute(c.Acquire(self.queue, self.holder, messages, max_bytes, self.known_matches(), behind))
         self.undecided = taken.unevaluated
         return taken.rows, end
 

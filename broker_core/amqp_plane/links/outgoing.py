@@ -115,7 +115,7 @@ class Outgoing(LinkEnd, Consumer):
         """Return True if it looks though nothing is AVAILABLE."""
         return self.link.drain
 
-    def _look(self) -> View | None:
+    def known_matches(self) -> View | None:
         """Return the known matches of the link's selector, for one command."""
         return None if self.selector is None else self.host.view(self.queue, self.selector)
 

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from .interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
+from .offers import QUANTUM_MESSAGES, Offers
 
 if TYPE_CHECKING:
+    from ...engine.columns.rowset import RowSet
+    from ...reading.slices import BlockSlice
+    from ...selectors import Selector
     from ...service.turn import Turn
     from ..links.outgoing import Outgoing
+    from .immediate import Waiting
     from .passes import Passes
 
 log = logging.getLogger("penstock.amqp")
 
-QUANTUM_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its share soon
 QUANTUM_BYTES = 1 << 20
 LOOKS = 1000  # of one queue's links in one pass: about 50 ms under the broker's lock; the others look in the next one
 
@@ -109,15 +113,41 @@ class Acquiring:
         if self._looking:
             self._passes.want()
 
-    def exhaust(self, turn: Turn, queue: str) -> None:
-        """Let the queue's links take all that they can: what is left, nobody can take at once."""
+    def exhaust(self, turn: Turn, queue: str) -> bool:
+        """Let the queue's links take all that they can. Returns False if one of them awaits the evaluation of its selector."""
         interest = self._queues.get(queue)
         while interest is not None:
             before = self.handled
             interest.begin_pass()
             complete = self._look(turn, queue, interest)
             if complete and self.handled == before:
-                break
+                return not interest.is_awaiting
+        return True
+
+    def selectors(self, queue: str) -> set[Selector]:
+        """Return the selectors of the links that wait for messages of the queue."""
+        interest = self._queues.get(queue)
+        levels = () if interest is None else interest.waiting()
+        return {link.selector for links in levels for link in links if link.selector is not None}
+
+    def offers(self, turn: Turn, messages: Waiting) -> Offers:
+        """Return the links that can take arriving messages, in the order in which they would be asked."""
+        interest, offers = self._queues.get(messages.queue), Offers(messages, grouped=turn.is_grouped(messages.queue))
+        for links in () if interest is None else interest.waiting():
+            offers.add(links)
+        return offers
+
+    def acquired(self, turn: Turn, link: Outgoing, rows: RowSet) -> None:
+        """Deliver messages that the link has acquired with their arrival."""
+        slices = turn.slices(link.queue, rows)
+        self._deliver(link, rows, slices, turn.end)
+        assert link.interest is not None
+        link.interest.waits(link)
+
+    def _deliver(self, link: Outgoing, rows: RowSet, slices: list[BlockSlice], end: int) -> None:
+        acquisition = link.taken(rows)
+        self.handled += rows.count
+        self._passes.when_durable(end, lambda: link.deliver(acquisition, slices))
 
     def _look(self, turn: Turn, queue: str, interest: Interest[Outgoing]) -> bool:
         """Let the queue's links look. Returns whether all had time to."""
@@ -164,9 +194,7 @@ class Acquiring:
             if link.link.drain:
                 self._passes.when_durable(end, link.found_nothing)
             return
-        acquisition = link.taken(rows)
-        self.handled += rows.count
-        self._passes.when_durable(end, lambda: link.deliver(acquisition, slices))
+        self._deliver(link, rows, slices, end)
         if rows.count >= capacity and link.capacity() <= 0:
             interest.rests(link)
         elif not link.looks_anyway and not turn.available(link.queue):

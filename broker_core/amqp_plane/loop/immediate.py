@@ -1,50 +1,78 @@
-"""*Immediate* messages on their way: in the queue since the pass began, and out of it at its end unless somebody took them.
+"""*Immediate* messages: offered to the links that can take messages, and stored only if one of them does.
 
-Their senders wait for that: *accepted* is what was acquired, also when its consumer gives it back later; *released* what nobody
-had credit for.
+The engine decides (see `engine.decide.immediate`); what it needs is found here: the links with capacity, in the order in which
+they would be asked, and which of the messages their selectors match, evaluated on what has just arrived. While a link of the
+queue awaits an evaluation for earlier messages, the decision waits: those messages have precedence.
+
+The sender receives *accepted* for a message that a link acquired, also if that link gives it back later, and *released* for a
+message that no link could take.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from ... import selectors
 from ...amqp import Condition
-from ...engine import commands as c
-from ...engine.columns.rowset import RowSet
-from ..links.incoming import confirm
+from ..links.incoming import confirm, kept_out
 from .exchanges import Unroutable
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from ...amqp.deliveries import Delivery
     from ...messages.encoding.arriving import Arrived
+    from ...selectors import Selector
     from ...service.turn import Turn
     from ..ports import Sender
     from .passes import Passes
 
 
-class Waiting(NamedTuple):
-    """Messages that one pass brought for one queue. `refused`: by index among all deliveries, as in `confirm`."""
+class Waiting:
+    """Messages that one pass brought for one queue, at least one; not stored."""
 
-    queue: str
-    parts: list[tuple[Sender, list[Delivery]]]
-    found: Arrived
-    refused: list[tuple[int, Exception]]
-    placed: c.Appended
+    def __init__(self, queue: str, parts: list[tuple[Sender, list[Delivery]]], found: Arrived) -> None:
+        self.queue, self._parts, self._found = queue, parts, found
+        self._matches: dict[Selector, npt.NDArray[np.bool_]] = {}
 
-    def withdraw(self, turn: Turn, passes: Passes) -> None:
-        """Withdraw what is left when everybody has acquired; the senders hear what became of all."""
-        sent, kept = self._sent(), self.placed.kept
-        first = self.placed.next - len(sent if kept is None else kept)
-        rows, refusal, end = turn.carry_out(c.Withdraw(self.queue, RowSet.range(first, self.placed.next)))
-        if refusal is not None:  # the queue was deleted in this pass
-            passes.when_durable(end, lambda: confirm(self.parts, self.refused, refusal))
+    @property
+    def count(self) -> int:
+        """Count the messages."""
+        return self._found.rows
+
+    def evaluate(self, several: Iterable[Selector]) -> None:
+        """Evaluate selectors that are likely to be needed, before the broker's lock is taken."""
+        for selector in several:
+            self.matches(selector)
+
+    def matches(self, selector: Selector) -> npt.NDArray[np.bool_]:
+        """Return by message whether the selector matches it."""
+        known = self._matches.get(selector)
+        if known is None:
+            known = self._matches[selector] = selectors.matches(selector, self._found.batch)
+        return known
+
+    def deliver(self, turn: Turn, passes: Passes) -> None:
+        """Let the links take what they can; the senders hear what became of all."""
+        acquiring, found = passes.acquiring, self._found
+        offered = acquiring.offers(turn, self)
+        delivered, error, end = turn.enqueue_immediate(self.queue, found, offered.offers, offered.budgets)
+        if error is not None:  # the queue was deleted
+            passes.when_durable(end, lambda: confirm(self._parts, found.refused, error))
             return
-        places = [row - first for row in rows.sequences().tolist()]
-        gone = [sent[place if kept is None else kept[place]] for place in places]
-        nobody = Unroutable(Condition.NOT_FOUND, f"nobody could take it at once from {self.queue!r:.80}")
-        passes.when_durable(end, lambda: confirm(self.parts, [*self.refused, *((index, nobody) for index in gone)], None))
+        for holder, rows in delivered.taken:
+            acquiring.acquired(turn, offered.links[holder], rows)
+        refused = kept_out(passes.nodes, self.queue, found, delivered.refused)
+        if delivered.undelivered:
+            nobody = Unroutable(Condition.NOT_FOUND, f"no consumer of {self.queue!r:.80} could take it immediately")
+            numbers = _numbers(found)
+            refused += [(numbers[row], nobody) for row in delivered.undelivered]
+        passes.when_durable(end, lambda: confirm(self._parts, refused, None))
 
-    def _sent(self) -> list[int]:
-        """List the indexes, among all, of the deliveries that were enqueued, row by row."""
-        bad = {index for index, _ in self.found.refused}
-        return [index for index in range(sum(len(deliveries) for _, deliveries in self.parts)) if index not in bad]
+
+def _numbers(found: Arrived) -> list[int]:
+    """List the indexes, among all deliveries, of those that are messages."""
+    malformed = {number for number, _ in found.refused}
+    return [number for number in range(found.rows + len(malformed)) if number not in malformed]

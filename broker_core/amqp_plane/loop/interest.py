@@ -27,6 +27,7 @@ is held back by one who awaits.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 #: Where a consumer stands. LOOKS: `next` has named it, and its answer is not there yet.
@@ -174,6 +175,18 @@ class Interest(Generic[C]):
         if not self._awaiting or not consumer.acquires:
             return ()
         return tuple(each.number for each in self._awaiting if _goes_before(each, consumer))
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Say whether any consumer awaits an evaluation."""
+        return bool(self._awaiting)
+
+    def waiting(self) -> Iterator[list[C]]:
+        """Yield the acquiring consumers that wait for news and may take it, by priority, the highest first, in the order in which
+        `next` would name them."""
+        only = None if self._only is None else self.members.get(self._only)
+        for level in self._levels:
+            yield [each for each in level.interested if self._only is None or each is only]
 
     def _take_out(self, consumer: C) -> None:
         """Of the list where it stands."""

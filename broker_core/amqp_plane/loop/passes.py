@@ -10,15 +10,15 @@ What a session says is durable in the order in which it was said, though a pass 
 as a whole or not at all, and carries all that its sessions have said before. So messages for which the journal has no capacity
 keep back whatever came with them or behind them, and an outcome that nobody waits for goes with what its session says next.
 
-`acquiring` says who acquires what. A message that is to be delivered at once or not at all (*immediate*) is withdrawn at the end
-of its pass, when all had time to acquire it, and then its sender hears what became of it.
+`acquiring` says who acquires what. *Immediate* messages come last: what links can still take when they have taken all that waits
+decides which of these messages are stored (see `immediate`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,7 @@ class Passes:
         self._lingering = Deadline(loop, LINGER_S, self._catch_up)
         self.acquiring = Acquiring(self)
         self.selecting = Selecting(self, broker.matching, loop)
+        self.nodes = broker.nodes
         self.has_capacity = self.acquiring.has_capacity
         self._immediate: list[immediate.Waiting] = []
         self._to_send: dict[Peer, None] = {}
@@ -216,9 +217,18 @@ class Passes:
             batch.let_go_on()
             outcomes, actions = batch.take_rest(messages)
         if messages or outcomes or actions or acquiring or self._news or self._immediate:
+            self._immediate += self._immediate_of(messages)
             self._carry_out(messages, outcomes, actions)
         self._watch_outcomes()
         self._advance(handled + acquiring.handled)
+
+    def _immediate_of(self, messages: Messages) -> Iterator[immediate.Waiting]:
+        """Yield the *immediate* messages, with the selectors evaluated that links wait with; without the broker's lock."""
+        for destination, parts, found in messages:
+            if isinstance(destination, Immediate) and found.rows:
+                waiting = immediate.Waiting(destination.queue, parts, found)
+                waiting.evaluate(self.acquiring.selectors(destination.queue))
+                yield waiting
 
     def _watch_outcomes(self) -> None:
         """See to it that outcomes that nobody waits for do not wait for ever."""
@@ -254,7 +264,7 @@ class Passes:
                         destination.execute(turn, self, parts, found)
                     elif isinstance(destination, ExchangeRoute):
                         self._confirm(parts, *exchanges.carry_out(turn, found))
-                    else:
+                    elif isinstance(destination, str) or not found.rows:
                         self._enqueue(turn, destination, parts, found)
                 for (link, disposition), deliveries in outcomes.items():
                     self._settle(turn, link, disposition, deliveries)
@@ -277,14 +287,12 @@ class Passes:
         for queue in news:
             self.acquiring.news(turn, queue)
         self.acquiring.carry_out(turn)
-        if self._immediate:
-            waiting, self._immediate = self._immediate, []
-            for each in waiting:
-                self.acquiring.exhaust(turn, each.queue)
-                if self.selecting.concerns(each.queue):
-                    self._immediate.append(each)  # until all can say whether they want it
-                else:
-                    each.withdraw(turn, self)
+        waiting, self._immediate = self._immediate, []
+        for each in waiting:
+            if self.acquiring.exhaust(turn, each.queue):
+                each.deliver(turn, self)
+            else:
+                self._immediate.append(each)
         if self._news:  # an acquisition made something AVAILABLE elsewhere
             self.want()
 
@@ -298,17 +306,14 @@ class Passes:
             log.exception("something of a pass failed; the connection it belongs to may hang until it times out")
 
     def _enqueue(self, turn: Turn, to: str | Immediate, parts: Parts, found: Arrived) -> None:
-        queue, refused = to if isinstance(to, str) else to.queue, found.refused
-        if not found.rows:
+        refused = found.refused
+        if isinstance(to, Immediate) or not found.rows:  # no message is among them
             self._confirm(parts, refused, None, turn.end)
             return
-        placed, error, end = turn.enqueue(queue, found)
+        placed, error, end = turn.enqueue(to, found)
         if placed is not None and placed.refused:
-            refused = kept_out(self._broker.nodes, queue, found, placed.refused)
-        if placed is not None and isinstance(to, Immediate):
-            self._immediate.append(immediate.Waiting(queue, parts, found, refused, placed))
-        else:
-            self._confirm(parts, refused, error, end)
+            refused = kept_out(self.nodes, to, found, placed.refused)
+        self._confirm(parts, refused, error, end)
 
     def _confirm(self, parts: Parts, refused: Refused, error: errors.PenstockError | None, end: int) -> None:
         self.when_durable(end, lambda: confirm(parts, refused, error))

@@ -38,10 +38,6 @@ class Selecting:
         """Say whether anything is being evaluated."""
         return bool(self._waiting)
 
-    def concerns(self, queue: str) -> bool:
-        """Say whether links of this queue do not know yet what they want."""
-        return any(of_queue == queue for of_queue, _ in self._waiting)
-
     def look_further(self, link: Outgoing, block: int) -> None:
         """Evaluate the next chunk of a block for the link's selector; then the link looks again."""
         assert link.selector is not None
@@ -73,7 +69,7 @@ class Selecting:
                 link.fail(failure)
             else:
                 self._passes.acquiring.evaluated(link)
-        self._passes.want()  # somebody may wait for what they say
+        self._passes.want()  # *immediate* messages may wait for this
 
     def close(self) -> None:
         """Stop: nothing is evaluated any more."""

@@ -45,15 +45,16 @@ def queue_paused(state: BrokerState, event: e.QueuePaused, position: int) -> Non
 
 
 def enqueued(state: BrokerState, event: e.Enqueued, position: int) -> None:
-    """Append messages to a queue."""
+    """Append messages to a queue. Those that links acquire with their arrival are never AVAILABLE."""
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
-    append(state, state.queues[event.queue], event.sizes, runs, event.time, Attributes.of_journal(event.attributes))
+    queue, attributes = state.queues[event.queue], Attributes.of_journal(event.attributes)
+    append(state, queue, event.sizes, runs, event.time, attributes, event.acquired or ())
 
 
 def purged(state: BrokerState, event: e.Purged, position: int) -> None:
-    """Archive rows as purged, or as not delivered."""
-    queue, verb = state.queues[event.queue], Verb.WITHDRAW if event.outcome == Outcome.NOT_DELIVERED else Verb.PURGE
-    archive(state, queue, queue.allowed(event.rows, verb), verb, event.outcome or Outcome.PURGED, event.time, event.error)
+    """Archive rows as purged."""
+    queue = state.queues[event.queue]
+    archive(state, queue, queue.allowed(event.rows, Verb.PURGE), Verb.PURGE, Outcome.PURGED, event.time, event.error)
 
 
 def block_packed(state: BrokerState, event: e.BlockPacked, position: int) -> None:

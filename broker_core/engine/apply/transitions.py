@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .. import events as e
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.limits import MAX_ERROR_TEXT
 from ..columns.rowset import RowSet, as_array, row_count
@@ -83,9 +84,16 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> Non
 
 
 def append(
-    state: BrokerState, queue: Queue, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES
+    state: BrokerState,
+    queue: Queue,
+    sizes: int | Ints,
+    runs: Sequence[Run],
+    time: int,
+    attributes: Attributes = NO_ATTRIBUTES,
+    acquired: Sequence[e.Acquired] = (),
 ) -> None:
-    """Append messages to a queue, without duplicates of earlier ones."""
+    """Append messages to a queue, without duplicates of earlier ones. `acquired`: links that take some of them with their
+    arrival."""
     first = queue.next_sequence
     if attributes.ids is not None and queue.rules.duplicate_window:
         rows = np.flatnonzero(fresh(queue, attributes.ids, time // 1000))
@@ -94,6 +102,8 @@ def append(
         assert attributes.ids is not None
         queue.remembered.remember(attributes.ids, time // 1000, queue.rules.duplicate_window)
     queue.append(sizes, runs, time, attributes)
+    for event in acquired:  # before anything gives way to them: a ring drops only AVAILABLE messages
+        acquire(queue, event.rows, event.holder, None)
     settle_in(state, queue, first, time)
 
 

@@ -1,8 +1,8 @@
 """The states of a message and every transition between them: one table, and a missing entry is an error.
 
 DELAYED ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
-        ◀─delay─ ▲ ▲  └──purge, expire, replace, drop,───▶ │
-                 │ │     withdraw and move                  │
+        ◀─delay─ ▲ ▲  └──purge, expire, replace, drop────▶ │
+                 │ │     and move                           │
                  │ └────────return──────┘                   │
                  └─────────────────redrive──────────────────┘
 
@@ -42,11 +42,10 @@ class Verb(IntEnum):
     EXPIRE = 5
     REPLACE = 6  # last-value queue: a newer value came
     REDRIVE = 7
-    WITHDRAW = 8  # *immediate*: nobody took it in the turn that it came in
-    MOVE = 9  # to another queue
-    DEAD_LETTER = 10
-    DROP = 11  # the oldest of a ring that is full
-    DELAY = 12  # it came back, and waits for its retry
+    MOVE = 8  # to another queue
+    DEAD_LETTER = 9
+    DROP = 10  # the oldest of a ring that is full
+    DELAY = 11  # it came back, and waits for its retry
 
 
 class Outcome(IntEnum):
@@ -59,9 +58,11 @@ class Outcome(IntEnum):
     EXPIRED = 4
     REPLACED = 5
     DEAD_LETTERED = 6
-    NOT_DELIVERED = 7  # its sender wanted it delivered at once or not at all
-    MOVED = 8  # to another queue, or back to the one it came from
+    MOVED = 8  # to another queue, or back to the one it came from; 7 is reserved: older versions used it
     DROPPED = 9  # the oldest of a ring that was full
+
+
+OUTCOME_CODES = max(Outcome) + 1  # entries of a table by outcome
 
 
 class Cause(IntEnum):
@@ -104,7 +105,6 @@ TRANSITIONS: dict[tuple[State, Verb], State] = {
     (State.AVAILABLE, Verb.PURGE): State.ARCHIVED,
     (State.AVAILABLE, Verb.EXPIRE): State.ARCHIVED,
     (State.AVAILABLE, Verb.REPLACE): State.ARCHIVED,
-    (State.AVAILABLE, Verb.WITHDRAW): State.ARCHIVED,
     (State.AVAILABLE, Verb.DROP): State.ARCHIVED,
     (State.AVAILABLE, Verb.DELAY): State.DELAYED,
     (State.DELAYED, Verb.MOVE): State.ARCHIVED,

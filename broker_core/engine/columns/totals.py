@@ -13,10 +13,10 @@ import numpy as np
 from .blocks import Block
 from .rowset import row_count
 from .series import Rows
-from .states import Outcome
+from .states import OUTCOME_CODES, Outcome
 
 TOTALS = ("enqueued", "delivered", "redelivered", "redriven", "acknowledged", "rejected", "deadLettered", "expired", "removed")
-_REMOVED = (Outcome.PURGED, Outcome.REPLACED, Outcome.NOT_DELIVERED, Outcome.MOVED, Outcome.DROPPED)
+_REMOVED = (Outcome.PURGED, Outcome.REPLACED, Outcome.MOVED, Outcome.DROPPED)
 
 
 class Totals:
@@ -29,7 +29,7 @@ class Totals:
         self.redelivered = 0  # of these, not for the first time
         self.redriven = 0  # dead letters of this queue's own that are AVAILABLE again, at their places
         self._next_sequence = self._live = 0  # of the queue when the broker started
-        self._ended = [0] * len(Outcome)
+        self._ended = [0] * OUTCOME_CODES
 
     def begin(self, next_sequence: int, live: int, ended: Sequence[int]) -> None:
         """Begin at 0: the broker starts, with these numbers of the queue."""

@@ -46,14 +46,16 @@ from .queues import (
     Appended,
     DeclareQueue,
     DeleteQueue,
+    Delivered,
     Enqueue,
+    EnqueueImmediate,
+    Offer,
     PackBlock,
     PauseQueue,
     Purge,
     ResumeQueue,
     Stat,
     Stores,
-    Withdraw,
 )
 from .stages import Discard, IsPublished, ListStages, Publish, StageMessages
 from .time import Recovered, Tick
@@ -78,6 +80,7 @@ __all__ = [
     "DeleteExchange",
     "DeleteLease",
     "DeleteQueue",
+    "Delivered",
     "Discard",
     "DiscardMessages",
     "Discharge",
@@ -85,6 +88,7 @@ __all__ = [
     "EndNode",
     "EndPass",
     "Enqueue",
+    "EnqueueImmediate",
     "EnterLease",
     "FailTransaction",
     "FinishBatches",
@@ -98,6 +102,7 @@ __all__ = [
     "MeasureBatch",
     "Move",
     "Now",
+    "Offer",
     "OpenLink",
     "PackBlock",
     "PauseQueue",
@@ -134,6 +139,5 @@ __all__ = [
     "TimeOutTransactions",
     "Unbind",
     "Unsubscribe",
-    "Withdraw",
     "command_of",
 ]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.limits import MAX_PURGED
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from .command import Command, Maker, R
+
+if TYPE_CHECKING:
+    from ..model.search import Matching
 
 
 @dataclass(frozen=True)
@@ -95,12 +98,38 @@ class Purge(Command[int]):
     until: int | None = None
 
 
+class Offer(NamedTuple):
+    """A link that can take arriving messages immediately."""
+
+    holder: int
+    messages: int  # at most so many
+    budgets: tuple[int, ...] = ()  # indexes into the command's `budgets`: limits that the link shares with other links
+    matching: Matching | None = None  # what its selector is known to match in the queue; None: it has no selector
+    matches: Ints | None = None  # by arriving message, whether its selector matches (bool); None: it has no selector
+
+
+class Delivered(NamedTuple):
+    """Result of `EnqueueImmediate`: indexes among its messages, ascending. The remaining messages were taken, or are duplicates
+    of messages that the queue has or had."""
+
+    taken: Sequence[tuple[int, RowSet]]  # holder and what it acquired, in the order in which it has to leave
+    undelivered: Sequence[int]  # no link could take them
+    refused: Sequence[int]  # the queue's limits keep them out
+
+
 @dataclass(frozen=True)
-class Withdraw(Command[RowSet]):
-    """Take back *immediate* messages that nobody has acquired in the turn that enqueued them. Reply: which."""
+class EnqueueImmediate(Stores[Delivered]):
+    """*Immediate* messages: each is stored and acquired in one step, or leaves no trace. The links of `offers` take them in this
+    order; a link may have several offers."""
 
     queue: str
-    rows: RowSet
+    count: int
+    sizes: int | Ints  # stored bytes of each message, or of all alike
+    payload: Any = None  # as of `Enqueue`
+    durable: bool = True
+    attributes: Attributes = NO_ATTRIBUTES
+    offers: Sequence[Offer] = ()
+    budgets: Sequence[int] = ()  # messages that the offers naming an index may take together
 
 
 @dataclass(frozen=True)

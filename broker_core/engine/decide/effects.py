@@ -87,7 +87,7 @@ def _frees(queue: Queue, holder: int) -> bool:
 
 #: By kind of event, the queues where it makes a look worth it. A kind that is in neither table has no effects.
 LOOKS: dict[type[e.Event], _Rule] = {
-    e.Enqueued: _its_queue,
+    e.Enqueued: lambda state, event: (event.queue,) if event.acquired is None else (),
     e.Returned: _its_queue,
     e.CameDue: _its_queue,
     e.Expired: _ended,

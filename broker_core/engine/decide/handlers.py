@@ -42,7 +42,7 @@ HANDLERS: dict[type[c.Command[Any]], Callable[[BrokerState, Any, c.Now], Decisio
     c.AlterQueue: queues.alter_queue,
     c.PauseQueue: queues.pause_queue,
     c.ResumeQueue: queues.resume_queue,
-    c.Withdraw: immediate.withdraw,
+    c.EnqueueImmediate: immediate.enqueue_immediate,
     c.StageMessages: stages.stage_messages,
     c.Publish: stages.publish,
     c.IsPublished: stages.is_published,

@@ -25,12 +25,12 @@ from ..columns.limits import (
 )
 from ..columns.overlays import ROW_BYTES
 from ..columns.rowset import RowSet
-from ..columns.states import ACQUIRED, Cause, Outcome, Verb
+from ..columns.states import ACQUIRED, AVAILABLE, Cause, Outcome, Verb
 from ..model.capacity import Coming
 from ..model.consumers import check_link, may_take
 from ..model.groups import FreeGroup
 from ..model.queue import Queue, Subscription
-from ..model.search import Filter, Search, Unexpired, Without, barrier, find, in_turn
+from ..model.search import Filter, Matching, Search, Unexpired, Without, barrier, find, in_turn
 from ..model.state import BrokerState
 from . import dead_letters
 from .decision import Decision, check_rows, need_queue
@@ -62,11 +62,7 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
         return Decision([], c.Taken(RowSet()))
     if subscription.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"holder {command.holder} has a selector: without what matches it, it can have nothing")
-    filters: list[Filter] = [Unexpired(now.wall // 1000)]
-    if subscription.excluded:
-        filters.append(Without(subscription.excluded))
-    if queue.grouping is not None:
-        filters += [FreeGroup(queue.grouping, command.holder), *in_turn(queue)]
+    filters = _filters(queue, subscription, now)
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
     # All of one level, so that they leave in the order of their sequence numbers.
     rows, unevaluated = RowSet(), None
@@ -94,6 +90,29 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
     if positions != subscription.positions or epochs != subscription.epochs:
         decision.add(e.Looked(queue.name, command.holder, positions, epochs))
     return decision
+
+
+def _filters(queue: Queue, subscription: Subscription, now: c.Now) -> list[Filter]:
+    filters: list[Filter] = [Unexpired(now.wall // 1000)]
+    if subscription.excluded:
+        filters.append(Without(subscription.excluded))
+    if queue.grouping is not None:
+        filters += [FreeGroup(queue.grouping, subscription.holder), *in_turn(queue)]
+    return filters
+
+
+def has_waiting(queue: Queue, subscription: Subscription, matching: Matching | None, now: c.Now) -> bool:
+    """Say whether messages wait in the queue that the link can take, or might take once its selector is evaluated."""
+    if not queue.counts[AVAILABLE]:
+        return False
+    search = Search(1, filters=_filters(queue, subscription, now), matching=matching)
+    for level in reversed(range(queue.rules.levels)):
+        found = find(queue, queue.position_of(subscription, level), search, level)
+        if found.rows or (found.unknown is not None and find(queue, found.unknown, search._replace(matching=None), level).rows):
+            return True
+        if barrier(queue, level) != NEVER:
+            break
+    return False
 
 
 def _lowest_position_of(queue: Queue, holders: tuple[int, ...], level: int) -> int:

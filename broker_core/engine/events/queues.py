@@ -8,6 +8,7 @@ from typing import Any
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from .codec import Event, know, stored_as
+from .links import Acquired
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,17 @@ class Enqueued(Event):
     time: int
     attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("traits"))  # see `Attributes.journaled`
     kept: Ints | None = None  # which of the payload's rows they are; None: all of them, in order
+    acquired: tuple[Acquired, ...] | None = None  # *immediate* messages: the links that hold them from their arrival on
 
 
 @dataclass(frozen=True)
 class Purged(Event):
-    """Messages AVAILABLE or DELAYED → ARCHIVED: an operator did not want them, or nobody took them at once."""
+    """Messages AVAILABLE or DELAYED → ARCHIVED: an operator did not want them."""
 
     kind = "purged"
     queue: str
     rows: RowSet
     time: int
-    outcome: int | None = None  # None: PURGED
     error: str | None = None  # why an operator has discarded them
 
 

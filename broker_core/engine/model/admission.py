@@ -33,8 +33,11 @@ class Admission(NamedTuple):
     duplicates: int = 0
 
 
-def admit(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes, now: int, *, whole: bool) -> Admission:
-    """Check messages for a queue with limits. `now`: milliseconds since 1970. QueueFull if `whole` and some are refused."""
+def admit(
+    queue: Queue, count: int, sizes: int | Ints, attributes: Attributes, now: int, *, whole: bool = False, held: bool = False
+) -> Admission:
+    """Check messages for a queue with limits. `now`: milliseconds since 1970. QueueFull if `whole` and some are refused. `held`:
+    links hold the messages from their arrival on, so that a ring cannot drop them for the next ones."""
     rows = np.arange(count)
     if attributes.ids is not None and queue.rules.duplicate_window:
         rows = rows[fresh(queue, attributes.ids, now)]
@@ -44,7 +47,7 @@ def admit(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes, n
         raise full(queue, len(rows), NamesFull)
     if whole or queue.rules.overflow != "block":
         named = rows[fits]
-        stays = np.ones(len(named), np.int64) if whole else _stays(queue, attributes, named, now)
+        stays = np.ones(len(named), np.int64) if whole or held else _stays(queue, attributes, named, now)
         fits[fits] = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[named], stays)
     if whole and not fits.all():
         raise full(queue, len(rows))

@@ -27,8 +27,8 @@ from ..columns.states import (
     AVAILABLE,
     DELAYED,
     LEGAL,
+    OUTCOME_CODES,
     STEPS,
-    Outcome,
     State,
     Step,
     Verb,
@@ -123,7 +123,7 @@ class Queue:
         self.remembered = DuplicateWindow()
         self.origins: list[str] = []  # queues that dead letters in here come from
         self.takers = Names(MAX_TAKERS)  # leases, and users of links, that had messages when these ended
-        self.ended = [0] * len(Outcome)  # messages by outcome, also those that left memory
+        self.ended = [0] * OUTCOME_CODES  # messages by outcome, also those that left memory
         self.id = 0  # unique in the data directory, also over queues that are gone
         self.passes = Passes()
         # derived
@@ -251,7 +251,12 @@ class Queue:
             if block.level is not None:
                 grown[: len(block.level)] = block.level
             block.level = grown
-        block.level[rows] = self._level_of[block.priority.get(rows)]
+        block.level[rows] = self.level_of(block.priority.get(rows))
+
+    def level_of(self, priority: Ints | int) -> npt.NDArray[np.uint8]:
+        """Return the levels of messages by their priorities as `Attributes` have them."""
+        levels: npt.NDArray[np.uint8] = self._level_of[priority]
+        return levels
 
     def move(self, block: Block, rows: Rows, verb: Verb) -> None:
         """Change the state of rows of one block as the table of transitions says. IllegalTransition where it lacks one of them:
