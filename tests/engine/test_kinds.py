@@ -137,14 +137,20 @@ class Model:
         level = int(self.levels[said["priority"]])
         closes = bool(said["closes"] and group)
         new = Message(len(self.messages), level, said["size"], group, closes, key, said["due"], said["expiry"])
+        self.messages.append(new)
         if new.due > now:
             new.state = State.DELAYED
-        for old in self.of(State.AVAILABLE, State.DELAYED):
-            if key and old.key == key:
+        else:
+            self.is_available(new)
+
+    def is_available(self, m: Message) -> None:
+        """Q17 Q18: the message is no longer delayed, so its key has no other value, or a newer one."""
+        if not m.key:
+            return
+        self.newest[m.key] = max(m.place, self.newest.get(m.key, 0))
+        for old in self.of(State.AVAILABLE):
+            if old.key == m.key and old.place < self.newest[m.key]:
                 self.end(old, Outcome.REPLACED)
-        self.messages.append(new)
-        if key:
-            self.newest[key] = new.place
 
     def next(self, holder: int, count: int, now: int) -> list[Message]:
         eligible = [
@@ -285,9 +291,12 @@ class KindMachine(RuleBasedStateMachine):
         for m in self.model.of(State.DELAYED, State.AVAILABLE):
             if 0 < m.expiry <= self.now:
                 self.model.end(m, Outcome.EXPIRED)
+        due = [m for m in self.model.of(State.DELAYED) if m.due <= self.now]
         for m in self.model.of(State.DELAYED):
             if m.due <= self.now:
                 m.state = State.AVAILABLE
+        for m in due:
+            self.model.is_available(m)
 
     @invariant()
     def both_say_the_same(self) -> None:

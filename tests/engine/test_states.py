@@ -73,13 +73,16 @@ def brought_to(state: State, verb: Verb) -> tuple[Engine, int]:
     engine.run(c.DeclareQueue("other"), c.DeclareQueue("q", kind, options))
     now = engine.wall // 1000
     expiry = np.array([now + 1000 * TTL]) if "messageTtl" in options else None
-    due = np.array([now + 1000 * DELAY]) if state is State.DELAYED else None
+    retry = state is State.DELAYED and verb is Verb.REPLACE  # a message that its sender delayed is not replaced before it is due
+    due = np.array([now + 1000 * DELAY]) if state is State.DELAYED and not retry else None
     engine.run(c.Enqueue("q", 1, 1, attributes=replace(KEY if verb is Verb.REPLACE else NO_ATTRIBUTES, expiry=expiry, due=due)))
     holder: int = engine.run(c.Subscribe("q"))
-    if state in (State.ACQUIRED, State.ARCHIVED):
+    if state in (State.ACQUIRED, State.ARCHIVED) or retry:
         engine.run(c.Acquire("q", holder, 1))
     if state is State.ARCHIVED:
         engine.run(c.Settle("q", holder, FIRST, Outcome.REJECTED))  # with a dead-letter queue that is not there it stays
+    if retry:
+        engine.run(c.Release("q", holder, FIRST, Cause.MODIFIED, retry=c.Retry(after=1000 * DELAY)))
     assert engine.state.queues["q"].blocks[0].state[0] == state
     return engine, holder
 

@@ -77,7 +77,7 @@ copied queue rows target time
 delayed queue rows until time
 discarded stages write
 dropped intervals
-enqueued queue first count sizes time traits kept
+enqueued queue first count sizes time traits kept acquired
 exchange.declared exchange type options user
 exchange.deleted exchange
 expired queue rows time
@@ -93,7 +93,7 @@ outcomes.staged stage lease batch epoch said up time
 pass.begun queue_id number rows
 pass.ended queue_id number version
 published stages key time makes_room write attempts sent user
-purged queue rows time outcome error
+purged queue rows time error
 queue.altered queue options
 queue.declared queue type options user defaults
 queue.deleted queue departs

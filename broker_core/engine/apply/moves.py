@@ -8,10 +8,9 @@ from .. import events as e
 from ..columns.limits import MAX_ERROR_TEXT
 from ..columns.rowset import as_array
 from ..columns.states import Outcome, Reason, Verb
-from ..model.last_values import stale
 from ..model.state import BrokerState
 from ..model.transfer import Cargo, load, unload
-from .transitions import archive, let_go, settle_in, take_out
+from .transitions import archive, let_go, replace_values, settle_in, take_out
 
 
 def moved(state: BrokerState, event: e.Moved, position: int) -> None:
@@ -64,4 +63,4 @@ def redriven(state: BrokerState, event: e.Redriven, position: int) -> None:
     queue.totals.redriven += event.rows.count
     queue.came_back(event.rows)
     if queue.rules.key:
-        archive(state, queue, stale(queue, event.rows), Verb.REPLACE, Outcome.REPLACED, event.time)
+        replace_values(state, queue, event.rows, event.time)

@@ -6,7 +6,7 @@ from .. import events as e
 from ..columns.limits import NEVER
 from ..columns.states import Outcome, Verb
 from ..model.state import BrokerState
-from .transitions import archive
+from .transitions import archive, replace_values
 
 
 def expired(state: BrokerState, event: e.Expired, position: int) -> None:
@@ -26,11 +26,13 @@ def delayed(state: BrokerState, event: e.Delayed, position: int) -> None:
 
 
 def came_due(state: BrokerState, event: e.CameDue, position: int) -> None:
-    """Make delayed rows AVAILABLE."""
+    """Make delayed rows AVAILABLE, and archive last values that have a newer one."""
     queue = state.queues[event.queue]
     for number, rows in event.rows.items():
         queue.move(queue.blocks[number], rows, Verb.DUE)
     queue.came_back(event.rows)
+    if queue.rules.key:
+        replace_values(state, queue, event.rows, event.time)
 
 
 def locked(state: BrokerState, event: e.Locked, position: int) -> None:

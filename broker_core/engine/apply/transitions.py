@@ -16,7 +16,7 @@ from ..columns.states import LIMITED_BY_RULE, UNLIMITED, Cause, Outcome, Verb
 from ..model import consumers
 from ..model.admission import fresh
 from ..model.dispositions import counts_attempt
-from ..model.last_values import stale, superseded, surplus
+from ..model.last_values import arrived, replaced, surplus
 from ..model.lease import Lease
 from ..model.queue import Queue
 from ..model.state import BrokerState
@@ -62,7 +62,7 @@ def archive(
 
 
 def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> None:
-    """Make ACQUIRED rows AVAILABLE, count the attempt by its cause, and archive last values that are stale."""
+    """Make ACQUIRED rows AVAILABLE, count the attempt by its cause, and archive last values that have a newer one."""
     if not rows:
         return
     for number, part in rows.items():
@@ -80,7 +80,7 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> Non
             queue.note_times(block)
     queue.came_back(rows)
     if queue.rules.key:
-        archive(state, queue, stale(queue, rows), Verb.REPLACE, Outcome.REPLACED, state.time)
+        replace_values(state, queue, rows, state.time)
 
 
 def append(
@@ -110,10 +110,14 @@ def append(
 def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
     """Archive what the messages from sequence number `first` on replace by key, or push out of a ring."""
     if queue.rules.key:
-        older = queue.allowed(superseded(queue, first), Verb.REPLACE)
-        archive(state, queue, older, Verb.REPLACE, Outcome.REPLACED, time)
+        replace_values(state, queue, arrived(queue, first), time)
     if queue.rules.overflow == "ring":
         archive(state, queue, surplus(queue), Verb.DROP, Outcome.DROPPED, time)
+
+
+def replace_values(state: BrokerState, queue: Queue, rows: RowSet, time: int) -> None:
+    """Archive the values that give way, in a last-value queue, now that `rows` are no longer delayed."""
+    archive(state, queue, queue.allowed(replaced(queue, rows), Verb.REPLACE), Verb.REPLACE, Outcome.REPLACED, time)
 
 
 def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:

@@ -70,6 +70,7 @@ MAY_END: dict[type[e.Event], _Rule] = {
     e.BatchEnded: _batch_ends,
     e.Moved: _messages_end,
     e.Returned: _messages_end,  # replaced as it came back
+    e.CameDue: _messages_end,  # replaced as it came due
 }
 
 

@@ -17,7 +17,7 @@ from ..columns.blocks import Block
 from ..columns.limits import MAX_MOVED, MAX_PURGED
 from ..columns.rowset import BLOCK_BITS, RowSet, as_array
 from ..columns.series import Ints
-from ..columns.states import AVAILABLE, Outcome, Verb
+from ..columns.states import AVAILABLE, DELAYED, Outcome, Verb
 from ..model.capacity import Coming, fitting
 from ..model.queue import Queue
 from ..model.retention import stayed
@@ -189,13 +189,25 @@ def _by_origin(queue: Queue, rows: RowSet) -> dict[str, RowSet]:
     }
 
 
+def _latest(queue: Queue) -> npt.NDArray[np.int64]:
+    """Return by key the sequence number of its newest message plus one; here messages that are delayed count."""
+    latest = queue.newest()
+    for block in queue.blocks.values() if queue.counts[DELAYED] else ():
+        codes = block.key.get(slice(0, block.filled))
+        if block.counts[DELAYED] and not isinstance(codes, int):
+            delayed = np.flatnonzero(block.state[: block.filled] == DELAYED)
+            latest = latest.copy()
+            np.maximum.at(latest, codes[delayed], delayed + block.base + 1)
+    return latest
+
+
 def _newest(queue: Queue, origin: Queue, rows: RowSet) -> RowSet:
     """Of dead letters of a last-value queue those that are still the last of their keys; of another queue all of them."""
     keys, came_from = column(queue, rows, "key"), column(queue, rows, "came_from")
     if origin.rules.key is None or keys is None or came_from is None:
         return rows
     sequences, origins = rows.sequences(), came_from.astype(np.int64)
-    latest = origin.newest()
+    latest = _latest(origin)
     kept = np.ones(len(sequences), np.bool_)
     for code in np.unique(keys[keys > 0]).tolist():
         of_key = keys == code

@@ -1,4 +1,7 @@
-"""Consequences of new messages: which older values a newer one replaces, and which go from a ring that is too full.
+"""Consequences of messages that become AVAILABLE: older values that give way, and messages that a full ring drops.
+
+Of the messages of a key that have ever been AVAILABLE, the one that arrived last is the value. A message that its sender delayed
+becomes a candidate when it is due, by its arrival: it takes its old place in the queue.
 
 It follows from the queue's state alone, live as at recovery, whatever brought the messages: a send, a publish, a route, a move.
 """
@@ -7,30 +10,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..columns.dictionary import distinct
 from ..columns.rowset import RowSet, as_array
 from ..columns.series import Ints
-from ..columns.states import AVAILABLE
+from ..columns.states import AVAILABLE, DELAYED
 from .queue import Queue
 
 
-def superseded(queue: Queue, first: int) -> RowSet:
-    """Return the messages of a last-value queue that have a newer value among those from sequence number `first` on. A held one
-    is replaced when it comes back: see `stale`."""
-    codes, sequences = _keyed(queue, RowSet.range(first, queue.next_sequence))
+def replaced(queue: Queue, rows: RowSet) -> RowSet:
+    """Note messages of a last-value queue that became AVAILABLE, or that links acquired with their arrival. Such messages arrived
+    without a delay, came due, came back or were redriven. Returns the messages that give way: all but the last arrival of a key.
+
+    A message that its sender delayed neither counts nor gives way before it is due. The messages returned may include some that a
+    consumer holds: these give way when they come back.
+    """
+    codes, sequences = _keyed(queue, rows)
     if not len(codes):
         return RowSet()
     newest = queue.newest()
-    before = newest[distinct(codes)] - 1
-    newest[codes] = sequences + 1  # of equal codes the last one counts
+    before = newest[codes]
+    newest[codes] = np.maximum(before, sequences + 1)  # they ascend: of equal codes the last one counts
     older = sequences[newest[codes] != sequences + 1]
-    return RowSet.of_sequences(np.concatenate([np.sort(before[before >= 0]), older]))  # all of the former are below `first`
+    earlier = before[(before > 0) & (before < newest[codes])] - 1
+    return RowSet.of_sequences(np.union1d(earlier, older)) if len(earlier) or len(older) else RowSet()
 
 
-def stale(queue: Queue, rows: RowSet) -> RowSet:
-    """Of rows that have come back to a last-value queue, those that a newer value came after."""
-    codes, sequences = _keyed(queue, rows)
-    return RowSet.of_sequences(sequences[queue.newest()[codes] > sequences + 1]) if len(codes) else RowSet()
+def arrived(queue: Queue, first: int) -> RowSet:
+    """Return the messages from sequence number `first` on that are not DELAYED."""
+    rows = RowSet.range(first, queue.next_sequence)
+    if not queue.counts[DELAYED]:
+        return rows
+    parts = ((number, as_array(part)) for number, part in rows.items())
+    return RowSet.of((number, some[queue.blocks[number].state[some] != DELAYED]) for number, some in parts)
 
 
 def surplus(queue: Queue) -> RowSet:
