@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.limits import EXPIRY_PERIOD
 from penstock.broker_core.engine.columns.rowset import RowSet
@@ -113,7 +114,7 @@ def test_a_delayed_value_that_ends_before_its_time_replaces_nothing(how: str) ->
     elif how == "move":
         engine.run(c.Move("q", "dead"))
     else:
-        engine.run(c.DiscardMessages("q", (1, 1)))
+        engine.run(c.DiscardMessages("q", 1, 1, "not wanted"))
     ended = {"expires": "expired", "purge": "purged", "move": "moved", "discard": "purged"}[how]
     engine.run(c.Release("q", holder, RowSet.single(0)))
     assert states(engine) == ["available", ended]
@@ -182,7 +183,7 @@ def test_a_delayed_value_that_expired_and_is_redriven_is_the_value() -> None:
 def test_a_transaction_and_a_write_bring_delayed_values() -> None:
     engine = declared()
     send(engine)
-    number = engine.run(c.BeginTransaction())
+    number = engine.run(c.BeginTransaction(1))
     engine.run(c.Post(number, "q", 1, 1, attributes=attributes(engine, delay_s=DELAY_S)))
     assert states(engine) == ["available"]
     engine.run(c.Discharge(number, fail=False))
@@ -231,6 +232,7 @@ def test_a_queue_that_ends_when_it_is_empty_ends_with_a_value_that_comes_due_too
     engine.run(c.Unsubscribe("q", holder))
     assert states(engine) == ["delayed", "accepted"]
     engine.pass_time(DELAY_S)
+    assert decide(engine.state, c.Tick(), c.Now(engine.wall, engine.up)).effects.may_end == ("q",)
     engine.run(c.Tick())
     assert states(engine) == ["replaced", "accepted"]
     engine.run(c.EndNode("q"))
