@@ -10,7 +10,9 @@ A failure says its seed, and its history is in the output. There is one selector
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ from penstock.broker_core.engine.model.retention import Keeping
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import SECOND, START, Engine
+from .laws import Watch, column, picture
 
 COMMANDS = 60  # of a history. Fewer messages come than a block has places: all are in block 0
 NAMES = ["a", "b", "c"]  # of groups, of keys
@@ -60,10 +63,6 @@ class Odd:  # the selector, of which all is known
         return np.arange(queue.blocks[block].filled) % 2 == 1
 
 
-def column(block: Block, name: str) -> Any:
-    return np.broadcast_to(getattr(block, name).get(slice(0, block.filled)), block.filled).astype(np.int64)
-
-
 def rows_in(block: Block, *states: State) -> Any:
     return np.flatnonzero(np.isin(block.state[: block.filled], states))
 
@@ -72,27 +71,39 @@ class History:
     """One queue `q` with its links, at most one lease and one transaction; `dead` takes dead letters and what is moved."""
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+        self.seed, self.random = seed, random.Random(seed)
         self.engine = Engine()
+        self.watch = Watch()
+        self.posted = 0  # messages of the open transaction, a byte each
+        self.stored: set[bytes] = set()  # message ids of what was confirmed
         self.links: dict[int, str | None] = {}  # the selector of each
         self.transaction: int | None = None
         kind, its_own = self.random.choice(list(KINDS.items()))
         options = {name: self.random.choice(values) for name, values in OPTIONS.items()}
         options |= {"groups": self.random.choice(["none", "held", "held", "sticky"]), **its_own}
-        print(f"seed {seed}: {kind} {options}")
+        options["duplicateWindow"] = self.random.choice([0, 0, 1000])
+        self.declare(kind, options)
+
+    def declare(self, kind: str, options: dict[str, Any]) -> None:
+        print(f"seed {self.seed}: {kind} {options}")
         self.engine.run(c.Recovered(), c.DeclareQueue("dead"), c.DeclareQueue("q", kind, options))
 
     @property
     def queue(self) -> Queue:
         return self.engine.state.queues["q"]
 
-    def play(self) -> None:
-        commands: list[Callable[[], None]] = [
+    def commands(self) -> list[Callable[[], None]]:
+        """The commands of a history; one that is there several times comes more often."""
+        return [
             *3 * [self.a_link_comes, self.discharge, self.time_passes],
             *2 * [self.refuse, self.a_link_goes, self.a_lease_acquires, self.a_lease_is_released, self.retire],
             *[self.redrive, self.move, self.alter, self.pause, self.restart, self.record, self.clean],
             *[*15 * [self.acquire], *6 * [self.send], *6 * [self.settle, self.give_back, self.resume], *2 * [self.publish]],
+            *[*5 * [self.send_immediate], self.post],
         ]
+
+    def play(self) -> None:
+        commands = self.commands()
         for number, command in enumerate([self.a_link_comes, self.send, *self.random.choices(commands, k=COMMANDS)]):
             if number == COMMANDS // 3:
                 meta, blocks, logged = *self.engine.persisted(), len(self.engine.log)
@@ -103,6 +114,8 @@ class History:
                 print(command.__name__, "→", refusal)
             for holds in (nothing_is_lost, bytes_add_up, names_add_up, no_key_is_too_many, a_group_has_one_holder):
                 holds(self.queue)
+            self.watch.look(self.engine)
+            assert self.queue.staged == self.queue.staged_bytes == self.posted
             a_start_finds_the_same(self.queue, self.engine.from_snapshot())
         a_start_finds_the_same(self.queue, self.engine.recovered())
         state = BrokerState.restore(meta.encode(), blocks)  # as most starts do: of a snapshot, and what the log has after it
@@ -168,15 +181,100 @@ class History:
         group = Coded(NAMES, each(0, 1, 1, 2)) if rules.groups != "none" else None
         key = Coded(NAMES, each(0, 1, 2, 3)) if rules.key else None
         due, expiry = each(0, 0, self.now + 1000), each(0, 0, 0, self.now + 9000)
-        return count, Attributes(each(*range(11)), expiry, due, group, each(0, 0, 1) if group else None, key)
+        ids = np.array([b"%d" % number if number else b"" for number in each(*range(40)).tolist()], "S16")
+        return count, Attributes(
+            each(*range(11)), expiry, due, group, each(0, 0, 1) if group else None, key, ids if rules.duplicate_window else None
+        )
 
     def send(self) -> None:
         count, attributes = self.messages()
-        self.engine.run(c.Enqueue("q", count, np.arange(count) + 1, attributes=attributes))
+        placed = self.engine.run(c.Enqueue("q", count, np.arange(count) + 1, attributes=attributes))
+        self.no_id_is_stored_twice(attributes, range(count) if placed.kept is None else placed.kept)
+
+    def no_id_is_stored_twice(self, attributes: Attributes, kept: Iterable[int]) -> None:
+        ids = [] if attributes.ids is None else [one for row in kept if (one := attributes.ids[row])]
+        assert not self.stored & {*ids}
+        assert len({*ids}) == len(ids)
+        self.stored |= {*ids}
+
+    def send_immediate(self) -> None:
+        """Links that have taken what waits for them take what they can; what is left changes nothing, as if it had not come."""
+        count, attributes = self.messages()
+        offers = [
+            c.Offer(link, self.random.randint(0, 2), (), Odd() if selector else None, self.matches(count) if selector else None)
+            for link, selector in self.random.sample(list(self.links.items()), len(self.links))
+        ]
+        ready = {offer.holder for offer in offers if self.may_take(offer.holder, self.links[offer.holder])}
+        before, first = picture(self.engine), self.queue.next_sequence
+        sizes = np.arange(count) + 1
+        delivered = self.engine.run(c.EnqueueImmediate("q", count, sizes, attributes=attributes, offers=offers))
+        stored = self.queue.next_sequence - first
+        if not stored:
+            assert picture(self.engine) == before
+        taken = Counter(dict.fromkeys(ready, 0))
+        for holder, rows in delivered.taken:
+            assert holder in ready
+            assert self.queue.held_by(holder, rows).count == rows.count
+            taken[holder] += rows.count
+        assert sum(taken.values()) == stored
+        out = {*delivered.undelivered, *delivered.refused}
+        again = self.known_ids(attributes, out)
+        assert stored + len(out) + len(again) == count
+        self.no_id_is_stored_twice(attributes, [row for row in range(count) if row not in out and row not in again])
+        for offer in offers:
+            if offer.holder in ready and taken[offer.holder] < offer.messages:
+                left = [row for row in delivered.undelivered if self.could_have(offer, attributes, row)]
+                assert not left, f"link {offer.holder} could have taken {left}"
+
+    def matches(self, count: int) -> Any:
+        return np.array([self.random.choice([True, False]) for _ in range(count)])
+
+    def may_take(self, link: int, selector: str | None) -> bool:
+        """Say whether it is the link's turn, and nothing waits for it."""
+        return not self.queue.paused and self.queue.active in (None, link) and not self.eligible(link, selector)
+
+    def known_ids(self, attributes: Attributes, out: set[int]) -> set[int]:
+        """Find the messages whose ids were stored before, or are those of earlier ones of these."""
+        known, again = {*self.stored}, set()
+        for row, one in enumerate(() if attributes.ids is None else attributes.ids.tolist()):
+            if row not in out and one:
+                again |= {row} & ({row} if one in known else set())
+                known.add(one)
+        return again
+
+    def could_have(self, offer: c.Offer, attributes: Attributes, row: int) -> bool:
+        """Say whether nothing but the link's credit stands between it and an arriving message that was not stored."""
+        queue = self.queue
+        if attributes.due is not None and attributes.due[row] > self.now:
+            return False
+        if offer.matches is not None and not offer.matches[row]:
+            return False
+        if attributes.ids is not None and attributes.ids[row] and (attributes.ids == attributes.ids[row]).sum() > 1:
+            return False  # a duplicate goes with the first of its id
+        block = queue.blocks.get(0)
+        waiting = [] if block is None else [r for r in rows_in(block, State.DELAYED).tolist() if column(block, "returned")[r]]
+        level = int(queue.level_of(int(attributes.priority[row]))) if attributes.priority is not None else 0
+        if queue.rules.consumers != "all" and any(self.level(other) >= level for other in waiting):
+            return False
+        if attributes.group is None or not attributes.group.codes[row] or queue.grouping is None:
+            return True
+        code = queue.groups.get(NAMES[attributes.group.codes[row] - 1])
+        if block is not None and any(column(block, "group")[other] == code > 0 for other in waiting):
+            return False
+        return int(queue.grouping.owners(np.array([code]))[0]) in (0, offer.holder)
+
+    def post(self) -> None:
+        """Send in a transaction, which a discharge ends."""
+        if self.transaction is None:
+            self.transaction = self.engine.run(c.BeginTransaction(1))
+        count, attributes = self.messages()
+        self.engine.run(c.Post(self.transaction, "q", count, 1, attributes=replace(attributes, ids=None)))
+        self.posted += count
 
     def publish(self) -> None:
         count, attributes = self.messages()
         self.engine.run(c.StageMessages("stage", "q", count, 1, attributes=attributes), c.Publish(["stage"]))
+        self.stored |= {*filter(None, () if attributes.ids is None else attributes.ids.tolist())}
 
     def a_link_comes(self) -> None:
         if len(self.links) < 3:
@@ -255,7 +353,7 @@ class History:
 
     def discharge(self) -> None:
         if self.transaction is not None:
-            transaction, self.transaction = self.transaction, None
+            transaction, self.transaction, self.posted = self.transaction, None, 0
             self.engine.run(c.Discharge(transaction, fail=self.random.choice([True, False])))
 
     def record(self) -> None:
@@ -286,14 +384,13 @@ class History:
         found = self.random.choice([Engine.recovered, Engine.from_snapshot])(self.engine)
         a_start_finds_the_same(self.queue, found)
         self.engine = found
-        self.engine.wall, self.links, self.transaction = wall, {}, None
+        self.engine.wall, self.links, self.transaction, self.posted = wall, {}, None, 0
         self.engine.run(c.Recovered())
 
 
 def nothing_is_lost(queue: Queue) -> None:
-    """Nor invented; and nothing is staged: it is published at once."""
+    """Nor invented."""
     assert conserved(queue)
-    assert queue.staged == queue.staged_bytes == 0
 
 
 def bytes_add_up(queue: Queue) -> None:

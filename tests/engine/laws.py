@@ -1,0 +1,113 @@
+"""Laws of a queue's messages that hold whatever features meet, checked from one command to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.states import Outcome, State
+from penstock.broker_core.engine.model.queue import Queue
+
+from .harness import Engine
+
+
+def column(block: Block, name: str) -> Any:
+    return np.broadcast_to(getattr(block, name).get(slice(0, block.filled)), block.filled).astype(np.int64)
+
+
+def picture(engine: Engine) -> Any:
+    """Everything that an arrival may change: what is persisted, the log, and what is derived of each queue."""
+    return engine.persisted(), len(engine.log), {name: _derived(queue) for name, queue in engine.state.queues.items()}
+
+
+def _derived(queue: Queue) -> Any:
+    owners = () if queue.grouping is None else queue.grouping.owners(np.arange(queue.groups.size)).tolist()
+    return (
+        *(queue.counts[:], queue.bytes, queue.available_bytes, queue.staged, queue.changes, queue.overlay_bytes, queue.stayed),
+        *(len(queue.groups), len(queue.keys), queue.newest()[: queue.keys.size].tolist(), owners, len(queue.remembered)),
+        *([waiting.total for waiting in queue.waiting], [log.epoch for log in queue.returns]),
+        {link.holder: (link.positions[:], link.epochs[:], dict(link.held)) for link in queue.subscriptions.values()},
+        queue.totals.row(queue.next_sequence, queue.ended),
+        {number: (block.filled, block.next_due, block.next_expiry, block.low) for number, block in queue.blocks.items()},
+    )
+
+
+class Watch:
+    """What is known of the messages of the queue `q`, all of which are in block 0. `look` after every command.
+
+    - A message waits, is held by a holder that exists, or is settled with an outcome; exactly one of these.
+    - An outcome is final, but for a dead letter that is redriven.
+    - Of the messages of a key at most one is there for consumers: AVAILABLE, or waiting for its retry.
+    - A value gives way only to a message that arrived later and was there for consumers. So a key has a value until a consumer
+      takes it, or it ends in another way.
+    - No consumer gets a value after a newer one of its key was delivered.
+    - Nothing is delivered before it is due.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[str | None] = []
+        self.due: list[int] = []
+        self.outcomes: dict[int, int] = {}
+        self.stayed: set[int] = set()
+        self.was_there: set[int] = set()  # rows that were AVAILABLE, or held
+        self.held: set[int] = set()
+        self.delivered: dict[str, int] = {}  # by key, the last row that a consumer got
+
+    def look(self, engine: Engine) -> None:
+        queue = engine.state.queues["q"]
+        block = queue.blocks.get(0)
+        if block is None:
+            return
+        states, outcomes = block.state[: block.filled].tolist(), column(block, "outcome").tolist()
+        returned = column(block, "returned").tolist()
+        self._meet(queue, block)
+        now = max(engine.wall, engine.state.time) // 1000
+        for row, state in enumerate(states):
+            if state in (State.AVAILABLE, State.ACQUIRED):
+                self.was_there.add(row)
+                assert self.due[row] <= now, f"{row} is there before it is due"
+        self._states_are_whole(engine, queue, block, states, outcomes)
+        self._outcomes_are_final(states, outcomes, column(block, "stayed").tolist())
+        self._keys_have_their_values(states, outcomes, returned)
+
+    def _meet(self, queue: Queue, block: Block) -> None:
+        """Note what is said of messages that have come since: later their names may be forgotten."""
+        times = block.times(block.due, slice(0, block.filled))
+        for row in range(len(self.keys), block.filled):
+            code = int(column(block, "key")[row])
+            self.keys.append(queue.keys.name(code) if code else None)
+            self.due.append(0 if times is None else int(times[row]))
+
+    def _states_are_whole(self, engine: Engine, queue: Queue, block: Block, states: list[int], outcomes: list[int]) -> None:
+        holders = {*queue.subscriptions, *queue.batches}
+        assert queue.next_sequence == len(states)
+        for row, (state, holder) in enumerate(zip(states, column(block, "holder").tolist(), strict=True)):
+            assert (outcomes[row] != Outcome.NONE) == (state == State.ARCHIVED), f"{row} is {state} with outcome {outcomes[row]}"
+            if state == State.ACQUIRED and holder not in holders:
+                assert row in engine.state.transactions.retired(holder).sequences(), f"{row} is held by {holder}, which is gone"
+
+    def _outcomes_are_final(self, states: list[int], outcomes: list[int], stayed: list[int]) -> None:
+        for row, outcome in self.outcomes.items():
+            redriven = row in self.stayed and not stayed[row]
+            assert redriven or (states[row], outcomes[row]) == (State.ARCHIVED, outcome), f"{row} has ended as {Outcome(outcome)}"
+        self.outcomes = {row: outcomes[row] for row, state in enumerate(states) if state == State.ARCHIVED}
+        self.stayed = {row for row, stays in enumerate(stayed) if stays}
+
+    def _keys_have_their_values(self, states: list[int], outcomes: list[int], returned: list[int]) -> None:
+        for key in {key for key in self.keys if key is not None}:
+            rows = [row for row, its in enumerate(self.keys) if its == key]
+            there = [row for row in rows if states[row] == State.AVAILABLE or (states[row] == State.DELAYED and returned[row])]
+            assert len(there) <= 1, f"{key!r} has the values {there}"
+            for row in rows:
+                if outcomes[row] == Outcome.REPLACED:
+                    newer = [other for other in rows if other > row and other in self.was_there]
+                    assert newer, f"{row} was replaced, and {key!r} had no newer value"
+            held = [row for row in rows if states[row] == State.ACQUIRED]
+            for row in held:
+                before = self.delivered.get(key, 0)
+                if row not in self.held:
+                    assert row >= before, f"{row} of {key!r} was delivered after {before}"
+                self.delivered[key] = max(before, row)
+        self.held = {row for row, state in enumerate(states) if state == State.ACQUIRED}
