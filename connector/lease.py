@@ -25,6 +25,7 @@ from ..broker_core.client.flight import Client
 from ..broker_core.errors import PeerError, PenstockError
 from .backoff import RECONNECT_S, Patience
 from .brokers.credit import TriggerLimits
+from .hinting import Hints
 from .identity import Identity, begun, check_names, check_same, identity_of
 from .offset import Offset
 from .options import Options
@@ -147,6 +148,7 @@ class Lease:
         self.counts: dict[str, Any] = {}  # of the queue, as the broker told with the last batch
         self._unread = 0  # batches in a row that the query finished, and that came back
         self._identity: Identity | None = None
+        self._hints = Hints()
 
     @property
     def taken_up(self) -> bool:
@@ -199,6 +201,7 @@ class Lease:
             self._waiting = self._epoch is None
             self.counts = answer.get("counts", {})
             self._say_unread(answer.get("unread", 0))
+            self._hints.log(answer.get("hints", ()))
             if not limits.alone:
                 break  # what is next may be too large for what is left of a trigger: not worth looking for more
         # Also after a rollback that `failOnDataLoss=false` lets pass: the broker's number is the one that goes on.

@@ -174,11 +174,11 @@ def _url(text: str) -> str:
     return text
 
 
-def _selector(text: str) -> str:
-    """Its canonical text."""
+def _selector(text: str) -> str | None:
+    """The text as it was written, which another broker may read otherwise than as canonical text; None for a blank one."""
     try:
         with shipped.own_errors():
-            return str(shipped.module("selectors").parse(text).text)
+            return None if shipped.module("selectors").parse_optional(text) is None else text
     except InvalidRequest as error:
         raise InvalidSelector(f"option selector: {error}") from None
 

@@ -31,6 +31,7 @@ from ..broker_core.archive.scan import Share
 from ..broker_core.client.flight import Client
 from ..broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, InvalidRequest, WrongOffset
 from .batching import as_declared
+from .hinting import Hints
 from .identity import Identity, identity_of
 from .offset import REPLAYED
 from .options import REPLAY, Options
@@ -107,6 +108,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit: int = options["maxMessagesPerTrigger"] or DEFAULT_MESSAGES
         self._ends = options["endingSequence"] is not None or options["endingTimestamp"] is not None
         self._available_now = False
+        self._hints = Hints()
         self._all: Table | None = None  # the table with all that a query reads that is to end
         self._client: Client | None = None
         self._files: _Listed | None = None  # of a set
@@ -154,6 +156,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, until = parse(start), parse(end)
         if until is None:
             return []
+        self._hints.log_of(self._options)
         same = before is not None and before[:5] == until[:5]
         first = before.next if before is not None and same else 0
         bounds = self._bounds(until)

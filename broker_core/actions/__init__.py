@@ -7,6 +7,7 @@ descriptions              what each action does and each field means, in a line
 actions                   actions; by subject also in `leasing`, `moves`, `exchanges`
 browsing, browses         what a look shows, its division into tasks, and its messages
 shown                     messages for people
+hinting                   names in a selector that may be meant as fields, in answers
 operating                 connections, users, the broker itself
 recorded                  messages in the archive's table
 malformed                 messages that no reader can decode, set aside

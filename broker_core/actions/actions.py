@@ -12,13 +12,14 @@ from ..engine import commands as c
 from ..engine.columns.limits import SECOND
 from ..engine.model.stages import attempt_name
 from ..security.access import Access
-from ..selectors import parse as parse_selector
+from ..selectors import parse_optional
 from ..service.broker import BrokerService
 from ..service.copying import status_of
 from . import browsing, malformed, namespaces, operating, shown
 from .browses import Browses
 from .callers import Caller
 from .exchanges import exchange_actions
+from .hinting import with_hints
 from .leasing import advance
 from .moves import move_actions
 from .permissions import Permissions, visible
@@ -168,7 +169,8 @@ class Actions:
             )
         micros = None if timeout is None else int(timeout * SECOND)
         keep = "leaseTimeout" not in f  # `lease.advance` alone carries it
-        selector = None if f.get("selector") is None else parse_selector(f["selector"]).text
+        chosen = parse_optional(f.get("selector"))
+        selector = None if chosen is None else chosen.text
         named = (("finished", "sign"), ("after", "afterSign"), ("batch", "batchSign"))
         signs = tuple((f[number], f[sign]) for number, sign in named if f.get(sign) is not None)
         head = None
@@ -208,7 +210,8 @@ class Actions:
             answer["parts"] = [] if found.batch == f["finished"] else self._service.submit(plan)[1]
         if f["counts"]:
             answer["counts"] = self._backlog(f["queue"])
-        return answer
+        selector = parse_optional(f["selector"])
+        return answer if selector is None else with_hints(answer, self._service.matching.compared_hints(f["queue"], selector))
 
     def _backlog(self, queue: str) -> dict[str, int | float | None]:
         counts = self._service.counts.of_queue(queue)

@@ -22,7 +22,7 @@ from ..engine.model.queue import PackedBlock
 from ..messages.columns import arrow_schema
 from ..reading.batches import record_batches
 from ..reading.slices import BlockSlice
-from ..selectors import Selector, parse
+from ..selectors import Presence, Selector, parse
 from ..service.broker import BrokerService
 from ..service.matching import evaluated
 from ..service.missing import Missing
@@ -70,14 +70,14 @@ class Browses:
         """Return the sequence number of the queue's newest message, -1 without one. Raises NotFound."""
         return need_queue(self._service.state, queue).next_sequence - 1
 
-    def browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def browse(self, f: dict[str, Any], columns: list[str], presence: Presence | None = None) -> Iterator[pa.RecordBatch]:
         """Yield what the ticket `browse` asks for; batches without rows while nothing is found. Raises PenstockError,
-        now or while it is read."""
+        now or while it is read. `presence` is told which lookalikes of the selector the messages have."""
         select, may = selection(f), archived(f)
         table = self._service.table(f["queue"]) if "archived" in f["states"] else None
         if table is None and f["recordedAfter"] is None:
-            return self.batches(self._looked(f, select, may), columns, f["queue"], b"", f["stored"])
-        return self._with_recorded(f, columns, table, select, may)
+            return self.batches(self._looked(f, select, may, presence), columns, f["queue"], b"", f["stored"])
+        return self._with_recorded(f, columns, table, select, may, presence)
 
     def _with_recorded(
         self,
@@ -86,25 +86,29 @@ class Browses:
         table: Table | None,
         select: Callable[[Block], Any],
         may: Callable[[PackedBlock], bool],
+        presence: Presence | None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield what the table has, unless the reader reads it by itself; what is not in there; what came there meanwhile."""
         after = f["recordedAfter"]
         if after is None:
             assert table is not None
             after = table.passes
-            yield from self._recorded.rows(table, f, columns)
+            yield from self._recorded.rows(table, f, columns, presence=presence)
         missing = Missing()
-        slices = self._looked(f, beyond(select, after), may_be_beyond(may, after), missing)
+        slices = self._looked(f, beyond(select, after), may_be_beyond(may, after), presence, missing)
         yield from self.batches(slices, columns, f["queue"], b"", f["stored"])
         table = self._service.table(f["queue"]) if missing else None
         if table is not None and table.passes > after:
-            yield from self._recorded.rows(table, f, columns, after, missing)
+            yield from self._recorded.rows(table, f, columns, after, missing, presence)
 
-    def dead_letters(self, queue: str, selector: Selector, last: int) -> Iterator[npt.NDArray[np.int64]]:
+    def dead_letters(
+        self, queue: str, selector: Selector, last: int, presence: Presence | None = None
+    ) -> Iterator[npt.NDArray[np.int64]]:
         """Yield, block by block, the sequence numbers up to `last` of the dead letters that match: those that wait, and those
-        that stayed in their own queue. Raises NotFound."""
+        that stayed in their own queue. Raises NotFound. `presence` as of `browse`."""
         for part in self._service.browse(queue, _dead, 0, last, lambda entry: False):
-            found = evaluated(self._service.journal, selector, part.locations, part.batches, partial(self._note, queue, part))
+            damaged = partial(self._note, queue, part)
+            found = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
             sequences = as_array(part.rows)[found] + part.base
             yield sequences[sequences <= last]
 
@@ -113,12 +117,13 @@ class Browses:
         f: dict[str, Any],
         select: Callable[[Block], Any],
         may: Callable[[PackedBlock], object],
+        presence: Presence | None = None,
         missing: Missing | None = None,
     ) -> Iterator[BlockSlice]:
         """Yield slices of what of a browse is in the journal, of the rows that `select` picks."""
         if f["selector"] is None:
             return self._service.browse(f["queue"], select, f["first"], f["last"], may, missing)
-        return self._matching(f, select, parse(f["selector"]), may, missing)
+        return self._matching(f, select, parse(f["selector"]), may, presence, missing)
 
     def _matching(
         self,
@@ -126,13 +131,13 @@ class Browses:
         select: Callable[[Block], Any],
         selector: Selector,
         may: Callable[[PackedBlock], object],
+        presence: Presence | None,
         missing: Missing | None,
     ) -> Iterator[BlockSlice]:
         """Block by block: what there is, which of it matches, and what of that is still as it was asked for."""
         for part in self._service.browse(f["queue"], select, f["first"], f["last"], may, missing):
-            found = evaluated(
-                self._service.journal, selector, part.locations, part.batches, partial(self._note, f["queue"], part)
-            )
+            damaged = partial(self._note, f["queue"], part)
+            found = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
             rows = as_array(part.rows)[found]
             last = part.base + BLOCK_ROWS - 1
             yield from self._service.browse(f["queue"], partial(_of_these, select, rows), part.base, last, may, missing)

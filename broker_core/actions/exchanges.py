@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..engine import commands as c
-from ..selectors import parse
+from ..selectors import hints_of, parse_optional
 from ..service.broker import BrokerService
+from .hinting import with_hints
 
 
 def exchange_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
@@ -22,9 +23,10 @@ def exchange_actions(service: BrokerService) -> dict[str, Callable[[dict[str, An
         return {"exchange": f["exchange"]}
 
     def bind(f: dict[str, Any]) -> dict[str, Any]:
-        selector = None if f["selector"] is None else parse(f["selector"]).text
-        command = c.Bind(f["exchange"], f["queue"], f["key"], f["arguments"], selector, f["noLocal"])
-        return {"created": service.submit(command)}
+        selector = parse_optional(f["selector"])
+        text = None if selector is None else selector.text
+        command = c.Bind(f["exchange"], f["queue"], f["key"], f["arguments"], text, f["noLocal"])
+        return with_hints({"created": service.submit(command)}, hints_of(selector))
 
     return {
         "exchange.declare": declare,

@@ -16,9 +16,10 @@ from ..engine import commands as c
 from ..engine.columns.intervals import Intervals
 from ..engine.columns.limits import MAX_MOVED, MAX_PURGED
 from ..engine.model.batch_outcomes import shortened
-from ..selectors import parse as parse_selector
+from ..selectors import Presence, Selector, parse_optional, presence_of
 from ..service.broker import BrokerService
 from .browses import Browses
+from .hinting import compared_hints, with_hints
 from .requests import numbers
 
 Answer = dict[str, Any]
@@ -52,8 +53,13 @@ def move_actions(service: BrokerService, browses: Browses) -> dict[str, Callable
 
     def redrive(f: dict[str, Any]) -> Answer:
         ranges = None if f["ranges"] is None else _ranges(f["ranges"])
-        count, stayed = _redriven(service, f, ranges) if f["selector"] is None else _chosen(service, browses, f, ranges)
-        return {"redriven": count, "stayed": stayed}
+        selector = parse_optional(f["selector"])
+        if selector is None:
+            count, stayed = _redriven(service, f, ranges)
+            return {"redriven": count, "stayed": stayed}
+        presence = presence_of(selector)
+        count, stayed = _chosen(service, browses, f, selector, ranges, presence)
+        return with_hints({"redriven": count, "stayed": stayed}, compared_hints(presence))
 
     def discard(f: dict[str, Any]) -> Answer:
         last = f["sequence"] if f["last"] is None else f["last"]
@@ -86,13 +92,20 @@ def _redriven(service: BrokerService, f: dict[str, Any], ranges: tuple[int, ...]
     return count, stayed
 
 
-def _chosen(service: BrokerService, browses: Browses, f: dict[str, Any], ranges: tuple[int, ...] | None) -> tuple[int, int]:
+def _chosen(
+    service: BrokerService,
+    browses: Browses,
+    f: dict[str, Any],
+    selector: Selector,
+    ranges: tuple[int, ...] | None,
+    presence: Presence | None,
+) -> tuple[int, int]:
     """Send those back that match the selector, a part at a time. What is no dead letter any more when its turn comes, stays."""
-    queue, selector, wanted = f["queue"], parse_selector(f["selector"]), f["messages"]
+    queue, wanted = f["queue"], f["messages"]
     pairs = None if ranges is None else zip(ranges[::2], ranges[1::2], strict=True)
     asked = None if pairs is None else Intervals((first, last + 1) for first, last in pairs)
     done = stayed = 0
-    for found in browses.dead_letters(queue, selector, _end(service, queue) - 1):
+    for found in browses.dead_letters(queue, selector, _end(service, queue) - 1, presence):
         matches = found if asked is None else found[asked.contains(found)]
         for at in range(0, len(matches), MAX_CHOSEN):
             left = None if wanted is None else wanted - done

@@ -28,6 +28,7 @@ from ..engine.model.passes import NOT_WANTED
 from ..engine.model.queue import PackedBlock
 from ..messages import assembly, delivery_key
 from ..messages.columns import arrow_schema
+from ..selectors import Presence
 from ..service.broker import BrokerService
 from ..service.missing import Missing
 from . import browsing
@@ -123,11 +124,17 @@ class RecordedMessages:
         )
 
     def rows(
-        self, table: Table, f: dict[str, Any], columns: list[str], after: int = 0, missing: Missing | None = None
+        self,
+        table: Table,
+        f: dict[str, Any],
+        columns: list[str],
+        after: int = 0,
+        missing: Missing | None = None,
+        presence: Presence | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows that a ticket `browse` asks for, of the passes above `after`: all of them, or those that are missing elsewhere."""
         bounds = Bounds(table.queue_id, table.lineages, after, f["first"], f["last"], f["since"], f["until"])
-        found = self._scan(table, bounds._replace(outcome=f["outcome"]), columns, f["selector"], missing)
+        found = self._scan(table, bounds._replace(outcome=f["outcome"]), columns, f["selector"], missing, presence)
         return self._told(found, columns, f["queue"], f["stored"])
 
     def of_batch(
@@ -160,11 +167,17 @@ class RecordedMessages:
 
     # The way of the rows
     def _scan(
-        self, table: Table, bounds: Bounds, columns: Sequence[str], selector: str | None, missing: Missing | None
+        self,
+        table: Table,
+        bounds: Bounds,
+        columns: Sequence[str],
+        selector: str | None,
+        missing: Missing | None,
+        presence: Presence | None = None,
     ) -> Iterator[pa.RecordBatch]:
         for each in files.version(table, bounds).files:
             file = scan.opened(table.url, each.path)
-            for batch in self._in_turn(scan.batches(file, scan.Share(each.path), columns, bounds, selector)):
+            for batch in self._in_turn(scan.batches(file, scan.Share(each.path), columns, bounds, selector, presence)):
                 if missing is not None and batch.num_rows:
                     numbers: npt.NDArray[np.int64] = batch.column("sequenceNumber").to_numpy()
                     batch = batch.filter(pa.array(missing.mask(numbers)))

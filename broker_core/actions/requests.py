@@ -11,6 +11,7 @@ from .. import errors
 from ..engine.commands import PublishKey
 from ..engine.model.reads import SparkBatch
 from ..engine.model.stages import attempt_name
+from ..selectors import is_blank
 from ..settings import strict_json
 
 MAX_REQUEST_BYTES = 1 << 20  # a request in JSON: `stage.publish` with thousands of stages fits
@@ -253,7 +254,7 @@ def _checked(what: str, request: dict[str, Any], known: Fields) -> dict[str, Any
         least = _LEAST_OF.get((what, name), _LEAST.get(name))
         if least is not None and value is not None and value < least:
             raise errors.InvalidRequest(f"{what}: field {name!r} must be at least {least}, not {value}")
-        values[name] = value
+        values[name] = None if name == "selector" and isinstance(value, str) and is_blank(value) else value
     return values
 
 

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from .. import errors
+from ..selectors import Presence, parse_optional, presence_of
 from .browses import Browses
+from .hinting import compared_hints, with_hints
 
 MAX_SHOWN = 200  # messages in one answer
 TEXT_BYTES = 4096  # of each text, and of a body, that are shown
@@ -37,9 +39,10 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
     if not 1 <= wanted <= MAX_SHOWN:
         raise errors.InvalidRequest(f"queue.messages: field 'count' must be 1 to {MAX_SHOWN}, not {wanted}")
     look = {**f, "last": None, "since": None, "until": None, "outcome": None, "stored": False, "recordedAfter": None}
+    presence = presence_of(parse_optional(f["selector"]))
     rows: list[Row] = []
     until, following, octets = time.monotonic() + SEARCH_S, None, 0
-    for some in _in_order(browses, look, wanted + 1, until):
+    for some in _in_order(browses, look, wanted + 1, until, presence):
         for row in some:
             # A message that was settled, redriven and settled again has two rows, which come together.
             full = len(rows) >= wanted or octets > MAX_ANSWER_BYTES
@@ -55,13 +58,16 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
                 raise errors.ResourceLimit(
                     f"queue.messages: nothing matches among what was looked at in {SEARCH_S:g} s. Begin further on (`first`), or "
                     "look with `penstock queue peek`, which waits as long as it takes"
+                    + "".join(f". Note: {hint}" for hint in compared_hints(presence))
                 )
             following = rows[-1]["sequenceNumber"] + 1
             break
-    return {"queue": f["queue"], "messages": rows, "next": following}
+    return with_hints({"queue": f["queue"], "messages": rows, "next": following}, compared_hints(presence))
 
 
-def _in_order(browses: Browses, look: dict[str, Any], most: int, until: float) -> Iterator[Iterable[Row]]:
+def _in_order(
+    browses: Browses, look: dict[str, Any], most: int, until: float, presence: Presence | None
+) -> Iterator[Iterable[Row]]:
     """Yield messages in the order of their sequence numbers, those of the first `most` numbers at least; none when the time is
     `until`, of the monotonic clock.
 
@@ -69,14 +75,14 @@ def _in_order(browses: Browses, look: dict[str, Any], most: int, until: float) -
     numbers, each wider than the one before. Meanwhile it is kept as it is shown: a message may have many megabytes.
     """
     if "archived" not in look["states"]:
-        for batch in browses.browse(look, COLUMNS):
+        for batch in browses.browse(look, COLUMNS, presence):
             yield _rows(batch, range(batch.num_rows))
         return
     first, width, last = look["first"], most, browses.last(look["queue"])
     while first <= last:
         window = {**look, "first": first, "last": min(last, first + width - 1)}
         found: list[Row] = []
-        for batch in browses.browse(window, COLUMNS):
+        for batch in browses.browse(window, COLUMNS, presence):
             found = _lowest(found, batch, most)
             if time.monotonic() > until:
                 yield ()

@@ -12,6 +12,8 @@ from . import failures
 
 #: Seconds to wait for the answer to a close or detach, which is only a courtesy.
 CLOSE_TIMEOUT_S = 5.0
+HINT = "selector-hint"  # property of the broker's attach
+MAX_HINT = 1000  # characters; Penstock's have fewer
 
 
 class LinkConnection(Protocol):
@@ -55,6 +57,13 @@ class ClientLink:
         self.connection = connection
         self.address = address
         self._failure: errors.PenstockError | None = None
+
+    @property
+    def hint(self) -> str | None:
+        """The broker's hint about this link's selector, cut to `MAX_HINT` characters; None if it has none."""
+        theirs = self.link.remote_attach
+        text = (theirs.properties or {}).get(HINT) if theirs is not None else None
+        return text[:MAX_HINT] if isinstance(text, str) else None
 
     def check(self) -> None:
         """Raise the error that ended this link or its connection, if there is one.

@@ -10,6 +10,7 @@ from .. import amqp
 from ..amqp.performatives import SND_SETTLED, SND_UNSETTLED
 from ..amqp.states import LinkState
 from ..amqp.types import Described, Symbol
+from ..selectors import is_blank
 from .links import ClientLink, LinkConnection
 
 #: Default credit: messages on the way or waiting here.
@@ -19,7 +20,7 @@ _SELECTOR = Symbol("apache.org:selector-filter:string")
 
 
 def _filter(selector: str | None) -> Mapping[str, Any] | None:
-    return None if selector is None else {_SELECTOR: Described(_SELECTOR, selector)}
+    return None if selector is None or is_blank(selector) else {_SELECTOR: Described(_SELECTOR, selector)}
 
 
 class ReceivingLink(ClientLink):

@@ -120,6 +120,9 @@ class Host(Protocol):
     def view(self, queue: str, selector: Selector) -> View:
         """Read what is known now of the messages that a selector matches, for one command."""
 
+    def hints(self, queue: str, selector: Selector) -> list[str]:
+        """Return hints for names in the selector that may be meant as fields."""
+
     def messages_of(self, block_slice: BlockSlice, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
         """Read the messages of a slice as AMQP has them, some at a time: see `links.deliveries`."""
 

@@ -65,7 +65,12 @@ def is_folder(url: str) -> bool:
 
 
 def batches(
-    file: Any, share: Share, columns: Sequence[str], bounds: Bounds, selector: str | None = None
+    file: Any,
+    share: Share,
+    columns: Sequence[str],
+    bounds: Bounds,
+    selector: str | None = None,
+    presence: Any = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of an open file within the bounds that the selector matches, as `table.rows_of_read` takes them, in the file's order;
     batches without rows, too, where nothing is found for long.
@@ -73,7 +78,8 @@ def batches(
     A column is left out where it is null in all rows of a row group, as most columns of most messages are: to decode nulls takes
     nearly as long as to decode numbers.
 
-    `file` is what `opened` gave. Raises ArchiveUnreachable where it cannot be read any further.
+    `file` is what `opened` gave. `presence` (a `selectors.Presence`) is told which lookalikes the compared rows have.
+    Raises ArchiveUnreachable where it cannot be read any further.
     """
     names = {column: index for index, column in enumerate(_paths(file.metadata))}
     wanted = [name for name in table.needed(columns) if name in file.schema_arrow.names]
@@ -89,7 +95,7 @@ def batches(
         for batch in _read(file, group, read):
             rows = _within(batch, checked)
             if selector is not None and rows.num_rows:
-                rows = rows.filter(matching(selector, rows))
+                rows = rows.filter(matching(selector, rows, presence))
             yield rows.select(given)
 
 
@@ -138,7 +144,7 @@ def _selected(selector: str | None) -> list[str]:
     return [] if selector is None else list(shipped.module("selectors").parse(selector).columns())
 
 
-def matching(selector: str, rows: pa.RecordBatch) -> pa.Array:
+def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Array:
     """Say which rows of a table a selector matches; they may be of both forms. Raises InvalidRequest where numpy is missing."""
     import pyarrow.compute as pc
 
@@ -147,7 +153,7 @@ def matching(selector: str, rows: pa.RecordBatch) -> pa.Array:
 
     def evaluated(mine: pa.RecordBatch) -> pa.Array:
         try:
-            return pa.array(selectors.matches(parsed, mine))
+            return pa.array(selectors.matches(parsed, mine, presence))
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] != "numpy":
                 raise

@@ -9,7 +9,8 @@ from itertools import islice
 from typing import Any
 
 from ..client.flight import Client
-from ..errors import PenstockError
+from ..errors import PenstockError, ResourceLimit
+from ..selectors import hints_of, parse_optional
 from . import calls, login, several, show
 from .main import Failed, UsageError
 from .pairs import pairs
@@ -89,6 +90,7 @@ def peek(given: argparse.Namespace) -> int:
     if not set(states) <= set(STATES):
         raise UsageError(f"--states cannot be {given.states!r}; allowed are {', '.join(STATES)}, comma-separated")
     rows: list[dict[str, Any]] = []
+    hints: list[str] = []
     stopped: PenstockError | None = None
     with calls.broker(given) as broker:
         try:
@@ -98,13 +100,29 @@ def peek(given: argparse.Namespace) -> int:
             if not rows:
                 raise
             stopped = error  # what came before it is shown
+        if not rows:
+            hints = _hints(broker, given, states)
     if given.json:
         show.print_json(rows)
     else:
         _show(given, rows, states)
+    show.notes(hints)
     if stopped is not None:
         raise stopped
     return 0
+
+
+def _hints(broker: Client, given: argparse.Namespace, states: list[str]) -> list[str]:
+    """Return hints about a selector that matches nothing: names in it that may be meant as fields."""
+    selector = parse_optional(given.selector)
+    if selector is None or not selector.lookalikes:
+        return []
+    asked = {"states": states, "first": given.first or 0, "count": 1, "selector": given.selector}
+    try:
+        hints: list[str] = broker.call("queue.messages", queue=given.name, **asked).get("hints", [])
+    except ResourceLimit:  # it stops after some seconds, and a look does not
+        return hints_of(selector)
+    return hints
 
 
 def _show(given: argparse.Namespace, rows: list[dict[str, Any]], states: list[str]) -> None:

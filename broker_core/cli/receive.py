@@ -25,6 +25,7 @@ from .stdout import Lines
 #: Messages under way: what an interrupted run gives back at most.
 CREDIT = 500
 PIPE_CREDIT = 50  # into a pipe, whose reader may want few
+HINT_S = 1.0  # seconds without a message after which a hint is shown, rather than at the end
 _FIELDS = ("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "groupId", "properties", "body")
 
 
@@ -46,8 +47,9 @@ def run(given: argparse.Namespace) -> int:
         receiver = broker.receiver(
             given.queue, credit, limit=given.count, browse=given.browse, selector=given.selector, properties=asked or None
         )
-        count = malformed = 0
-        while not stop.asked and (deliveries := _next(receiver, given.wait, stop)):
+        hint, count, malformed = _Hint(receiver.hint), 0, 0
+        while not stop.asked and (deliveries := _next(receiver, given.wait, stop, hint)):
+            hint.drop()
             readable = _readable(receiver, deliveries, given)
             written = _take(receiver, readable, place, stop)
             malformed += len(deliveries) - len(readable)
@@ -57,11 +59,29 @@ def run(given: argparse.Namespace) -> int:
                 receiver.release(readable[written:])
                 receiver.release_rest()
                 break
+        hint.show()
         receiver.close()  # before anything is said: the broker has then heard the last outcome
     if sys.stderr.isatty():
         seen = "seen in" if given.browse else "received from"
         print(f"{'interrupted: ' if stop.asked else ''}{show.counted(count, 'message')} {seen} {given.queue}", file=sys.stderr)
     return INTERRUPTED if stop.asked else REFUSED if malformed else 0
+
+
+class _Hint:
+    """The broker's hint about the selector, shown once, and not to a person who gets messages."""
+
+    def __init__(self, text: str | None) -> None:
+        self._text = text
+
+    def show(self) -> None:
+        """Show it on stderr, unless it was shown or dropped."""
+        if self._text is not None:
+            show.notes([self._text])
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget it."""
+        self._text = None
 
 
 def _take(receiver: Receiver, deliveries: list[Delivery], place: Lines | Folder, stop: Stop) -> int:
@@ -95,14 +115,18 @@ def _readable(receiver: Receiver, deliveries: list[Delivery], given: argparse.Na
     return found
 
 
-def _next(receiver: Receiver, wait_s: float, stop: Stop) -> list[Delivery]:
-    """Wait up to `wait_s` seconds for deliveries; none when nothing came, or when it is time to stop."""
-    left = wait_s
+def _next(receiver: Receiver, wait_s: float, stop: Stop, hint: _Hint) -> list[Delivery]:
+    """Wait up to `wait_s` seconds for deliveries; none when nothing came, or when it is time to stop. Shows the hint after
+    `HINT_S` without a message."""
+    left, waited = wait_s, 0.0
     while not stop.asked and not receiver.exhausted and left > 0:
         turn = min(left, TURN_S)
         if found := receiver.receive(timeout_s=turn):
             return found
         left -= turn
+        waited += turn
+        if waited >= HINT_S:
+            hint.show()
     if not stop.asked:
         receiver.drain()  # what was under way just now is not left behind
     return [] if stop.asked else receiver.receive(timeout_s=0)

@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
@@ -147,12 +147,20 @@ def say(text: str) -> None:
     print(text)
 
 
+def notes(texts: Iterable[str]) -> None:
+    """Print notes on stderr, a line each."""
+    for text in texts:
+        print(f"note: {printable(text)}", file=sys.stderr)
+
+
 def answer(given: argparse.Namespace, value: Mapping[str, Any], text: str) -> int:
-    """Print what a command has done: `value` for a program that said `--json`, `text` for a person. Returns the exit code."""
+    """Print what a command has done: `value` for a program that said `--json`, `text` and `hints` for a person. Returns the exit
+    code."""
     if given.json:
         print_json(value)
     else:
         say(text)
+        notes(value.get("hints", ()))
     return 0
 
 

@@ -225,7 +225,7 @@ ANSWERS: dict[str, Schema] = {
     "queue.options": _object(
         options=_map(_object(default=ANY, allowed=TEXT, alterable=BOOL, on_arrival=BOOL, help=TEXT, type=_null(TEXT)))
     ),
-    "queue.messages": _object(queue=TEXT, messages=_list(_named("Message")), next=_null(COUNT)),
+    "queue.messages": _object(("hints",), queue=TEXT, messages=_list(_named("Message")), next=_null(COUNT), hints=_list(TEXT)),
     "archive.status": _object(
         ("retention", "process", "unrecorded", "unrecordedBytes", "lag", "behind", "passes", "recorded", "diskFullIn"),
         archive=TEXT,
@@ -256,7 +256,7 @@ ANSWERS: dict[str, Schema] = {
     "queue.move": _object(moved=COUNT, full=BOOL),
     "queue.copy": _object(copied=COUNT, full=BOOL),
     "queue.discard": _object(discarded=COUNT),
-    "queue.redrive": _object(redriven=COUNT, stayed=COUNT),
+    "queue.redrive": _object(("hints",), redriven=COUNT, stayed=COUNT, hints=_list(TEXT)),
     "exchange.declare": _object(exchange=TEXT, created=BOOL),
     "exchange.delete": _object(exchange=TEXT),
     "exchange.list": _object(
@@ -269,7 +269,7 @@ ANSWERS: dict[str, Schema] = {
             )
         )
     ),
-    "exchange.bind": _object(created=BOOL),
+    "exchange.bind": _object(("hints",), created=BOOL, hints=_list(TEXT)),
     "exchange.unbind": _object(unbound=COUNT),
     "browse.plan": _object(parts=_PARTS),
     "archive.plan": _object(
@@ -286,7 +286,7 @@ ANSWERS: dict[str, Schema] = {
         stages=_list(_object(stage=TEXT, queues=_list(TEXT), attempts=COUNT, messages=COUNT, bytes=COUNT, age=_null(SECONDS)))
     ),
     "lease.advance": _object(
-        ("sign", "unread", "messages", "bytes", "parts", "counts", "more"),
+        ("sign", "unread", "messages", "bytes", "parts", "counts", "more", "hints"),
         epoch=_null(COUNT),
         batch=COUNT,
         sign=TEXT,
@@ -296,6 +296,7 @@ ANSWERS: dict[str, Schema] = {
         parts=_PARTS,
         counts=_BACKLOG,
         more=BOOL,
+        hints=_list(TEXT),
     ),
     "lease.plan": _object(epoch=COUNT, parts=_PARTS),
     "lease.settle": _object(epoch=_null(COUNT), settled=COUNT, unread=COUNT),

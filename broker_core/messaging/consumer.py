@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ from .source_link import SourceLink, SourceOptions
 if TYPE_CHECKING:
     from .session import Session
 
+_LOG = logging.getLogger(__name__)
+
 #: Default prefetch: messages on the way or waiting here, over all sources together.
 PREFETCH = 1000
 
@@ -33,6 +36,7 @@ class Consumer:
     Attributes:
         addresses: Addresses of the sources.
         expired: Number of messages that expired while they waited here.
+        hints: By address, the broker's hint about a name in the selector that may be meant as a field. Each is also logged.
     """
 
     def __init__(self, session: Session, addresses: Sequence[str], prefetch: int, options: SourceOptions, delay_s: float) -> None:
@@ -43,6 +47,7 @@ class Consumer:
         self.prefetch = prefetch
         self.browse = options.browse
         self.expired = 0
+        self.hints: dict[str, str] = {}
         self.arrivals: Arrivals[SourceLink, tuple[Delivery, int]] = Arrivals()
         self.acknowledgements = PendingAcknowledgements[ReceivedMessage](prefetch, delay_s)
         self.links: list[SourceLink] = []
@@ -180,9 +185,15 @@ class Consumer:
                 self._detach()
                 raise
             self.links.append(link)
+            self._keep_hint(address, link.hint)
         for link in self.links if self.prefetch else ():
             link.renew(0)
         session.flush()
+
+    def _keep_hint(self, address: str, hint: str | None) -> None:
+        if hint is not None and address not in self.hints:  # a reconnect brings it again
+            self.hints[address] = hint
+            _LOG.warning("consumer of %r: %s", address, hint)
 
     def _detach(self) -> None:
         for link in self.links:

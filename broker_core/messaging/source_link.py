@@ -13,6 +13,7 @@ from ..amqp.performatives import SND_SETTLED, SND_UNSETTLED
 from ..amqp.states import LinkState
 from ..amqp.types import Described, Int, Symbol, ULong, Value
 from ..amqp_client.links import ClientLink
+from ..selectors import is_blank
 
 if TYPE_CHECKING:
     from .wire import Wire
@@ -33,7 +34,7 @@ class SourceOptions(NamedTuple):
     def filter(self) -> dict[str, Value]:
         """Return the filter set of the source (3.5.8 of the core specification)."""
         wanted: dict[str, Value] = {}
-        if self.selector is not None:
+        if self.selector is not None and not is_blank(self.selector):
             wanted[Symbol(SELECTOR)] = Described(_SELECTOR_CODE, self.selector)
         if self.no_local:
             wanted[Symbol(NO_LOCAL)] = Described(_NO_LOCAL_CODE, [])

@@ -5,6 +5,7 @@ pyarrow.
 
 lexer, parser, syntax                 from text to tree
 names                                 identifiers: fields and application properties
+lookalikes                            properties that are named like a field, and the hint that names the field
 evaluate, truth, patterns, numerals   operators on columns
 search                                LIKE in many texts
 operands                              the value of an expression in many messages, of any type
@@ -15,6 +16,8 @@ selector                              the compiled selector
 A selector reads only what does not change while a message waits. So its matches can be computed once for each block of a queue.
 """
 
-from .selector import Selector, matches, parse
+from .lexer import is_blank
+from .lookalikes import Presence, hints_of, presence_of
+from .selector import Selector, matches, parse, parse_optional
 
-__all__ = ["Selector", "matches", "parse"]
+__all__ = ["Presence", "Selector", "hints_of", "is_blank", "matches", "parse", "parse_optional", "presence_of"]

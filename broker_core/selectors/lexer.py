@@ -68,6 +68,11 @@ def tokens(text: str) -> list[Token]:
     return [*found, Token("end", "", None, len(text) + 1)]
 
 
+def is_blank(text: str) -> bool:
+    """Return True for a text without a token."""
+    return not text.strip(" \t\n\r\f")
+
+
 def wrong(position: int, found: str, allowed: str) -> NoReturn:
     """Raise InvalidSelector: `found` stands at `position`, where `allowed` is allowed."""
     raise InvalidSelector(f"the selector is wrong at character {position}: found {found}; allowed here: {allowed}", position)

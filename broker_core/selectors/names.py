@@ -17,11 +17,12 @@
 | `JMSXGroupSeq` | `amqp.group_sequence` | the group sequence | number |
 | `JMSXUserID` | `amqp.user_id` | the user id: its UTF-8, else base64 | string |
 | | `amqp.content_type`, `amqp.content_encoding` | as they were sent | string |
-| `name`, `some.name`, `JMS_name` | `properties.name`, `"name"` | the application property of that name | its own |
+| `name`, `some.name`, `JMS_name`, `JMSXname` | `properties.name`, `"name"` | the application property of that name | its own |
 
 The `amqp.` names are those of Qpid's C++ broker. A name in double quotes is always an application property (`"order-id"`,
-`"JMSType"`). Names are case-sensitive. Any other name that begins with JMS or `amqp.` is refused, since it would never match
-anything. Names of what changes while a message waits are refused too, since a selector is evaluated once.
+`"JMSType"`). Names are case-sensitive. Other names that begin with `JMSX` or `JMS_` are application properties. Any other name
+that begins with JMS or `amqp.` is refused, since it would never match anything. Names of what changes while a message waits are
+refused too, since a selector is evaluated once.
 
 (1) A ulong's digits, a uuid's 36 characters, base64 of a binary. `JMSMessageID` and `JMSCorrelationID` may also be compared with
 the texts that qpid-jms shows for such ids (`'ID:AMQP_ULONG:7'`, `'ID:AMQP_UUID:…'`, `'ID:AMQP_NO_PREFIX:…'`).
@@ -38,10 +39,14 @@ Type = Literal["string", "number", "boolean", "any"]
 
 
 class FieldOrProperty(NamedTuple):
-    """A field of the message (`field`, one of `TYPES`), or the application property `name` (`field` is None)."""
+    """A field of the message (`field`, one of `TYPES`), or the application property `name` (`field` is None).
+
+    `explicit`: the selector's author marked it as a property, with double quotes or `properties.`.
+    """
 
     field: str | None
     name: str
+    explicit: bool = False
 
 
 #: Type of each field, by its column; `deliveryMode` is computed from `durable`.
@@ -82,7 +87,7 @@ def resolve(token: Token) -> FieldOrProperty:
     """Return the field or property that an identifier names. Raises InvalidSelector for a reserved name without a meaning."""
     name = str(token.value)
     if token.kind == "quoted":
-        return FieldOrProperty(None, name)
+        return FieldOrProperty(None, name, explicit=True)
     if name in _FIELDS:
         field = _FIELDS[name]
         return FieldOrProperty(field, CANONICAL[field])
@@ -90,7 +95,7 @@ def resolve(token: Token) -> FieldOrProperty:
         allowed = "names of what does not change while a message waits: a selector is evaluated once"
         wrong(token.position, f"{name!r}", f"{allowed}. Take every message and look at its delivery count, or set maxAttempts")
     if name.startswith(_PREFIX):
-        return FieldOrProperty(None, name[len(_PREFIX) :])
+        return FieldOrProperty(None, name[len(_PREFIX) :], explicit=True)
     if is_reserved(name):
         allowed = f'{", ".join(sorted(_FIELDS))}; an application property of this name as "{name}"'
         wrong(token.position, f"{name!r}", allowed)
@@ -99,7 +104,15 @@ def resolve(token: Token) -> FieldOrProperty:
 
 def is_reserved(name: str) -> bool:
     """Return True if this name, without quotes, is not the application property of that name."""
+    if name.startswith("JMSX"):
+        return name in _FIELDS or name in _CHANGING
     return name.startswith(("amqp.", _PREFIX)) or (name.startswith("JMS") and not name.startswith("JMS_"))
+
+
+def names_of(field: str) -> tuple[str, ...]:
+    """Return the names of a field: that of JMS, if it has one, and the canonical one."""
+    jms = (name for name, column in _FIELDS.items() if column == field and name.startswith("JMS"))
+    return (*jms, CANONICAL[field])
 
 
 def id_text(text: str) -> str:

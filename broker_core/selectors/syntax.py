@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from dataclasses import field as field_of
 from typing import TypeAlias
 
 from .lexer import KEYWORDS
@@ -25,10 +26,14 @@ class Literal:
 
 @dataclass(frozen=True)
 class Identifier:
-    """A `field` of the message (see `names`), or if that is None the application property `name`."""
+    """A `field` of the message (see `names`), or if that is None the application property `name`.
+
+    `explicit` says how it was written (see `names.FieldOrProperty`). It is no part of the meaning, nor of the canonical text.
+    """
 
     field: str | None
     name: str
+    explicit: bool = field_of(default=False, compare=False)
 
     @property
     def type(self) -> Type:

@@ -6,6 +6,7 @@ is declared. What the settings no longer declare stays as it is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from ..engine import BrokerState, apply, decide
 from ..engine import commands as c
 from ..engine import events as e
 from ..engine.model.policies import Policies
-from ..selectors import parse
+from ..selectors import hints_of, parse_optional
 from .policies import in_field, policies_of
+
+log = logging.getLogger("penstock")
 
 if TYPE_CHECKING:
     from ..settings.declarations import DeclaredBinding
@@ -29,6 +32,9 @@ def prepare(service: BrokerService, settings: Settings) -> None:
     commands = [(where, in_field(where, partial(_rehearsed, rehearsal, make))) for where, make in _commands(settings)]
     for where, command in commands:
         in_field(where, partial(service.submit_here, command))
+    for number, binding in enumerate(settings.bindings):
+        for hint in hints_of(parse_optional(binding.selector)):
+            log.warning("bindings[%d].selector: %s", number, hint)
 
 
 def _rehearsal(state: BrokerState, policies: Policies) -> BrokerState:
@@ -58,5 +64,6 @@ def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command[
 
 
 def _bind(one: DeclaredBinding) -> c.Command[Any]:
-    selector = None if one.selector is None else parse(one.selector).text
-    return c.Bind(one.exchange, one.queue, one.key, dict(one.arguments), selector)
+    selector = parse_optional(one.selector)
+    text = None if selector is None else selector.text
+    return c.Bind(one.exchange, one.queue, one.key, dict(one.arguments), text)

@@ -25,9 +25,10 @@ from ..engine.model.retention import with_payloads
 from ..messages import assembly
 from ..messages.encoding.alike import Payload
 from ..reading.records import SMALL_ROWS, OnDamage, record_reader, record_rows
-from ..selectors import Selector, matches
+from ..selectors import Presence, Selector, matches, presence_of
 from .bitmaps import MAX_BYTES, Cache, View
 from .damage import Damage
+from .presences import Presences
 
 if TYPE_CHECKING:
     from ..engine.columns.blocks import Block
@@ -60,6 +61,7 @@ class Matcher:
         self._damage = damage or Damage()
         self._state, self._journal, self._lock, self._recent = state, journal, lock, recent
         self._cache = Cache(max_bytes)
+        self._presences = Presences()
 
     @property
     def bytes(self) -> int:
@@ -69,6 +71,15 @@ class Matcher:
     def view(self, queue: str, selector: Selector) -> View:
         """Return what is known, for a command that is about to be carried out. Raises NotFound."""
         return View(self._cache, selector.text, need_queue(self._state, queue))
+
+    def hints(self, queue: str, selector: Selector) -> list[str]:
+        """Return hints for names in the selector that may be meant as fields, unless a compared message has such a property."""
+        return self._presences.hints(self._state.queues.get(queue), selector)
+
+    def compared_hints(self, queue: str, selector: Selector) -> list[str]:
+        """Return hints for names that may be meant as fields, because no compared message has such a property."""
+        found = self._state.queues.get(queue)
+        return [] if found is None or not selector.lookalikes else self._presences.compared(found, selector)
 
     def look_further(
         self, queue_name: str, selector: Selector, number: int, view: View | None = None, *, chunks: int = 1
@@ -93,19 +104,25 @@ class Matcher:
             chunk = _chunk(block, known.rows, most, self._recent, self._state.dropped, self._journal.hold())
         if chunk is None:
             return False
-        view.saw(number, known.extended(self._evaluated(selector, chunk, queue_name, number)))
+        presence = presence_of(selector)
+        view.saw(number, known.extended(self._evaluated(selector, chunk, queue_name, number, presence)))
+        if presence is not None:
+            self._presences.add(queue, selector, presence)
         with self._lock:
             self._cache.put(selector.text, queue, number, view.bitmap(number))  # or somebody else's, who was quicker
         return True
 
-    def _evaluated(self, selector: Selector, chunk: _Chunk, queue: str, number: int) -> npt.NDArray[np.bool_]:
+    def _evaluated(
+        self, selector: Selector, chunk: _Chunk, queue: str, number: int, presence: Presence | None
+    ) -> npt.NDArray[np.bool_]:
         def damaged(indexes: slice, error: errors.DamagedJournal) -> None:
             first, last = (int(chunk.rows[index]) + (number << BLOCK_BITS) for index in (indexes.start, indexes.stop - 1))
             self._damage.note(errors.DamagedMessages.of(queue, first, last, error))
 
         found = np.zeros(chunk.stop - chunk.start, np.bool_)
         if len(chunk.rows):
-            found[chunk.rows - chunk.start] = evaluated(self._journal, selector, chunk.locations, chunk.batches, damaged)
+            rows = evaluated(self._journal, selector, chunk.locations, chunk.batches, damaged, presence)
+            found[chunk.rows - chunk.start] = rows
         return found
 
     def prepared(
@@ -181,13 +198,17 @@ def evaluated(
     locations: Locations,
     batches: Mapping[int, Payload],
     damaged: OnDamage | None = None,
+    presence: Presence | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Evaluate the rows of `locations`, in their order: True for those that match. Rows of damaged records do not match."""
+    """Evaluate the rows of `locations`, in their order: True for those that match. Rows of damaged records do not match.
+
+    `presence` is told which lookalikes the messages have.
+    """
     found = np.zeros(int(locations.rows.sum()), np.bool_)
     waiting: list[tuple[slice, pa.RecordBatch]] = []
 
     def evaluate() -> None:
-        matching, done = matches(selector, assembly.joined([part for _, part in waiting])), 0
+        matching, done = matches(selector, assembly.joined([part for _, part in waiting]), presence), 0
         for indexes, part in waiting:
             found[indexes] = matching[done : done + part.num_rows]
             done += part.num_rows
@@ -201,7 +222,7 @@ def evaluated(
             evaluate()
             rows = octets = 0
         if large:
-            found[indexes] = matches(selector, part)
+            found[indexes] = matches(selector, part, presence)
         else:
             waiting.append((indexes, part))
             rows += part.num_rows

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from penstock.broker_core.errors import InvalidRequest, InvalidSelector
-from penstock.broker_core.selectors import parse
+from penstock.broker_core.selectors import parse, parse_optional
 
 SAME = [
     # precedence: OR, AND, NOT, comparisons, + -, * /, signs
@@ -39,6 +39,9 @@ SAME = [
     ('"NULL" = 1 AND "a ""b""" = 1 AND "JMSType" = 1', '"NULL" = 1 AND "a ""b""" = 1 AND "JMSType" = 1'),
     ("JMSType = 'a' AND amqp.jms_type = 'a'", "amqp.subject = 'a' AND amqp.subject = 'a'"),
     ("JMS_own = 1", "JMS_own = 1"),
+    ("JMSXAppID = 'a' AND JMSXState = 1", "JMSXAppID = 'a' AND JMSXState = 1"),
+    ("JMSXGroupID = 'a' AND JMSXUserID = 'b'", "amqp.group_id = 'a' AND amqp.user_id = 'b'"),
+    ('"JMSXAppID" = 1 AND "JMSXGroupSeq" = 1', 'JMSXAppID = 1 AND "JMSXGroupSeq" = 1'),
     (
         "JMSMessageID = 'ID:AMQP_ULONG:7' OR JMSCorrelationID IN ('ID:x')",
         "amqp.message_id = '7' OR amqp.correlation_id IN ('ID:x')",
@@ -126,10 +129,18 @@ def test_a_text_that_is_no_selector_is_refused_with_its_position_what_was_found_
     assert isinstance(error.value, InvalidRequest)
 
 
-@pytest.mark.parametrize("text", ["", " \t\n"])
-def test_no_selector_is_not_an_empty_one(text: str) -> None:
+@pytest.mark.parametrize("text", ["", " \t\n\r\f"])
+def test_a_blank_selector_is_none(text: str) -> None:
+    assert parse_optional(text) is None
     with pytest.raises(InvalidSelector, match="leave it out"):
         parse(text)
+
+
+def test_only_what_the_parser_skips_is_blank() -> None:
+    assert parse_optional(None) is None
+    assert parse_optional(" a = 1 ") == parse("a = 1")
+    with pytest.raises(InvalidSelector):
+        parse_optional("\u00a0")
 
 
 TOO_MUCH = {

@@ -43,9 +43,9 @@ def evaluations(monkeypatch: Any) -> list[int]:
     found: list[int] = []
     evaluate = matching.matches
 
-    def counted(selector: Any, payload: pa.RecordBatch) -> Any:
+    def counted(selector: Any, payload: pa.RecordBatch, presence: Any) -> Any:
         found.append(payload.num_rows)
-        return evaluate(selector, payload)
+        return evaluate(selector, payload, presence)
 
     monkeypatch.setattr(matching, "matches", counted)
     return found

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...amqp import Condition, Coordinator, Source, Target
 from ...amqp.performatives import SENDER, SND_SETTLED, Error
+from ...amqp.types import Symbol
 from ...errors import PenstockError, StorageError
 from ..nodes.addresses import route_to, source_of, target_of
+from ..nodes.filters import not_granted
 from ..transactions.coordinator import ANSWERED, Control
 from . import resuming
 from .browsing import Browsing
@@ -25,10 +27,13 @@ from .termini import SourceTerminus, TargetTerminus
 if TYPE_CHECKING:
     from ...amqp import events
     from ...amqp.performatives import Attach
+    from ...amqp.types import Value
     from ...service.turn import Turn
     from ..ports import Endpoint, Kept, LinkPeer
 
 MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; clients make up a few hundred
+HINT = Symbol("selector-hint")  # property of our attach
+HINT_FRAME = 16 << 10  # octets of the peer's frames below which a hint is left out: the answer repeats the selector, too
 DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 
@@ -149,8 +154,11 @@ def _answer(peer: LinkPeer, endpoint: Endpoint, theirs: Attach) -> None:
         endpoint.begin()
     else:
         assert isinstance(terminus, SourceTerminus)
-        source = terminus.answer(theirs.source if isinstance(theirs.source, Source) else Source())
-        offered, granted = _offered(theirs, SHARED_SUBS), terminus.options.answered(theirs) or None
+        asked = theirs.source if isinstance(theirs.source, Source) else Source()
+        source = terminus.answer(asked)
+        if refused := not_granted(asked, source):
+            peer.log(f"link {link.name!r:.80} gets what these filters leave out, which are not supported: {', '.join(refused)}")
+        offered, properties = _offered(theirs, SHARED_SUBS), {**terminus.options.answered(theirs), **_hint(peer, terminus)}
         unsettled, incomplete = resuming.unsettled_map(endpoint, theirs)
         peer.say(
             link,
@@ -160,10 +168,19 @@ def _answer(peer: LinkPeer, endpoint: Endpoint, theirs: Attach) -> None:
                 unsettled=unsettled,
                 incomplete_unsettled=incomplete,
                 offered_capabilities=offered,
-                properties=granted,
+                properties=properties or None,
             ),
         )
         peer.loop.has_capacity(endpoint)
+
+
+def _hint(peer: LinkPeer, terminus: SourceTerminus) -> dict[str, Value]:
+    """Return the property of our attach that names fields which the selector may mean."""
+    selector = terminus.asked_selector
+    if selector is None or peer.connection.remote_max_frame_size < HINT_FRAME:
+        return {}
+    hints = peer.host.hints(terminus.queue, selector)
+    return {HINT: "; ".join(hints)} if hints else {}
 
 
 def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from .options import EXCLUSIVE, IMMEDIATE, Immediate, LinkOptions
 
 if TYPE_CHECKING:
     from ...amqp.performatives import Error
+    from ...selectors import Selector
     from ...service.turn import Turn
     from ..loop.exchanges import ExchangeRoute
     from ..nodes.subscriptions import Subscription
@@ -93,6 +94,11 @@ class SourceTerminus(Terminus):
         """Grant an expiry; a browser's terminus ends at its detach."""
         return Expiry("link-detach") if self.browse else super().granted(asked)  # who only looks has nothing to come back to
 
+    @property
+    def asked_selector(self) -> Selector | None:
+        """The selector that the attach asks for, of the link itself or of its subscription."""
+        return self.filters.selector
+
     def subscribe(self) -> c.Subscribe:
         """Return the command that makes the link a consumer of the queue."""
         selector = self.filters.selector
@@ -162,6 +168,11 @@ class DynamicTopicSource(SourceTerminus):
         self._lifetime, self._asked = lifetime, filters
         self.owned = owned
 
+    @property
+    def asked_selector(self) -> Selector | None:
+        """The subscription's selector."""
+        return self._asked.selector
+
     def open(self, turn: Turn) -> None:
         """Make the topic, and a subscription to it. Raises Refusal if the user may not, PenstockError."""
         self.named = dynamic.create(turn, self.peer, self._lifetime, is_topic=True)
@@ -194,6 +205,11 @@ class SubscriptionSource(SourceTerminus):
         super().__init__(peer, subscription.queue, subscription.exchange, Filters())
         self._subscription, self._asked = subscription, filters
         self.makes = self.lasts = not (subscription.durable or subscription.shared)
+
+    @property
+    def asked_selector(self) -> Selector | None:
+        """The subscription's selector."""
+        return self._asked.selector
 
     def granted(self, asked: object) -> Expiry:
         """Grant an expiry. Unsettled messages of a durable subscription go back with its session, since other links may wait for

@@ -287,6 +287,10 @@ class AmqpPlane:
         """Read what is known now of the messages that a selector matches, for one command."""
         return self.broker.matching.view(queue, selector)
 
+    def hints(self, queue: str, selector: Selector) -> list[str]:
+        """Return hints for names in the selector that may be meant as fields."""
+        return self.broker.matching.hints(queue, selector)
+
     def messages_of(self, block_slice: BlockSlice, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
         """Read the messages of a slice as AMQP has them: see `links.deliveries`."""
         return messages_of(self.broker, block_slice, damaged)

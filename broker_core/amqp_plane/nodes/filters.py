@@ -1,5 +1,5 @@
-"""The filters of a source (3.5.8): those that JMS has, a selector and no-local. Others are left out of our answer, which says
-what holds.
+"""The filters of a source (3.5.8): those that JMS has, a selector and no-local. Our answer contains the granted filters; the log
+names the others.
 
 What says which filter it is, is the descriptor of its value, as a name or as a number; some clients put the name into the key
 alone. The answer is kept as long as the link, so it holds nothing of the peer's but a key, a descriptor and a selector.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import Condition
 from ...amqp.types import Described, Symbol
-from ...selectors import parse
+from ...selectors import parse_optional
 from ..links.conditions import Refusal
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def _kind(key: str, value: Value) -> object:
 
 
 def filters_of(source: Source) -> Filters:
-    """Read the filters of a source. Raises Refusal for a selector that is there twice, InvalidRequest for one that cannot be
-    read."""
-    selector, no_local = None, False
+    """Read the filters of a source. A blank selector is granted, and filters nothing. Raises Refusal for a second selector,
+    InvalidRequest for one that cannot be read."""
+    selector, selects, no_local = None, False, False
     answered: dict[str, Value] = {}
     for key, value in (source.filter or {}).items():
         kind = _kind(key, value)
@@ -58,17 +58,23 @@ def filters_of(source: Source) -> Filters:
                 Condition.INVALID_FIELD, f"the key of a filter has {len(key):,} characters; at most {MAX_KEY} are allowed"
             )
         if kind in SELECTOR:
-            if selector is not None:
+            if selects:
                 raise Refusal(Condition.INVALID_FIELD, "a link has one selector: join the two with AND")
             text = value.value if isinstance(value, Described) else value
             if not isinstance(text, str):
                 raise Refusal(Condition.INVALID_FIELD, f"a selector is a string, not {text!r:.80}")
-            selector = parse(text)
+            selector, selects = parse_optional(text), True
             answered[key] = Described(value.descriptor, text) if isinstance(value, Described) else text
         elif not no_local:  # the same again says nothing more
             no_local = True
             answered[key] = Described(value.descriptor if isinstance(value, Described) else Symbol(NO_LOCAL[0]), [])
     return Filters(selector, no_local, answered or None)
+
+
+def not_granted(asked: Source, granted: Source) -> list[str]:
+    """Return the filters of an attach that our answer leaves out, each with its descriptor."""
+    left = [(key, value) for key, value in (asked.filter or {}).items() if key not in (granted.filter or {})]
+    return [f"{key:.80} ({_kind(key, value)!s:.80})" if isinstance(value, Described) else f"{key:.80}" for key, value in left]
 
 
 def filter_set(selector: str | None, no_local: bool) -> Mapping[str, Value] | None:

@@ -12,9 +12,10 @@ export function messages(queue, poll, {redrive}) {
   const states = h("select", {"aria-label": "Which messages"},
     h("option", {value: "available"}, "Ready"), h("option", {value: "acquired"}, "Held"),
     may("replay", queue) && h("option", {value: "archived"}, "Settled"));
-  const selector = h("input", {placeholder: "Selector: priority > 4 AND region = 'eu'", "aria-label": "Selector", size: 38, spellcheck: "false", autocomplete: "off"});
+  const selector = h("input", {placeholder: "Selector: JMSPriority > 4 AND region = 'eu'", "aria-label": "Selector", size: 38, spellcheck: "false", autocomplete: "off"});
   const list = h("div", {});
   const error = h("p", {class: "bad", role: "alert"});
+  const hint = h("p", {class: "muted", role: "status"});
   const more = h("button", {class: "small", hidden: true}, "More");
   const some = h("button", {class: "small", hidden: true, onclick: () => redrive({sequences: dead()})});
   const matching = h("button", {class: "small", hidden: true, onclick: () => redrive({selector: asked})}, "Redrive all that match…");
@@ -27,13 +28,14 @@ export function messages(queue, poll, {redrive}) {
   async function read(first) {
     const turn = ++latest;
     const wanted = selector.value.trim();
-    error.textContent = "";
+    error.textContent = hint.textContent = "";
     try {
       const found = await call("queue.messages", {queue, states: [states.value], first, count: PAGE, selector: wanted || null}, poll.signal);
       if (turn !== latest) return;
       asked = wanted;
       rows = first ? [...rows, ...found.messages] : found.messages;
       following = found.next;
+      hint.textContent = (found.hints ?? []).map((each) => `Note: ${each}.`).join(" ");
       draw();
     } catch (problem) {
       if (problem.name !== "AbortError" && turn === latest) error.textContent = problem.message;
@@ -93,9 +95,9 @@ export function messages(queue, poll, {redrive}) {
   const form = h("form", {class: "head", onsubmit: (event) => { event.preventDefault(); read(0); }}, states, selector, h("button", {}, "Look"));
   form.style.margin = "0";
   const title = h("div", {class: "title"}, h("h2", {}, "Messages"), h("span", {class: "spring"}), allowed && form);
-  const element = h("section", {class: "panel messages"}, title, allowed ? [error, list, h("div", {class: "head body"}, more, some, matching)] : h("p", {class: "empty"}, "To look at messages you need the right browse on this queue."));
+  const element = h("section", {class: "panel messages"}, title, allowed ? [error, hint, list, h("div", {class: "head body"}, more, some, matching)] : h("p", {class: "empty"}, "To look at messages you need the right browse on this queue."));
   if (allowed) {
-    error.style.margin = "0 12px";
+    error.style.margin = hint.style.margin = "0 12px";
     read(0);
   }
   return {element, reload: () => allowed && read(0), selector: () => asked};

@@ -213,10 +213,10 @@ export function show(root, poll, name) {
       act: async () => {
         const chosen = {messages: number.valueAsNumber, selector: choice.value.trim() || null};
         const fields = sequences ? {ranges: sequences.flatMap((each) => [each, each])} : chosen;
-        const {redriven, stayed} = await call("queue.redrive", {queue: name, ...fields});
+        const {redriven, stayed, hints = []} = await call("queue.redrive", {queue: name, ...fields});
         reread();
         looked.reload();
-        return `${plural(redriven, "message")} redriven.${stayed ? ` ${plural(stayed, "message")} could not go: the queue they came from is full or gone.` : ""}`;
+        return `${plural(redriven, "message")} redriven.${stayed ? ` ${plural(stayed, "message")} could not go: the queue they came from is full or gone.` : ""}${hints.map((each) => ` Note: ${each}.`).join("")}`;
       },
     });
   }

@@ -1,0 +1,103 @@
+"""Lookalikes: application properties in a selector that are named like a field or a column of the message.
+
+In JMS, `priority` is the application property of that name, and the field is `JMSPriority`. A selector that confuses the two
+matches nothing, without an error, because a message with such a property may come later. A hint then names the field.
+
+A name in double quotes or after `properties.` is meant as a property, and gets no hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from .names import CANONICAL, TYPES, names_of
+from .syntax import Identifier
+
+if TYPE_CHECKING:
+    from .operands import Operand
+    from .selector import Selector
+
+#: Columns of `peek` and of Spark that a selector cannot compare: the broker adds them, or they are no single value.
+NOT_COMPARED = (
+    *("queue", "sequenceNumber", "enqueuedTime", "deliveryCount", "state", "outcome", "settledTime", "error", "holder"),
+    *("body", "properties", "annotations", "deliveryTime"),
+)
+MAX_NAME = 40  # characters of a name that may be a lookalike; the longest field has 25
+MAX_HINTS = 3  # of one selector: they go into a log line and into the answer to an attach
+_VENDOR = "jmsamqp"  # vendor properties of the JMS mapping, such as JMS_AMQP_TTL
+
+
+def _normal(name: str) -> str:
+    return "".join(char for char in name.lower() if char.isalnum())
+
+
+_COLUMNS = {_normal(name): field for field in TYPES for name in (field, *names_of(field))}
+_COLUMNS |= {_normal(column): column for column in NOT_COMPARED}
+
+
+def column_of(name: str) -> str | None:
+    """Return the column or field that an application property is named like, None for other names."""
+    if len(name) > MAX_NAME:
+        return None
+    normal = _normal(name)
+    return _COLUMNS.get(normal) or _COLUMNS.get(normal.removeprefix(_VENDOR))
+
+
+def lookalikes(identifiers: Iterable[Identifier]) -> tuple[str, ...]:
+    """Return the names of application properties that are lookalikes, without those that are meant as properties."""
+    return tuple(one.name for one in identifiers if one.field is None and not one.explicit and column_of(one.name))
+
+
+def hint(name: str, *, compared: bool) -> str:
+    """Return the hint about a lookalike. `compared`: messages were compared, and none of them has the property."""
+    column = column_of(name)
+    if column in CANONICAL:
+        advice = f"for the message's {column} write {' or '.join(names_of(column))}"
+    else:
+        advice = f"a selector cannot compare the message's {column}"
+    absent = ", which no compared message has" if compared else ""
+    return f"in a selector {name!r} is an application property{absent}; {advice}"
+
+
+class Presence:
+    """Lookalikes of a selector that the compared messages do not have.
+
+    Attributes:
+        absent: Names that no compared message has.
+        compared: Whether any message was compared.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.absent = set(names)
+        self.compared = False
+
+    def note(self, columns: Mapping[Identifier, Operand]) -> None:
+        """Note the operands of some messages, at least one."""
+        import numpy as np
+
+        self.compared = True
+        if self.absent:
+            for one, operand in columns.items():
+                if one.field is None and one.name in self.absent and not np.all(operand.null):
+                    self.absent.discard(one.name)
+
+    def merge(self, other: Presence) -> None:
+        """Add the messages that another presence of the same selector was told of."""
+        self.absent &= other.absent
+        self.compared |= other.compared
+
+    def hints(self) -> list[str]:
+        """Return a hint for each absent name, `MAX_HINTS` at most."""
+        return [hint(name, compared=self.compared) for name in sorted(self.absent)[:MAX_HINTS]]
+
+
+def presence_of(selector: Selector | None) -> Presence | None:
+    """Return what `matches` fills for a selector; None for a selector without lookalikes, which costs nothing then."""
+    return Presence(selector.lookalikes) if selector is not None and selector.lookalikes else None
+
+
+def hints_of(selector: Selector | None) -> list[str]:
+    """Return the hints for a selector whose messages are not compared yet."""
+    presence = presence_of(selector)
+    return [] if presence is None else presence.hints()
