@@ -190,3 +190,28 @@ def test_c12_a_callback_that_always_raises_is_no_hot_loop(
         assert handled.wait(LIMIT_S)
         session.close()
         assert calls == ["poison", "good"]
+
+
+def test_a_consumer_keeps_and_logs_the_hint_that_its_selector_may_mean_a_field(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.declare("hinted")
+    with connect(broker.amqp_url) as connection:
+        session = connection.session()
+        session.producer("hinted").send("urgent", priority=9)
+        consumer = session.consumer("hinted", selector="priority > 4")
+        hint = (
+            "in a selector 'priority' is an application property; for the message's priority write JMSPriority or amqp.priority"
+        )
+        assert consumer.hints == {"hinted": hint}
+        assert [record.getMessage() for record in caplog.records] == [f"consumer of 'hinted': {hint}"]
+        consumer.close()
+        assert session.consumer("hinted", selector="JMSPriority > 4").hints == {}
+
+
+def test_a_blank_selector_takes_every_message(broker: Broker) -> None:
+    broker.declare("blank")
+    with connect(broker.amqp_url) as connection:
+        session = connection.session()
+        session.producer("blank").send("any")
+        assert session.consumer("blank", selector=" ").receive(LIMIT_S).body == "any"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,16 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Accepted, Condition, Receiver, Source, Target, events
+from penstock.broker_core.amqp.performatives import Attach
 from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.amqp.types import Described, Symbol, ULong
 from penstock.broker_core.amqp_plane.loop.interest import INTERESTED
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.service import matching
 
 from ..journal.lying_disk import LyingDisk
 from ..service.test_matching import colours
+from .frames import receives
 from .harness import Stage, stage
 
 RED = "colour = 'red'"
@@ -114,7 +118,6 @@ def test_what_one_gives_back_is_offered_to_the_next_before_what_comes_later(made
     [
         ("colour =", "at character 9: found the end"),
         ("JMSRedelivered", "a selector is evaluated once"),
-        ("", "leave it out"),
         (5, "a selector is a string"),
     ],
 )
@@ -164,9 +167,9 @@ def test_links_with_the_same_selector_share_its_evaluation(made: Stage, monkeypa
     rows: list[int] = []
     evaluate = matching.matches
 
-    def counted(selector: Any, payload: Any) -> Any:
+    def counted(selector: Any, payload: Any, presence: Any) -> Any:
         rows.append(payload.num_rows)
-        return evaluate(selector, payload)
+        return evaluate(selector, payload, presence)
 
     monkeypatch.setattr(matching, "matches", counted)
     made.service.submit(colours(100, *range(0, 100, 2)))
@@ -310,3 +313,107 @@ def test_with_a_backlog_both_are_served(made: Stage) -> None:
         high.client.until(lambda: len(high.got) == 5_000, "all that it has credit for")
         low.client.until(lambda: len(low.got) == 5_000, "all that it has credit for")
     assert all(number % 2 == 0 for number in high.got)
+
+
+# --- names that look like fields, blank selectors, other filters
+
+
+PRIORITY = "in a selector 'priority' is an application property{}; for the message's priority write JMSPriority or amqp.priority"
+
+
+def hint_of(selecting: Selecting) -> str | None:
+    hint: str | None = (selecting.link.remote_attach.properties or {}).get("selector-hint")
+    return hint
+
+
+def test_the_answer_to_an_attach_names_the_field_that_a_selector_may_mean(made: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    made.service.submit(colours(3))
+    first = Selecting(made, "first", "priority > 4")
+    assert hint_of(first) == PRIORITY.format("")  # nothing is compared yet
+    first.gets()
+    made.service.submit(colours(3))
+    first.gets()
+    assert hint_of(Selecting(made, "second", "priority > 4")) == PRIORITY.format(", which no compared message has")
+    lines = [record.getMessage() for record in caplog.records if "no compared message" in record.getMessage()]
+    assert lines == [f"queue 'q', selector 'priority > 4': {PRIORITY.format(', which no compared message has')}"]
+
+
+def test_a_message_with_the_property_ends_the_hint(made: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    made.service.submit(colours(3, 1, named="priority"))
+    first = Selecting(made, "first", "priority = 'red'")
+    assert hint_of(first) == PRIORITY.format("")
+    first.gets(1)
+    assert hint_of(Selecting(made, "second", "priority = 'red'")) is None
+    assert "no compared message" not in caplog.text
+
+
+@pytest.mark.parametrize("text", ["properties.priority > 4", "colour = 'red'", "JMSPriority > 4", None])
+def test_other_selectors_get_no_hint(made: Stage, text: str | None) -> None:
+    assert hint_of(Selecting(made, "taker", text)) is None
+
+
+def test_a_subscription_gets_the_hint_too(made: Stage) -> None:
+    made.service.submit(c.DeclareExchange("news", "fanout"))
+    client = made.client("subscriber")
+    link = client.connection.begin().receiver("news")
+    filters = {Symbol("jms-selector"): Described(BY_NAME, "subject = 'a'")}
+    link.attach(source=Source(address="news", filter=filters), target=Target())
+    client.until(lambda: link.state is LinkState.ATTACHED, "an answer to the attach")
+    assert "write JMSType or amqp.subject" in link.remote_attach.properties["selector-hint"]
+
+
+def test_a_peer_with_small_frames_gets_no_hint(made: Stage) -> None:
+    script = made.script(max_frame_size=512)
+    script.begin()
+    filters = {Symbol("jms-selector"): Described(BY_NAME, "priority > 4")}
+    script.send(receives(source=Source(address="q", filter=filters)))
+    assert script.expect(Attach).properties is None
+
+
+@pytest.mark.parametrize("text", ["", " \t\r\n"])
+@pytest.mark.parametrize("browse", [False, True])
+def test_a_blank_selector_is_granted_and_takes_everything(made: Stage, text: str, browse: bool) -> None:
+    made.service.submit(colours(3, 1))
+    taker = Selecting(made, "taker", text, browse=browse)
+    assert taker.link.remote_attach.source.filter == {"jms-selector": Described(BY_NAME, text)}
+    taker.gets(0, 1, 2)
+
+
+def test_a_blank_selector_of_a_subscription_is_none(made: Stage) -> None:
+    made.service.submit(c.DeclareExchange("news", "fanout"))
+    client = made.client("subscriber")
+    link = client.connection.begin().receiver("news")
+    filters = {Symbol("jms-selector"): Described(BY_NAME, " ")}
+    link.attach(source=Source(address="news", filter=filters), target=Target())
+    client.until(lambda: link.state is LinkState.ATTACHED, "an answer to the attach")
+    ((binding,),) = [each["bindings"] for each in made.service.submit(c.ListExchanges())]
+    assert "selector" not in binding
+
+
+def test_the_properties_of_jms_that_are_no_fields_can_be_selected(made: Stage) -> None:
+    made.service.submit(colours(3, 1, named="JMSXAppID"))
+    Selecting(made, "taker", "JMSXAppID = 'red'").gets(1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("sql", Described(Symbol("amqp:sql-filter"), "priority > 4"), "sql (amqp:sql-filter)"),
+        ("sql", Described(ULong(0x120), "priority > 4"), "sql (288)"),
+        ("jms-selector", RED, "jms-selector"),
+    ],
+)
+def test_a_filter_that_is_not_granted_is_left_out_of_the_answer_and_named_in_the_log(
+    made: Stage, caplog: pytest.LogCaptureFixture, key: str, value: Any, shown: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    client = made.client("taker")
+    link = client.connection.begin().receiver("taker")
+    granted = {Symbol("apache.org:no-local-filter:list"): Described(BY_NAME, RED)}
+    link.attach(source=Source(address="q", filter={Symbol(key): value, **granted}), target=Target())
+    client.until(lambda: link.state is LinkState.ATTACHED, "an answer to the attach")
+    assert link.remote_attach.source.filter == granted
+    (line,) = [record.getMessage() for record in caplog.records if "not supported" in record.getMessage()]
+    assert line.endswith(f"link 'taker' gets what these filters leave out, which are not supported: {shown}")

@@ -434,3 +434,14 @@ def test_a_batch_has_at_most_so_many_rows_of_all_files() -> None:
     assert cut(files, 0, 1999, 1) == 1
     assert cut(files, 52, 1999, 1) == 53, "one number at least"
     assert cut(files, 1000, 1999, 20) == 1020
+
+
+def test_the_log_names_the_field_that_a_selector_may_mean_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    add(site, 3)
+    for text, count in (("priority > 4", 1), ("JMSPriority > 4", 0), ("", 0)):
+        caplog.clear()
+        assert (drained(reader(site, available_now=True, selector=text))[0] == [[0, 1, 2]]) == (text == "")
+        lines = [record.getMessage() for record in caplog.records if "application property" in record.getMessage()]
+        assert [line.endswith("for the message's priority write JMSPriority or amqp.priority") for line in lines] == [
+            True
+        ] * count

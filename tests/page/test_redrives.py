@@ -34,6 +34,23 @@ def test_dead_letters_that_match_are_redriven_beyond_what_is_shown(page: Page, c
     assert client.call("queue.stat", queue="tours.dead")["available"] == 70
 
 
+def test_a_name_that_may_be_meant_as_a_field_is_said_and_the_example_works(page: Page, client: Client, amqp: Connection) -> None:
+    declare(client, "trips")
+    send(amqp, "trips", b"x", region="eu")
+    page.open("queues/trips")
+    page.shows("Messages", "main")
+    page.type(".messages input", "priority > 3 AND region = 'eu'")
+    page.click("Look", ".messages")
+    page.shows("No message matches", ".messages")
+    page.shows("which no compared message has; for the message's priority write JMSPriority or amqp.priority", ".messages")
+    example = page.js("document.querySelector('.messages input').placeholder").removeprefix("Selector: ")
+    page.js("document.querySelector('.messages input').value = ''")
+    page.type(".messages input", example.replace("> 4", "> 3"))
+    page.click("Look", ".messages")
+    page.lacks("Note:", ".messages")
+    page.lacks("No message matches", ".messages")
+
+
 def test_exchanges_are_listed_with_what_is_bound_to_them(page: Page, client: Client) -> None:
     declare(client, "news.all", "news.eu")
     client.call("exchange.declare", exchange="news", type="topic", options={"unroutable": "drop"})

@@ -29,10 +29,10 @@ from .helpers import running
 RED = parse("colour = 'red'")
 
 
-def colours(count: int, *places: int, queue: str = "q") -> c.Enqueue:
+def colours(count: int, *places: int, queue: str = "q", named: str = "colour") -> c.Enqueue:
     """So many messages, red ones at these places."""
     red = set(places)
-    maps = [[("colour", "red" if place in red else "blue")] for place in range(count)]
+    maps = [[(named, "red" if place in red else "blue")] for place in range(count)]
     arrays = [pa.array([b"x"] * count, pa.binary()), pa.array(maps, STRING_MAP)]
     batch = incoming.validate(pa.record_batch(arrays, names=["body", "properties"]))
     return c.Enqueue(queue, count, stored_sizes(batch), store(batch))

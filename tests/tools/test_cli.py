@@ -77,6 +77,24 @@ def test_peek_shows_what_a_selector_matches(penstock: Run, broker: Broker, clien
     assert "at character 7: found the end" in refused.stderr
 
 
+def test_peek_names_the_field_that_a_selector_may_mean(penstock: Run, broker: Broker, client: Client) -> None:
+    enqueue(client, "orders", b"one")
+
+    def peeked(selector: str) -> tuple[str, str]:
+        done = penstock("queue", "peek", "orders", "--selector", selector, url=broker.url)
+        assert done.returncode == 0
+        return done.stdout, done.stderr
+
+    stdout, stderr = peeked("subject = 'created'")
+    assert "no available message" in stdout
+    assert stderr == (
+        "note: in a selector 'subject' is an application property, which no compared message has; for the message's subject write"
+        " JMSType or amqp.subject\n"
+    )
+    assert peeked("JMSType = 'created'")[1] == peeked("subject IS NULL")[1] == ""
+    assert "one" in peeked("")[0]
+
+
 def test_peek_shows_what_was_settled_and_how(penstock: Run, broker: Broker, client: Client) -> None:
     enqueue(client, "orders", b"one")
     penstock("queue", "purge", "orders", url=broker.url)

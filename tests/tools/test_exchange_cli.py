@@ -61,6 +61,19 @@ def test_E1_an_exchange_from_declare_to_delete(penstock: Callable[..., tuple[int
     assert json.loads(said("delete", "events", "--json")) == {"exchange": "events"}
 
 
+def test_E1_a_binding_names_the_field_that_its_selector_may_mean(
+    penstock: Callable[..., tuple[int, str, str]], client: Client
+) -> None:
+    enqueue(client, "orders", b"one")
+    penstock("declare", "events")
+    code, _, error = penstock("bind", "events", "orders", "--selector", "priority > 4")
+    assert code == 0
+    assert error.startswith("note: in a selector 'priority' is an application property; for the message's priority write JMSPri")
+    assert penstock("bind", "events", "orders", "--key", "a", "--selector", " ")[2] == ""
+    (listed,) = json.loads(penstock("list", "--json")[1])
+    assert [each.get("selector") for each in listed["bindings"]] == ["priority > 4", None]
+
+
 def test_E1_what_a_binding_wants_is_JSON_for_every_reader(penstock: Callable[..., tuple[int, str, str]], client: Client) -> None:
     """NaN is a text, as the headers say it, and no number: no other JSON parser would take the list."""
     enqueue(client, "orders", b"one")

@@ -161,6 +161,30 @@ def test_a_selector_takes_what_matches(orders: Broker, client: Client) -> None:
     assert b"at character 9: found the end" in refused.stderr
 
 
+def test_receive_names_the_field_that_a_selector_may_mean(orders: Broker, client: Client) -> None:
+    shell(orders, "send", "orders", "--priority", "9", given=b"urgent\n")
+    taken = shell(orders, "receive", "orders", "--wait", "0.2", "--selector", "priority > 4")
+    assert (taken.returncode, taken.stdout) == (0, b"")
+    assert taken.stderr.startswith(b"note: in a selector 'priority' is an application property")
+    assert b"write JMSPriority or amqp.priority\n" in taken.stderr
+    shell(orders, "send", "orders", "--property", "priority=5", given=b"with the property\n")
+    taken = shell(orders, "receive", "orders", "--wait", "0.2", "--selector", "priority = '5'")
+    assert (taken.stdout, taken.stderr) == (b"with the property\n", b"")
+    taken = shell(orders, "receive", "orders", "--wait", "0.2", "--selector", " ")
+    assert (taken.stdout, taken.stderr) == (b"urgent\n", b"")
+
+
+def test_a_hint_is_shown_while_receive_goes_on_waiting(orders: Broker) -> None:
+    waiting = begin(orders, "receive", "orders", "--wait", "inf", "--selector", "subject = 'a'")
+    try:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline().startswith(b"note: in a selector 'subject'")
+        assert waiting.poll() is None
+    finally:
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.communicate(timeout=60) == (b"", b"")
+
+
 def test_who_else_may_consume_can_be_said(orders: Broker, client: Client) -> None:
     """C2 Q5"""
     low = begin(orders, "receive", "orders", "--wait", "inf")
