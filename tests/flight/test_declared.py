@@ -12,6 +12,7 @@ import pytest
 from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.service import declared
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings import keys
@@ -136,3 +137,33 @@ def test_E1_a_wrong_declaration_keeps_the_right_ones_before_it_from_being_made(t
         assert (service.journal.end, service.state.queues) == (before, {})
     finally:
         service.close()
+
+
+@pytest.mark.parametrize(
+    ("selector", "lines"),
+    [
+        (
+            "priority > 4",
+            [
+                "bindings[0].selector: in a selector 'priority' is an application property; for the message's priority write"
+                " JMSPriority or amqp.priority"
+            ],
+        ),
+        ("amqp.priority > 4", []),
+        (" ", []),
+    ],
+)
+def test_E1_a_declared_binding_is_looked_at_for_fields_and_a_blank_selector_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, selector: str, lines: list[str]
+) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(CONFIG.replace("JMSType IS NULL", selector))
+    settings = keys.load(path, {"data": tmp_path / "data"})
+    service = BrokerService(settings)
+    try:
+        declared.prepare(service, settings)
+        (binding,) = service.submit(c.ListExchanges())[0]["bindings"]
+        assert binding.get("selector") == (selector.strip() or None)
+    finally:
+        service.close()
+    assert [record.getMessage() for record in caplog.records if "selector" in record.getMessage()] == lines
