@@ -128,7 +128,7 @@ FIELDS: dict[str, str] = {
     "reasons": "by a text that says why, the sequence numbers it concerns",
     "recordedAfter": "pass of the archive up to which the caller reads by itself; null: none",
     "run": "the query's run, as its checkpoint has it",
-    "selector": "only what matches, in the syntax of JMS; null: everything",
+    "selector": "only what matches, in the syntax of JMS; null or blank: everything",
     "sequence": "sequence number of the message",
     "settledSince": "only messages that ended at or after, microseconds since 1970; null: any",
     "settledUntil": "only messages that ended before, microseconds since 1970; null: any",
