@@ -32,4 +32,6 @@ Importing this package imports nothing else: Spark's executors need only a few o
 """
 
 __version__ = "0.1.0"
-__all__ = ["__version__"]
+#: Name of the distribution, for hints about what to install: `penstock` on the public index is an unrelated project.
+DISTRIBUTION = "penstock-mq"
+__all__ = ["DISTRIBUTION", "__version__"]

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 
+from penstock.broker_core import DISTRIBUTION
+
 #: The extra that brings a package, by the package's import name.
 EXTRAS = {
     "argcomplete": "broker",
@@ -29,7 +31,7 @@ EXTRAS = {
 
 def sentence(package: str, wanted: str) -> str:
     """Say what to install so that `wanted` has the package of an extra."""
-    return f"{wanted} needs {package}: pip install 'penstock[{EXTRAS[package]}]'"
+    return f"{wanted} needs {package}: pip install '{DISTRIBUTION}[{EXTRAS[package]}]'"
 
 
 def require(package: str, wanted: str) -> None:

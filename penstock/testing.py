@@ -14,7 +14,7 @@
             assert penstock_broker.counts("orders").settled == 1
 
 It is the whole broker, on free ports of this machine, without users, archive and HTTP, on a directory that goes with it. Needs
-`pip install 'penstock[broker]'`.
+`pip install 'penstock-mq[broker]'`.
 """
 
 from __future__ import annotations

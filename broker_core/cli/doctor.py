@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
-from .. import __version__, errors
+from .. import DISTRIBUTION, __version__, errors
 from ..journal.locks import holder
 from ..security import store
 from ..security.certificates import ends_at
@@ -92,7 +92,9 @@ def _worker() -> Iterator[Finding]:
         return
     if said.returncode:
         reason = (said.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        yield Finding(WRONG, "PYSPARK_PYTHON", f"{worker} cannot import what a task needs: {reason}; install penstock there")
+        yield Finding(
+            WRONG, "PYSPARK_PYTHON", f"{worker} cannot import what a task needs: {reason}; install {DISTRIBUTION} there"
+        )
         return
     *python, penstock, arrow = said.stdout.split()
     if [*map(int, python)] != [*sys.version_info[:2]]:

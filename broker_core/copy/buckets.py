@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+from .. import DISTRIBUTION
 from ..errors import InvalidRequest
 from ..journal.disk import Buffer
 from .stores import NoSuchObject, StoreError
@@ -37,7 +38,7 @@ class BucketStore:
         try:
             import obstore  # late: a folder as a store needs none
         except ImportError:
-            raise InvalidRequest(f"{url} needs the package obstore: pip install 'penstock[broker]'") from None
+            raise InvalidRequest(f"{url} needs the package obstore: pip install '{DISTRIBUTION}[broker]'") from None
         self.url = url
         self._obstore = obstore
         self._store: Any = None

@@ -20,7 +20,7 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
     subprocess.run([*command, str(repository)], check=True, stdin=subprocess.DEVNULL)
-    (built,) = folder.glob("penstock-*-py3-none-any.whl")
+    (built,) = folder.glob("penstock_mq-*-py3-none-any.whl")
     return built
 
 
@@ -106,17 +106,63 @@ def test_the_checkpoint_manager_is_in_this_spark() -> None:
     assert RECOMMENDED[CHECKPOINT_MANAGER].replace(".", "/") + ".class" in zipfile.ZipFile(jar).namelist()
 
 
-def test_no_file_names_a_place_of_one_machine(repository: Path) -> None:
-    """Paths of somebody's machine, and hosts of package registries, have no place in a repository."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=repository, capture_output=True, check=False)
+def tracked_files(repository: Path) -> list[str]:
+    """The names of all files of the checkout but this one, which has what others must not have."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=repository, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("not a git checkout")
+    names = listed.stdout.rstrip("\0").split("\0")
+    return [name for name in names if name != "tests/tools/test_packaging.py" and (repository / name).is_file()]
+
+
+def test_no_file_names_a_place_of_one_machine(repository: Path) -> None:
+    """Paths of somebody's machine, and hosts of package registries, have no place in a repository."""
     wrong = re.compile(rb"/(root|home|Users)/\w|/work/(main|shared)|repo1?\.maven|(?<!files\.)pypi\.org|pythonhosted|/opt/wheels")
-    found = []
-    for name in listed.stdout.decode().rstrip("\0").split("\0"):
-        path = repository / name
-        if path == Path(__file__) or name == "tests/tools/test_packaging.py" or not path.is_file():
-            continue
-        if match := wrong.search(path.read_bytes()):
-            found.append(f"{name}: {match[0].decode()}")
-    assert found == []
+    matches = {name: wrong.search((repository / name).read_bytes()) for name in tracked_files(repository)}
+    assert [f"{name}: {match[0].decode()}" for name, match in matches.items() if match] == []
+
+
+#: What pip installs as `penstock`, with or without extras or a version, rather than `penstock-mq`, a file or a folder.
+WRONG_NAME = re.compile(
+    r"\b(?:pip3?|uv|pipx|poetry)\b[^\n|;`]*?\b(?:install|add)\b[^\n|;`]*?[\s'\"]penstock(?=$|[\s'\"`\[=<>~!@,.)])", re.MULTILINE
+)
+#: Extras of the wrong name, wherever they stand.
+WRONG_EXTRAS = re.compile(r"\bpenstock\[(?:broker|spark|amqp|dev)\b")
+
+
+def recommends_the_unrelated_project(text: str) -> list[str]:
+    return [found.group().strip() for pattern in (WRONG_NAME, WRONG_EXTRAS) for found in pattern.finditer(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_wrong"),
+    [
+        ("run pip install penstock", True),
+        ("`python -m pip install -U penstock`, then", True),
+        ('!pip install "penstock==0.1"', True),
+        ("pip install 'penstock[broker]'", True),
+        ("uv add penstock", True),
+        ("pip install 'penstock-mq[broker]'", False),
+        ("pip install ./penstock_mq-0.1.0-py3-none-any.whl", False),
+        ("pip install numpy; penstock serve", False),
+        ("pip install 'penstock-mq[broker]' into /opt/penstock, then", False),
+        ("useradd penstock", False),
+    ],
+)
+def test_the_search_for_the_wrong_name_finds_it(text: str, is_wrong: bool) -> None:
+    assert bool(recommends_the_unrelated_project(text)) == is_wrong
+
+
+def test_no_text_recommends_the_unrelated_project_of_the_index(repository: Path) -> None:
+    """`penstock` on the public index is not ours. CHANGELOG.md tells of what was."""
+    texts = {
+        name: (repository / name).read_text(errors="replace") for name in tracked_files(repository) if name != "CHANGELOG.md"
+    }
+    wrong = {name: found for name, text in texts.items() if (found := recommends_the_unrelated_project(text))}
+    assert wrong == {}
+
+
+def test_the_name_of_hints_is_that_of_the_project(wheel: Path) -> None:
+    message = Parser().parsestr(metadata(wheel, "METADATA"))
+    assert message["Name"] == penstock.broker_core.DISTRIBUTION
+    assert message["Version"] == penstock.broker_core.__version__

@@ -13,6 +13,7 @@ import pytest
 
 import penstock
 from penstock import extras
+from penstock.broker_core import DISTRIBUTION
 
 
 def run(
@@ -61,7 +62,7 @@ def test_importing_it_imports_nothing_else() -> None:
 def test_a_command_says_what_to_install(package: str, arguments: tuple[str, ...], extra: str, tmp_path: Path) -> None:
     done = run("from penstock.__main__ import main; sys.exit(main())", package, arguments=arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"penstock: this command needs {package}: pip install 'penstock[{extra}]'\n"
+    assert done.stderr == f"penstock: this command needs {package}: pip install 'penstock-mq[{extra}]'\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -70,20 +71,20 @@ def test_a_job_says_what_to_install(job: str) -> None:
     program = f"import runpy; sys.argv = ['-m']; runpy.run_module('penstock.jobs.{job}', run_name='__main__', alter_sys=True)"
     done = run(program, "pyspark")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "penstock: a job needs pyspark: pip install 'penstock[spark]'\n"
+    assert done.stderr == "penstock: a job needs pyspark: pip install 'penstock-mq[spark]'\n"
 
 
 @pytest.mark.parametrize(("name", "package", "extra"), [("Broker", "numpy", "broker"), ("register", "pyspark", "spark")])
 def test_a_name_says_what_to_install(name: str, package: str, extra: str) -> None:
     used = {"Broker": "penstock.Broker('unused')", "register": "penstock.register(None)"}[name]
     done = run(f"import penstock\ntry: {used}\nexcept ImportError as error: print(error)", package)
-    assert done.stdout == f"penstock.{name} needs {package}: pip install 'penstock[{extra}]'\n", done.stderr
+    assert done.stdout == f"penstock.{name} needs {package}: pip install 'penstock-mq[{extra}]'\n", done.stderr
 
 
 def test_the_extras_are_those_of_the_project(repository: Path) -> None:
     imported = {"delta-spark": "delta", "prometheus-client": "prometheus_client", "python-qpid-proton": "proton"}
     found = {}
-    for line in requires("penstock") or ():
+    for line in requires(DISTRIBUTION) or ():
         if match := re.fullmatch(r"([\w-]+).*; .*extra == ['\"](broker|spark|amqp)['\"]", line):
             found.setdefault(imported.get(match[1], match[1]), match[2])
     assert found == {package: extra for package, extra in extras.EXTRAS.items() if extra != "dev"}
