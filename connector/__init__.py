@@ -9,8 +9,7 @@ If the wheel is installed, Spark finds the format by itself. `register` is neede
 
 source, registration   readers and writers for the calls of Spark; makes the format known to a session
 options, schema        one table of options; Spark's types of the columns
-suggestions            what was meant by an option or column that there is not
-hinting                names in a selector that may be meant as fields, in the driver's log
+suggestions            what was meant by an option or column that does not exist, or by a name in a selector
 stream, consumer       a stream's planning; its offsets, on one queue or several
 several, lease         several queues; the planner's side of one lease
 backoff                waits for a broker that does not answer

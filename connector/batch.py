@@ -30,13 +30,13 @@ from ..broker_core.archive.files import Table, tasks
 from ..broker_core.client.flight import Client
 from .batching import as_declared
 from .brokers.identities import connected
-from .hinting import Hints
 from .options import OUTCOMES, READ, Options
 from .partition import BrowsePartition, RecordedPartition
 from .read import read_browsed
 from .recorded import read_recorded, version_of
 from .reporting import reports_errors
 from .schema import check_source
+from .suggestions import SelectorHints
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -56,14 +56,14 @@ class BatchReader(DataSourceReader):
         self._since: int | None = options["startingTimestamp"]
         self._until: int | None = options["endingTimestamp"]
         self._outcome: str | None = options["outcome"]
-        self._hints = Hints()
+        self._hints = SelectorHints()
         # Of what is in the archive's table only: the broker is not asked by it.
         self._settled_since: int | None = None
         self._settled_until: int | None = None
 
     def partitions(self) -> list[InputPartition]:
         """Plan the ranges of all queues, and one partition for each range. Raises PenstockError."""
-        self._hints.log_of(self._options)
+        self._hints.log_of(self._options["selector"])
         queues = self._options["queue"]
         least = -(-self._options["minPartitions"] // (len(queues) * len(self._options.urls)))
         sizes = {"minPartitions": least, "maxMessages": self._options["maxMessagesPerPartition"]}

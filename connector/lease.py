@@ -25,11 +25,11 @@ from ..broker_core.client.flight import Client
 from ..broker_core.errors import PeerError, PenstockError
 from .backoff import RECONNECT_S, Patience
 from .brokers.credit import TriggerLimits
-from .hinting import Hints
 from .identity import Identity, begun, check_names, check_same, identity_of
 from .offset import Offset
 from .options import Options
 from .partition import LeasePartition
+from .suggestions import SelectorHints
 
 log = logging.getLogger("penstock")
 
@@ -148,7 +148,7 @@ class Lease:
         self.counts: dict[str, Any] = {}  # of the queue, as the broker told with the last batch
         self._unread = 0  # batches in a row that the query finished, and that came back
         self._identity: Identity | None = None
-        self._hints = Hints()
+        self._hints = SelectorHints()
 
     @property
     def taken_up(self) -> bool:

@@ -31,7 +31,6 @@ from ..broker_core.archive.scan import Share
 from ..broker_core.client.flight import Client
 from ..broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, InvalidRequest, WrongOffset
 from .batching import as_declared
-from .hinting import Hints
 from .identity import Identity, identity_of
 from .offset import REPLAYED
 from .options import REPLAY, Options
@@ -39,6 +38,7 @@ from .partition import RecordedPartition
 from .recorded import read_recorded, version_of
 from .reporting import reports_errors
 from .schema import check_source
+from .suggestions import SelectorHints
 
 #: Messages of one batch where `maxMessagesPerTrigger` says nothing: some seconds of reading, which a restart repeats at most.
 DEFAULT_MESSAGES = 10_000_000
@@ -108,7 +108,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit: int = options["maxMessagesPerTrigger"] or DEFAULT_MESSAGES
         self._ends = options["endingSequence"] is not None or options["endingTimestamp"] is not None
         self._available_now = False
-        self._hints = Hints()
+        self._hints = SelectorHints()
         self._all: Table | None = None  # the table with all that a query reads that is to end
         self._client: Client | None = None
         self._files: _Listed | None = None  # of a set
@@ -156,7 +156,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, until = parse(start), parse(end)
         if until is None:
             return []
-        self._hints.log_of(self._options)
+        self._hints.log_of(self._options["selector"])
         same = before is not None and before[:5] == until[:5]
         first = before.next if before is not None and same else 0
         bounds = self._bounds(until)

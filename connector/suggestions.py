@@ -6,9 +6,13 @@ Event Hubs' connectors, and a name that is nearly one of ours.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
+from ..broker_core import shipped
 from ..broker_core.similar import nearest, plain
+
+log = logging.getLogger("penstock")
 
 #: Options of other connectors, in `similar.plain` form: one of ours, or, with a blank in it, what to do instead.
 _OPTIONS = {
@@ -84,3 +88,22 @@ def _guess(name: str, known: list[str], foreign: dict[str, str]) -> str | None:
     if ours is not None and plain(ours) == plain(name):
         return ours
     return foreign.get(plain(name), ours)
+
+
+class SelectorHints:
+    """Hints about names in the option `selector` that may be meant as fields: the driver's log has each of them once."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def log(self, hints: Iterable[str]) -> None:
+        """Log the hints that were not logged before."""
+        for hint in hints:
+            if hint not in self._logged:
+                self._logged.add(hint)
+                log.warning("option selector: %s", hint)
+
+    def log_of(self, selector: str | None) -> None:
+        """Log the hints for a selector that tasks evaluate, who do not report whether messages have the property."""
+        selectors = shipped.module("selectors")
+        self.log(selectors.hints_of(selectors.parse_optional(selector)))

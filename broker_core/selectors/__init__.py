@@ -17,7 +17,7 @@ A selector reads only what does not change while a message waits. So its matches
 """
 
 from .lexer import is_blank
-from .lookalikes import Presence, hints_of, presence_of
-from .selector import Selector, matches, parse, parse_optional
+from .lookalikes import Presence
+from .selector import Selector, hints_of, matches, parse, parse_optional, presence_of
 
 __all__ = ["Presence", "Selector", "hints_of", "is_blank", "matches", "parse", "parse_optional", "presence_of"]

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ..similar import plain
 from .names import CANONICAL, TYPES, names_of
 from .syntax import Identifier
 
 if TYPE_CHECKING:
     from .operands import Operand
-    from .selector import Selector
 
 #: Columns of `peek` and of Spark that a selector cannot compare: the broker adds them, or they are no single value.
 NOT_COMPARED = (
@@ -28,19 +28,15 @@ MAX_HINTS = 3  # of one selector: they go into a log line and into the answer to
 _VENDOR = "jmsamqp"  # vendor properties of the JMS mapping, such as JMS_AMQP_TTL
 
 
-def _normal(name: str) -> str:
-    return "".join(char for char in name.lower() if char.isalnum())
-
-
-_COLUMNS = {_normal(name): field for field in TYPES for name in (field, *names_of(field))}
-_COLUMNS |= {_normal(column): column for column in NOT_COMPARED}
+_COLUMNS = {plain(name): field for field in TYPES for name in (field, *names_of(field))}
+_COLUMNS |= {plain(column): column for column in NOT_COMPARED}
 
 
 def column_of(name: str) -> str | None:
     """Return the column or field that an application property is named like, None for other names."""
     if len(name) > MAX_NAME:
         return None
-    normal = _normal(name)
+    normal = plain(name)
     return _COLUMNS.get(normal) or _COLUMNS.get(normal.removeprefix(_VENDOR))
 
 
@@ -90,14 +86,3 @@ class Presence:
     def hints(self) -> list[str]:
         """Return a hint for each absent name, `MAX_HINTS` at most."""
         return [hint(name, compared=self.compared) for name in sorted(self.absent)[:MAX_HINTS]]
-
-
-def presence_of(selector: Selector | None) -> Presence | None:
-    """Return what `matches` fills for a selector; None for a selector without lookalikes, which costs nothing then."""
-    return Presence(selector.lookalikes) if selector is not None and selector.lookalikes else None
-
-
-def hints_of(selector: Selector | None) -> list[str]:
-    """Return the hints for a selector whose messages are not compared yet."""
-    presence = presence_of(selector)
-    return [] if presence is None else presence.hints()

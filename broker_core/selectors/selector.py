@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import parser, syntax
 from .lexer import is_blank
-from .lookalikes import lookalikes
+from .lookalikes import Presence, lookalikes
 from .syntax import Identifier, Node
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from .lookalikes import Presence
     from .operands import Operand
 
 #: Rows evaluated together: their octets then stay in the processor's cache from step to step.
@@ -67,6 +66,17 @@ def parse(text: str) -> Selector:
 def parse_optional(text: str | None) -> Selector | None:
     """Compile a selector; None for no text and for a blank one, which JMS takes for no selector. Raises InvalidSelector."""
     return None if text is None or is_blank(text) else parse(text)
+
+
+def presence_of(selector: Selector | None) -> Presence | None:
+    """Return what `matches` fills for a selector; None for one without lookalikes, which then costs nothing."""
+    return Presence(selector.lookalikes) if selector is not None and selector.lookalikes else None
+
+
+def hints_of(selector: Selector | None) -> list[str]:
+    """Return the hints for a selector whose messages are not compared yet."""
+    presence = presence_of(selector)
+    return [] if presence is None else presence.hints()
 
 
 def matches(selector: Selector, payload: pa.RecordBatch, presence: Presence | None = None) -> npt.NDArray[np.bool_]:

@@ -12,7 +12,6 @@ clock, ticker       wall time and uptime; the thread that lets time pass for the
 attributes          what the engine has to know of messages, read from their batches before the lock
 routing             what an exchange's bindings have to know of messages, read before the lock
 matching, bitmaps   which messages a selector matches: evaluated once, kept as bitmaps
-presences           properties in selectors that are named like fields: whether messages have them
 blocked_producers   who waits for capacity in a full queue
 cleaning, needs     keeps the journal small; how much of it is needed, and by whom
 relocation          copies of needed payloads at the end of the log

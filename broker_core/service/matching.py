@@ -8,8 +8,10 @@ time go, and are evaluated again when somebody wants them.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,10 +27,9 @@ from ..engine.model.retention import with_payloads
 from ..messages import assembly
 from ..messages.encoding.alike import Payload
 from ..reading.records import SMALL_ROWS, OnDamage, record_reader, record_rows
-from ..selectors import Presence, Selector, matches, presence_of
+from ..selectors import Presence, Selector, hints_of, matches, presence_of
 from .bitmaps import MAX_BYTES, Cache, View
 from .damage import Damage
-from .presences import Presences
 
 if TYPE_CHECKING:
     from ..engine.columns.blocks import Block
@@ -39,9 +40,12 @@ if TYPE_CHECKING:
     from ..journal import Hold, Journal
     from ..reading.recent import Recent
 
+log = logging.getLogger("penstock")
+
 CHUNK_ROWS = 1 << 14  # evaluated at once, in some milliseconds where the payloads are at hand
 LEASE_CHUNKS = 4  # of those at once for a lease, whose request has a thread of its own
 JOINED_BYTES = 4 << 20  # octets of small neighbours that are copied together: large messages are few in a chunk, or none at all
+MAX_PRESENCES = 1024  # selectors with lookalikes, over all queues; below 1 KiB each. The least recently compared go first
 LOOK_S = 5.0  # for how long one request looks for a lease's first match before it says so and is asked again
 
 
@@ -157,6 +161,47 @@ class Matcher:
             if (left is not None and left <= 0) or (room is not None and room <= 0):
                 break
         return view
+
+
+class Presences:
+    """Which lookalikes in selectors (see `selectors.lookalikes`) the messages of each queue have had, as far as compared.
+
+    Only a selector with lookalikes has an entry, by the queue's id and its text. The first messages without such a property are
+    reported in the log, once. Every method may be called from any thread, with or without the broker's lock.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[int, str], Presence] = OrderedDict()
+
+    def add(self, queue: Queue, selector: Selector, presence: Presence) -> None:
+        """Add what an evaluation of some messages has found."""
+        if not presence.compared:
+            return
+        key = queue.id, selector.text
+        with self._lock:
+            known = self._entries.pop(key, None)
+            if known is not None:
+                known.merge(presence)
+            self._entries[key] = known or presence
+            while len(self._entries) > MAX_PRESENCES:
+                self._entries.popitem(last=False)
+        if known is None and presence.absent:
+            log.info("queue %r, selector %r: %s", queue.name, selector.text, "; ".join(presence.hints()))
+
+    def hints(self, queue: Queue | None, selector: Selector) -> list[str]:
+        """Return hints for lookalikes that no compared message of the queue has, or that none was compared for yet."""
+        if not selector.lookalikes:
+            return []
+        with self._lock:
+            known = None if queue is None else self._entries.get((queue.id, selector.text))
+            return hints_of(selector) if known is None else known.hints()
+
+    def compared(self, queue: Queue, selector: Selector) -> list[str]:
+        """Return hints for lookalikes that no compared message has; none before a message was compared."""
+        with self._lock:
+            known = self._entries.get((queue.id, selector.text))
+            return [] if known is None else known.hints()
 
 
 class _Chunk(NamedTuple):

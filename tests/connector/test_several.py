@@ -113,52 +113,6 @@ def test_each_queue_has_a_lease_that_its_name_tells(queues: Queues) -> None:
     assert queues.counts() == {"a": (0, 0, 1), "b": (0, 0, 2), "c": (0, 0, 0)}
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [record.getMessage() for record in caplog.records if record.name == "penstock"]
-    caplog.clear()
-    return found
-
-
-ABSENT = (
-    "option selector: in a selector 'priority' is an application property, which no compared message has; for the message's"
-    " priority write JMSPriority or amqp.priority"
-)
-
-
-def test_the_log_names_the_field_that_a_selector_may_mean_once(queues: Queues, caplog: pytest.LogCaptureFixture) -> None:
-    queues.send("a", 1)
-    reader = queues.reader("a", selector="priority > 4")
-    for _ in range(3):
-        assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
-    assert warnings(caplog) == [ABSENT]
-    queues.reader("a", lease="other", selector="JMSPriority > 4").latestOffset(INITIAL, LIMIT)
-    queues.reader("a", lease="marked", selector="properties.priority > 4").latestOffset(INITIAL, LIMIT)
-    assert warnings(caplog) == []
-
-
-def test_a_batch_read_names_the_field_that_a_selector_may_mean(queues: Queues, caplog: pytest.LogCaptureFixture) -> None:
-    """Its tasks compare the messages, so the planner does not know whether they have the property."""
-
-    def planned(selector: str) -> list[str]:
-        options = Options({"url": queues.broker.url, "queue": queues.prefix + "a", "selector": selector})
-        reader = BatchReader(options, SCHEMA)
-        reader.partitions()
-        reader.partitions()
-        return warnings(caplog)
-
-    assert planned("priority > 4") == [ABSENT.replace(", which no compared message has", "")]
-    assert planned("JMSPriority > 4") == planned('"priority" > 4') == planned("") == []
-
-
-def test_a_blank_selector_takes_every_message(queues: Queues) -> None:
-    queues.send("a", 2)
-    reader = queues.reader("a", selector=" ")
-    end = reader.latestOffset(INITIAL, LIMIT)
-    assert queues.read(reader, INITIAL, end) == [("a", 0), ("a", 1)]
-    again = queues.reader("a")  # the option left out is the same query
-    assert again.latestOffset(end, LIMIT) == end
-
-
 def test_empty_queues_give_the_initial_offset_and_leave_no_lease(queues: Queues) -> None:
     reader = queues.reader()
     assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
