@@ -157,7 +157,7 @@ def _answer(peer: LinkPeer, endpoint: Endpoint, theirs: Attach) -> None:
         asked = theirs.source if isinstance(theirs.source, Source) else Source()
         source = terminus.answer(asked)
         if refused := not_granted(asked, source):
-            peer.log(f"link {link.name!r:.80} gets what these filters leave out, which are not supported: {', '.join(refused)}")
+            peer.log(f"link {link.name!r:.80}: not granted, so it receives what they leave out: filters {', '.join(refused)}")
         offered, properties = _offered(theirs, SHARED_SUBS), {**terminus.options.answered(theirs), **_hint(peer, terminus)}
         unsettled, incomplete = resuming.unsettled_map(endpoint, theirs)
         peer.say(
