@@ -164,7 +164,7 @@ class Matcher:
 
 
 class Presences:
-    """Which lookalikes in selectors (see `selectors.lookalikes`) the messages of each queue have had, as far as compared.
+    """Lookalikes in selectors (see `selectors.lookalikes`) that the compared messages of each queue do not have.
 
     Only a selector with lookalikes has an entry, by the queue's id and its text. The first messages without such a property are
     reported in the log, once. Every method may be called from any thread, with or without the broker's lock.
