@@ -66,6 +66,7 @@ class Answers:
             "action": self._action,
             "login": self._login,
             "renew": self._renew,
+            "admit": self._admit,
             "who": self._who,
             "counts": self._counts,
             "history": self._history,
@@ -139,6 +140,11 @@ class Answers:
     def _renew(self, frame: Frame) -> Answer:
         """Get another token for one that holds."""
         return _json({}, token=self._token(self._caller(frame).user))
+
+    def _admit(self, frame: Frame) -> Answer:
+        """Check credentials before the rest of a request is read. `user`: whose budget it counts for; None before a login."""
+        caller = self._caller(frame)
+        return _json({}, user=None if caller.enforced and caller.user == ANONYMOUS else caller.user)
 
     def _who(self, frame: Frame) -> Answer:
         """Say who the client is. Without a login that is an answer too: the page asks for one then."""

@@ -24,6 +24,7 @@ from penstock.broker_core.settings.keys import Settings
 
 from ..flight.peers import Site
 from ..waiting import until
+from .strangers import MORE_BYTES, connections, peak_bytes
 
 
 def certify(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
@@ -108,29 +109,43 @@ def serial(port: int, trusting: ssl.SSLContext) -> str:
         return str(found["serialNumber"])
 
 
-def test_who_is_silent_in_the_handshake_is_a_connection_as_others_are(secured: Secured, site: Site) -> None:
-    """Each takes 300 KiB: strangers without number would take what there is."""
-    plane = HttpPlane(replace(secured.settings, http_max_connections=3), site.access, secured.tls)
+def test_a_client_in_the_handshake_counts_as_a_connection(secured: Secured, site: Site) -> None:
+    """With one too many, the one that has waited longest is closed."""
+    plane = HttpPlane(replace(secured.settings, http_max_connections=4), site.access, secured.tls)
     plane.open(site.service, site.plane.actions, Planes(None, {}))
     try:
         with ExitStack() as opened:
-            silent, *_, one_more = [
-                opened.enter_context(socket.create_connection(("127.0.0.1", plane.port), timeout=30)) for _ in range(4)
-            ]
-            assert one_more.recv(1) == b""
-            silent.setblocking(False)
-            with pytest.raises(BlockingIOError):  # open, as its time is not over
-                silent.recv(1)
-        until(lambda: answers(plane.port, secured.trusting), "there is room for a connection again")
+            first, second, third = (
+                opened.enter_context(socket.create_connection(("127.0.0.1", plane.port), timeout=30)) for _ in range(3)
+            )
+            assert first.recv(1) == b""
+            for silent in (second, third):
+                silent.setblocking(False)
+                with pytest.raises(BlockingIOError):  # open, as its time is not over
+                    silent.recv(1)
+            assert serial(plane.port, secured.trusting)
     finally:
         plane.close()
 
 
-def answers(port: int, trusting: ssl.SSLContext) -> bool:
-    try:
-        return bool(serial(port, trusting))
-    except OSError:
-        return False
+@pytest.mark.parametrize("is_begun", [False, True], ids=["silent", "begun"])
+def test_handshakes_that_never_end_take_little_memory_and_a_probe_gets_in(secured: Secured, is_begun: bool) -> None:
+    plane, trusting = secured.plane, secured.trusting
+    assert serial(plane.port, trusting)
+    before = peak_bytes(plane)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        trusting.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    hello = outgoing.read()
+    with ExitStack() as opened:
+        for connection in connections(plane, 500, opened):
+            if is_begun:
+                connection.sendall(hello)
+        probe = http.client.HTTPSConnection("localhost", plane.port, context=trusting, timeout=30)
+        probe.request("GET", "/health/live")
+        assert probe.getresponse().status == 200
+        probe.close()
+    assert peak_bytes(plane) - before < MORE_BYTES
 
 
 def test_tls_needs_a_certificate_and_a_network_needs_users(tmp_path: Path) -> None:

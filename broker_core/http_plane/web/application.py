@@ -30,15 +30,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from . import metrics, replies
-from .channel import Answer, Busy, Channel, Silent
-from .connections import peer_of
+from . import bodies, metrics, replies
+from .channel import Answer, Busy, Channel, Gone, Silent
+from .connections import Connection
 from .counts import Columns, CountsText
+from .credentials import Credentials
 from .files import Files
 from .guards import SAFE, Guards
 from .sessions import Session, Sessions
 
-MAX_BODY_BYTES = 1 << 20  # of a request, as on the other planes
 MAX_PLOTS = 1000  # queues whose history one request asks for
 LIVE_S = 5.0  # within which the broker must answer to be alive
 CSRF_HEADER = "x-csrf-token"
@@ -66,21 +66,13 @@ def application(channel: Channel, hello: dict[str, Any]) -> ASGIApp:
     starlette = Starlette(
         routes=routes,
         exception_handlers={
-            _Refused: lambda request, error: error.reply,
+            replies.Refused: lambda request, error: error.reply,
             HTTPException: _http_error,
             ClientDisconnect: lambda request, error: Response(status_code=400),
             Exception: lambda request, error: replies.error(500, "ERROR", "a mistake of ours: the broker's log has it"),
         },
     )
     return Guards(starlette, {hello["host"], *hello["http_names"]})
-
-
-class _Refused(Exception):
-    """A request that gets an answer at once."""
-
-    def __init__(self, reply: Response) -> None:
-        super().__init__(reply.status_code)
-        self.reply = reply
 
 
 def _http_error(request: Request, error: Exception) -> Response:
@@ -100,6 +92,7 @@ class _Application:
         self._cookie = f"{'__Host-' if self._secure else ''}penstock-{hello['port']}"
         limits = ("http_sessions", "http_sessions_per_user", "http_session_idle_s", "http_session_s")
         self._sessions = Sessions(*(hello[name] for name in limits))
+        self._credentials = Credentials()
         self._openapi: bytes | None = None
         self._most_queues: int = hello["http_metrics_queues"]
         self._process, self._queue_text = metrics.process_of(hello["broker"]), metrics.QueueText()
@@ -120,21 +113,21 @@ class _Application:
         try:
             answer = await self._probe("ready", LIVE_S)
         except Silent:
-            raise _Refused(replies.error(504, "SILENT", "the broker has not answered in time")) from None
+            raise replies.Refused(replies.error(504, "SILENT", "the broker has not answered in time")) from None
         return replies.json(answer.body, answer.status)
 
     async def _probe(self, op: str, limit_s: float) -> Answer:
         """Ask the broker once for all who ask meanwhile: anybody may, and must not keep others' probes waiting."""
         asking = self._probes.get(op)
         if asking is None:
-            asking = asyncio.ensure_future(self._channel.ask(op, limit_s=limit_s, probe=True))
+            asking = asyncio.ensure_future(self._channel.probe(op, limit_s))
             self._probes[op] = asking
             asking.add_done_callback(lambda done: (self._probes.pop(op), done.cancelled() or done.exception()))
         return await asyncio.shield(asking)
 
     async def openapi(self, request: Request) -> Response:
         if self._openapi is None:
-            self._openapi = (await self._ask("openapi")).body
+            self._openapi = (await self._ask(request, "openapi", user=None)).body
         return replies.json(self._openapi)
 
     # --- sessions
@@ -148,22 +141,24 @@ class _Application:
             self._sessions.end(name)
             return self._forget(Response(status_code=204))
         session = self._sessions.find(name)
-        answer = await self._ask("who", authorization=await self._authorization(request), peer=_peer(request))
+        authorization = await self._authorization(request)
+        user = self._user_of(request, authorization)
+        answer = await self._ask(request, "who", user=user, authorization=authorization)
         if answer.status == 401 and session is not None:
             self._sessions.end(name)
-            answer = await self._ask("who", authorization=None, peer=_peer(request))
+            answer = await self._ask(request, "who", user=None, authorization=None)
             session = None
         if answer.status != 200:
             return self._reply(answer)
         return replies.json(json.dumps({**json.loads(answer.body), "csrf": session.csrf if session else None}).encode())
 
     async def _log_in(self, request: Request, before: str | None) -> Response:
-        given = _object(await _body(request))
+        given = _object(await bodies.read(request, is_user=False))
         user, password = given.get("user"), given.get("password")
         if not isinstance(user, str) or not isinstance(password, str) or ":" in user or given.keys() - {"user", "password"}:
             return replies.error(400, "INVALID_REQUEST", "a login is a JSON object with user, which has no colon, and password")
         basic = base64.b64encode(f"{user}:{password}".encode(errors="replace")).decode()
-        answer = await self._ask("login", authorization=f"Basic {basic}", peer=_peer(request))
+        answer = await self._ask(request, "login", user=None, authorization=f"Basic {basic}")
         if answer.status != 200:
             return self._reply(answer)
         self._sessions.end(before)
@@ -183,13 +178,14 @@ class _Application:
     # --- actions
 
     async def action(self, request: Request) -> Response:
-        authorization = await self._authorization(request)
-        body = await _body(request) if request.method == "POST" else b""
+        authorization, user = await self._admitted(request)
+        body = await bodies.read(request, is_user=user is not None) if request.method == "POST" else b""
         answer = await self._ask(
+            request,
             "action",
             body or b"{}",
+            user=user,
             authorization=authorization,
-            peer=_peer(request),
             name=request.path_params["action"],
             method=request.method,
             query=request.query_params.multi_items(),
@@ -218,8 +214,9 @@ class _Application:
         return replies.json(json.dumps({"time": header["time"], "period": header["period"], "queues": plots}).encode())
 
     async def metrics(self, request: Request) -> Response:
+        authorization, user = await self._admitted(request)  # so that strangers do not wait with users below
         async with self._rendering:  # one after another
-            answer = await self._numbers(request, "counts", broker=True)
+            answer = await self._ask(request, "counts", user=user, authorization=authorization, broker=True)
             if answer.status != 200:
                 return self._reply(answer)
             given = (json.loads(answer.body), answer.more[0], self._most_queues, self._process, self._queue_text)
@@ -227,7 +224,31 @@ class _Application:
         return replies.Parts(parts, kind)
 
     async def _numbers(self, request: Request, op: str, **header: Any) -> Answer:
-        return await self._ask(op, authorization=await self._authorization(request), peer=_peer(request), **header)
+        authorization, user = await self._admitted(request)
+        return await self._ask(request, op, user=user, authorization=authorization, **header)
+
+    # --- who asks
+
+    async def _admitted(self, request: Request) -> tuple[str | None, str | None]:
+        """The header that shows who asks, once the broker accepts it, and the user; None before a login. What follows, such as
+        the body, counts for that user. Refuses wrong credentials."""
+        authorization = await self._authorization(request)
+        user = self._user_of(request, authorization)
+        if user is None:
+            answer = await self._ask(request, "admit", user=None, authorization=authorization)
+            if answer.status != 200:
+                raise replies.Refused(self._reply(answer))
+            user = answer.header["user"]
+            if user is not None:
+                self._credentials.remember(authorization, user)
+        request.state.connection.assign(user)
+        return authorization, user
+
+    def _user_of(self, request: Request, authorization: str | None) -> str | None:
+        """The user for whom the broker accepted these credentials before; None if it has to be asked."""
+        user = self._credentials.user_of(authorization)
+        request.state.connection.assign(user)
+        return user
 
     async def _authorization(self, request: Request) -> str | None:
         """The header that shows who asks. Refuses a cookie alone where something is changed."""
@@ -239,27 +260,35 @@ class _Application:
             return None
         if request.method not in SAFE and not session.proves(request.headers.get(CSRF_HEADER)):
             said = f"what changes something needs the header {CSRF_HEADER}: GET /api/v1/session has its value"
-            raise _Refused(replies.error(403, "CSRF_TOKEN", said))
+            raise replies.Refused(replies.error(403, "CSRF_TOKEN", said))
         await self._renew(session, request)
         return f"Bearer {session.token}"
 
     async def _renew(self, session: Session, request: Request) -> None:
         if self._sessions.wants_renewal(session):
-            answer = await self._ask("renew", authorization=f"Bearer {session.token}", peer=_peer(request))
+            bearer = f"Bearer {session.token}"
+            answer = await self._ask(request, "renew", user=session.user, authorization=bearer)
             if answer.status == 200 and answer.header["token"] is not None:
                 session.token = answer.header["token"]
 
-    async def _ask(self, op: str, body: bytes = b"", **header: Any) -> Answer:
+    async def _ask(self, request: Request, op: str, body: bytes = b"", *, user: str | None, **header: Any) -> Answer:
+        """Ask the broker for a user; None before a login."""
+        connection: Connection = request.state.connection
         try:
-            return await self._channel.ask(op, body, **header)
+            answer = await self._channel.ask(op, body, user, lambda: connection.is_closed, peer=connection.peer, **header)
+        except Gone:
+            raise ClientDisconnect from None
         except Busy:
-            raise _Refused(
+            raise replies.Refused(
                 replies.error(503, "BUSY", "too many requests wait for the broker: try again", {"retry-after": "1"})
             ) from None
         except Silent:
-            raise _Refused(
+            raise replies.Refused(
                 replies.error(504, "SILENT", "the broker has not answered in time; what was asked may be done")
             ) from None
+        if answer.status == 401:
+            self._credentials.forget(header.get("authorization"))
+        return answer
 
     @staticmethod
     def _reply(answer: Answer) -> Response:
@@ -269,27 +298,6 @@ class _Application:
         if "allow" in answer.header:
             headers["allow"] = answer.header["allow"]
         return replies.json(answer.body, answer.status, headers)
-
-
-def _peer(request: Request) -> str:
-    return peer_of(request.client)
-
-
-async def _body(request: Request) -> bytes:
-    """The body of a request, which is JSON. What a form of a foreign page can send is not."""
-    too_large = replies.error(413, "TOO_LARGE", f"a request has at most {MAX_BODY_BYTES} bytes", {"connection": "close"})
-    length = request.headers.get("content-length", "0")
-    if len(length) > 20 or int(length) > MAX_BODY_BYTES:
-        raise _Refused(too_large)
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise _Refused(too_large)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if body and kind != "application/json":
-        raise _Refused(replies.error(415, "NOT_JSON", "a request's content-type must be application/json"))
-    return bytes(body)
 
 
 def _object(body: bytes) -> dict[str, Any]:

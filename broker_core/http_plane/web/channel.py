@@ -11,13 +11,17 @@ import os
 import queue
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import IO, Any, NamedTuple
 
 from ...children import frames
 from ...children.frames import Frame
 
-MAX_WAITING = 256  # questions without an answer: so many requests of browsers wait, one more is told to come back
+MAX_WAITING = 256  # questions of users without an answer; the next request is refused and may be repeated
+MAX_WAITING_OF_USER = 128  # of one user: half of all. All clients without a user name count as one
+MAX_WAITING_OF_STRANGERS = 512  # of all clients before their login: twice as many as may be connected
+STRANGERS_AT_ONCE = 4  # of these that the broker answers together, half of what it answers at all: each may check a password
 ANSWER_S = 60.0  # for which an answer is waited for
 
 
@@ -27,6 +31,10 @@ class Busy(Exception):
 
 class Silent(Exception):
     """The broker has not answered in time."""
+
+
+class Gone(Exception):
+    """The client has closed its connection before its question was sent."""
 
 
 class Answer(NamedTuple):
@@ -47,6 +55,8 @@ class Channel:
         self._lost = lost
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting_of: Counter[str | None] = Counter()  # by user; None: strangers
+        self._strangers_turn = asyncio.Semaphore(STRANGERS_AT_ONCE)
         self._out: queue.SimpleQueue[tuple[dict[str, Any], Sequence[bytes]]] = queue.SimpleQueue()
 
     def hello(self) -> tuple[dict[str, Any], list[bytes]]:
@@ -62,10 +72,31 @@ class Channel:
         threading.Thread(target=self._read, args=(loop, stop), name="answers", daemon=True).start()
         threading.Thread(target=self._write, name="questions", daemon=True).start()
 
-    async def ask(self, op: str, body: bytes = b"", limit_s: float = ANSWER_S, probe: bool = False, **header: Any) -> Answer:
-        """Ask the broker; a probe is asked however many others wait. Raises Busy and Silent."""
-        if len(self._waiting) >= MAX_WAITING and not probe:
+    async def probe(self, op: str, limit_s: float) -> Answer:
+        """Ask the broker for its health, however many others wait. Raises Silent."""
+        return await self._ask(op, b"", limit_s, {})
+
+    async def ask(self, op: str, body: bytes, user: str | None, is_gone: Callable[[], bool], **header: Any) -> Answer:
+        """Ask the broker for a user; None: for a stranger, behind the strangers that asked before. `is_gone`: whether the client
+        has closed its connection meanwhile. Raises Busy, Gone and Silent."""
+        of_users = self._waiting_of.total() - self._waiting_of[None]
+        most = MAX_WAITING_OF_STRANGERS if user is None else MAX_WAITING_OF_USER
+        if self._waiting_of[user] >= most or (user is not None and of_users >= MAX_WAITING):
             raise Busy
+        self._waiting_of[user] += 1
+        try:
+            if user is not None:
+                return await self._ask(op, body, ANSWER_S, header)
+            async with self._strangers_turn:
+                if is_gone():
+                    raise Gone
+                return await self._ask(op, body, ANSWER_S, header)
+        finally:
+            self._waiting_of[user] -= 1
+            if not self._waiting_of[user]:
+                del self._waiting_of[user]
+
+    async def _ask(self, op: str, body: bytes, limit_s: float, header: dict[str, Any]) -> Answer:
         number = next(self._numbers)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future

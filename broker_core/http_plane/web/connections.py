@@ -1,6 +1,7 @@
-"""Connections of clients: uvicorn's, with limits that it has not.
+"""Connections of clients: uvicorn's, with limits of time and memory added.
 
-A client has so long for a complete request, and for taking its answer, however slowly it goes on; and there are only so many.
+A request has a time limit, and so has the client for reading its answer, however slowly the bytes move. `shares` limits how
+many connections there are and how much they hold.
 """
 
 from __future__ import annotations
@@ -8,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
+import json
 import logging
 import socket
 import ssl
+from asyncio import sslproto
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -19,18 +24,25 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...security.quiet import Quiet
+from .framing import StrictConnection
+from .shares import Shares
 
-MAX_HEADER_BYTES = 32 << 10  # of a request's first line and headers
+READ_BYTES = 16 << 10  # read from a connection in one step: a client that is not served yet can leave twice that here
+WRITE_BYTES = 32 << 10  # of an answer that wait for a client before this process stops adding to them
+DISCARDED_BYTES = 4 << 20  # of a body that are read and dropped after the answer, so that the client gets to read the answer
 IDLE_S = 30.0  # between two requests on one connection
 HANDSHAKE_S = 10.0  # TLS
 ANSWER_S = 60.0  # in which an answer is taken: the largest are some MiB
 STOP_S = 2.0  # for requests that are begun when the broker stops
 LOOK_S = 0.5  # between two looks at the time
+ACCEPTED_AT_ONCE = 64  # connections before others get their turn: a probe must not wait behind each of thousands for a turn
 ACCEPT_PAUSE_S = 1.0  # after one that could not be accepted for want of a file descriptor
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("penstock.http")
 log.addFilter(Quiet())  # who is turned away may be turned away a thousand times a second
+
+_read_buffer = memoryview(bytearray(READ_BYTES))  # of all connections: what is in it is copied before the next one is read
 
 
 def peer_of(client: tuple[str, int] | None) -> str:
@@ -39,28 +51,139 @@ def peer_of(client: tuple[str, int] | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Connection(H11Protocol):
-    """Connection of a client."""
+class Connection(H11Protocol, asyncio.BufferedProtocol):
+    """Connection of a client. It is in its server's shares from its construction until it is closed."""
 
     begun: float | None = None  # since when a request is waited for, or its rest
     unread: float | None = None  # since when an answer waits for the client to take it
+    entering: asyncio.Task[None] | None = None  # TLS's handshake
+
+    def __init__(self, config: uvicorn.Config, state: Any, shares: Shares, peer: str) -> None:
+        super().__init__(config, state, {"connection": self}, asyncio.get_running_loop())
+        self.conn: StrictConnection = StrictConnection()
+        self.peer = peer
+        self._shares = shares
+        self._body, self._answer = 0, 0  # bytes that the application holds
+        self._discarded = 0  # bytes of a body that came after its answer
+
+    # --- what the application asks
+
+    @property
+    def is_served(self) -> bool:
+        """Whether its request is complete and waits for this process or the broker, rather than for the client."""
+        cycle = self.cycle
+        begun = cycle is not None and not cycle.response_complete and not cycle.more_body
+        return begun and not self.transport.get_write_buffer_size()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be answered any more."""
+        return self.transport.is_closing()
+
+    @property
+    def must_close(self) -> bool:
+        """Whether the answer to the current request must be the last: the rest of its body may not come, or is not read."""
+        if not self.cycle.more_body:
+            return False
+        length = next((value for name, value in self.headers if name == b"content-length"), b"0")
+        return self.conn.they_are_waiting_for_100_continue or int(length) > DISCARDED_BYTES
+
+    def assign(self, user: str | None) -> None:
+        """Count this connection for a user, who makes the current request; None for a stranger."""
+        self._shares.assign(self, user, self.peer)
+
+    def hold_body(self, size: int) -> bool:
+        """Note how much of a request the application holds. False if there is no room for it."""
+        self._body = size
+        return self._account()
+
+    def hold_answer(self, size: int) -> None:
+        """Note how much of an answer the application holds."""
+        self._answer = size
+        self._account()
+
+    def drop(self, reason: str | None = None) -> None:
+        """Close the connection now. `reason`: for the log."""
+        if reason is not None:
+            log.info("%s: closed: %s", self.peer, reason, extra={"peer": self.peer})
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.entering is not None:
+            self.entering.cancel()
+
+    # --- what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Let a client in."""
         super().connection_made(transport)  # type: ignore[arg-type]  # a socket's
+        self.transport.set_write_buffer_limits(WRITE_BYTES)
         self.begun = self.loop.time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a client that is gone."""
+        self._shares.leave(self)
+        super().connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read into. asyncio alone would read 256 KiB."""
+        return _read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was read."""
+        self.data_received(bytes(_read_buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Take what a client sends."""
         if self.begun is None:
             self.begun = self.loop.time()
         super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self.conn.their_state is not h11.SEND_BODY:
+            self._discarded = 0
+        elif self.cycle.response_complete:
+            self._discarded += len(data)
+            if self._discarded > DISCARDED_BYTES:
+                self.drop("the rest of a refused request is too long")
+        elif self.cycle.body:
+            self.flow.pause_reading()  # until the application asks for it
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self.begun = None
+            self._shares.touch(self)
+        self._account()
 
-    @property
-    def _peer(self) -> str:
-        return peer_of(self.client)
+    def pause_writing(self) -> None:
+        """Stop adding to what the client does not read."""
+        super().pause_writing()
+        self._account()
+
+    # --- what uvicorn calls
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request."""
+        self._body = self._answer = 0
+        super().on_response_complete()
+        self._account()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not a request, and close the connection: where the next one begins is not known."""
+        error = self.conn.refusal
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # it sends nothing more
+            self.cycle.message_event.set()
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
+        status = HTTPStatus(400 if error is None else error.error_status_hint)
+        text = f"this is not a request of HTTP/1.1: {str(error)[:200]}"
+        body = json.dumps({"error": {"code": "MALFORMED_REQUEST", "message": text}}).encode()
+        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        answer = h11.Response(status_code=status, headers=headers, reason=status.phrase.encode())
+        for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    # --- what the server calls
 
     def look(self, now: float, request_timeout_s: float) -> None:
         """Close the connection where the client takes too long."""
@@ -70,11 +193,16 @@ class Connection(H11Protocol):
             self.unread = None
         elif self.unread is None:
             self.unread = now
-        late = self.begun is not None and now - self.begun > request_timeout_s
-        if late or (self.unread is not None and now - self.unread > ANSWER_S):
-            why = "its request did not come" if late else "it does not take its answer"
-            log.info("%s: closed: %s", self._peer, why, extra={"peer": self._peer})
-            self.transport.abort()
+        if self.begun is not None and now - self.begun > request_timeout_s:
+            self.drop("its request did not come")
+        elif self.unread is not None and now - self.unread > ANSWER_S:
+            self.drop("it does not take its answer")
+        self._account()
+
+    def _account(self) -> bool:
+        waiting = 0 if self.cycle is None else len(self.cycle.body)
+        written = 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
+        return self._shares.hold(self, self.conn.buffered + waiting + written + self._body + self._answer)
 
 
 class Server(uvicorn.Server):
@@ -93,13 +221,12 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=int(IDLE_S),
-            timeout_graceful_shutdown=int(STOP_S),
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_graceful_shutdown=int(STOP_S) + 1,  # never: `_give_up` comes before
         )
         super().__init__(config)
         self._listening, self._tls, self._request_timeout_s = listening, tls, request_timeout_s
-        self._most = most
-        self._entering: set[asyncio.Protocol] = set()  # with TLS, until its handshake is complete
+        self._shares = Shares(most)
+        sslproto.SSLProtocol.max_size = 2 * READ_BYTES  # the buffer of each connection with TLS, 256 KiB otherwise
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, with limits that uvicorn has not: on connections, and on the time of TLS's handshake."""
@@ -114,11 +241,26 @@ class Server(uvicorn.Server):
         self._accepting.cancel()
         await asyncio.wait([self._accepting])  # it looks at the socket no more
         self._listening.close()
+        for connection in self._connections:
+            if not connection.is_served and not connection.transport.get_write_buffer_size():
+                connection.drop()
+        asyncio.get_running_loop().call_later(STOP_S, self._give_up)
         await super().shutdown(sockets)
+
+    def _give_up(self) -> None:
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it logs each task that it cancels as a failure
+        for connection in self._connections:
+            connection.drop()
+        for task in self.server_state.tasks:
+            task.cancel()
+
+    @property
+    def _connections(self) -> list[Connection]:
+        return [each for each in self.server_state.connections if isinstance(each, Connection)]
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        for number in itertools.count(1):
             try:
                 accepted, address = await loop.sock_accept(self._listening)
             except OSError as error:
@@ -126,21 +268,19 @@ class Server(uvicorn.Server):
                     log.warning("no connection can be accepted: %s", error.strerror)
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            if len(self.server_state.connections | self._entering) >= self._most:
-                peer = peer_of(address[:2])
-                text = "%s: turned away, %d connections are open (http_max_connections)"
-                log.warning(text, peer, self._most, extra={"peer": peer})
-                accepted.close()
-            else:
-                self._enter(accepted)
-            await asyncio.sleep(0)  # clients that come one after another hold up nobody who is here
+            self._enter(accepted, peer_of(address[:2]))
+            if not number % ACCEPTED_AT_ONCE:
+                await asyncio.sleep(0)  # clients that come one after another do not hold up the others
 
-    def _enter(self, accepted: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        protocol = Connection(config=self.config, server_state=self.server_state, app_state={}, _loop=loop)
-        self._entering.add(protocol)  # before its handshake: else silent ones without number would wait there
-        entered = loop.create_task(self._connect(protocol, accepted))
-        entered.add_done_callback(lambda task: self._entering.discard(protocol))
+    def _enter(self, accepted: socket.socket, peer: str) -> None:
+        protocol = Connection(self.config, self.server_state, self._shares, peer)
+        if not self._shares.enter(protocol, peer):
+            text = "%s: turned away, %d connections are open (http_max_connections)"
+            log.warning(text, peer, len(self.server_state.connections), extra={"peer": peer})
+            accepted.close()
+            return
+        protocol.entering = asyncio.get_running_loop().create_task(self._connect(protocol, accepted))
+        protocol.entering.add_done_callback(lambda task: self._entered(protocol, accepted))
 
     async def _connect(self, protocol: Connection, accepted: socket.socket) -> None:
         limit_s = None if self._tls is None else HANDSHAKE_S
@@ -149,17 +289,27 @@ class Server(uvicorn.Server):
                 lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=limit_s
             )
 
+    def _entered(self, protocol: Connection, accepted: socket.socket) -> None:
+        protocol.entering = None
+        if protocol.transport is None:  # there was no handshake
+            self._shares.leave(protocol)
+            accepted.close()
+
     def stop(self) -> None:
         """Take no new connections, let begun requests end, and return from `serve`."""
         self.should_exit = True
 
     async def _look(self) -> None:
+        dropped = 0
         while True:
             await asyncio.sleep(LOOK_S)
             now = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                assert isinstance(connection, Connection)
+            for connection in self._connections:
                 connection.look(now, self._request_timeout_s)
+            if self._shares.dropped > dropped:
+                text = "%d connections that waited longest for their clients were closed to make room (http_max_connections)"
+                log.info(text, self._shares.dropped - dropped)
+                dropped = self._shares.dropped
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

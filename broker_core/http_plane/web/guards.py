@@ -30,6 +30,18 @@ HEADERS = {
 }
 
 
+PIECE_BYTES = 32 << 10  # of an answer are handed over in one step, so that no more of it waits for a slow client
+
+
+async def in_pieces(send: Send, message: Message) -> None:
+    """Send a message of ASGI; a large part of an answer in several."""
+    body = memoryview(message.get("body", b""))
+    for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
+        await send({**message, "body": bytes(body[start : start + PIECE_BYTES]), "more_body": True})
+    last = max(0, -(-len(body) // PIECE_BYTES) - 1) * PIECE_BYTES
+    await send({**message, "body": bytes(body[last:])} if last else message)
+
+
 class Guards:
     """Application before the application. `names`: host names that lead here by right, beside localhost."""
 
@@ -46,8 +58,12 @@ class Guards:
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("cache-control", "no-store")
-            await send(message)
+                if connection.must_close:
+                    headers["connection"] = "close"
+                connection.hold_answer(int(headers.get("content-length", 0)))
+            await in_pieces(send, message)
 
+        connection = scope["state"]["connection"]
         refusal = self._refusal(scope)
         await (refusal or self._application)(scope, receive, with_headers)
 

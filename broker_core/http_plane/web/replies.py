@@ -8,6 +8,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 
+class Refused(Exception):
+    """A request that is not carried out. `reply` says why."""
+
+    def __init__(self, reply: Response) -> None:
+        super().__init__(reply.status_code)
+        self.reply = reply
+
+
 class Parts(Response):
     """An answer that is sent part by part: to join and copy a large one takes longer than to form it."""
 

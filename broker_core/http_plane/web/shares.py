@@ -1,0 +1,183 @@
+"""Shares of the process: how many connections there are, and how many bytes they hold, before a login and after it.
+
+A client that has not shown who it is, a stranger, shares one budget with all other strangers; users share another, larger one.
+A new connection is always accepted. When a budget is used up, the connection that has waited longest for its client is closed,
+of the address (or user) that uses the most. So a health probe from an address of its own gets in while another address holds
+everything, and slow strangers cost users nothing. A request that waits for the broker is not interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from ...security.attempts import host_of, on_this_machine
+
+MAX_STRANGERS = 256  # connections before a login; half of all connections if that is less. A login takes milliseconds
+STRANGERS_BYTES = 8 << 20  # that strangers hold together: their heads, small bodies, and answers not taken yet
+USERS_BYTES = 16 << 20  # that users hold together, such as 16 of the largest bodies: 64 MiB with all that each connection costs
+
+
+class Sharing(Protocol):
+    """A connection, as a share sees it."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether its request is complete and waits for this process or the broker, rather than for the client."""
+
+    def drop(self) -> None:
+        """Close it now."""
+
+
+class Group:
+    """Connections of one address or user, by the bytes each holds. The one that was used last is the last. `is_local`: strangers
+    from this machine, such as a probe in the same container."""
+
+    def __init__(self, name: str, is_local: bool) -> None:
+        self.name, self.is_local, self.held = name, is_local, 0
+        self.connections: dict[Sharing, int] = {}
+
+
+class Share:
+    """Connections with one budget, by group."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self._groups: dict[str, Group] = {}
+        self._group_of: dict[Sharing, Group] = {}
+
+    def __len__(self) -> int:
+        return len(self._group_of)
+
+    def __contains__(self, connection: Sharing) -> bool:
+        return connection in self._group_of
+
+    def enter(self, connection: Sharing, name: str, *, is_local: bool = False) -> None:
+        """Add a connection to a group."""
+        group = self._groups.setdefault(name, Group(name, is_local))
+        group.connections[connection] = 0
+        self._group_of[connection] = group
+
+    def leave(self, connection: Sharing) -> int:
+        """Remove a connection; return the bytes that it holds. 0 if it is not here."""
+        group = self._group_of.pop(connection, None)
+        if group is None:
+            return 0
+        held = group.connections.pop(connection)
+        group.held -= held
+        self.held -= held
+        if not group.connections:
+            del self._groups[group.name]
+        return held
+
+    def group_of(self, connection: Sharing) -> str | None:
+        """Name of the group of a connection; None if it is not here."""
+        group = self._group_of.get(connection)
+        return None if group is None else group.name
+
+    def touch(self, connection: Sharing) -> None:
+        """Note that the client has just sent a complete request."""
+        connections = self._group_of[connection].connections
+        connections[connection] = connections.pop(connection)
+
+    def hold(self, connection: Sharing, held: int) -> None:
+        """Note the bytes that a connection holds now."""
+        group = self._group_of[connection]
+        change = held - group.connections[connection]
+        group.connections[connection] = held
+        group.held += change
+        self.held += change
+
+    def by_connections(self) -> Iterator[Group]:
+        """Groups to take a connection from, in this order: those from elsewhere first, and those with the most connections."""
+        return iter(sorted(self._groups.values(), key=lambda group: (group.is_local, -len(group.connections))))
+
+    def by_bytes(self) -> Iterator[Group]:
+        """Groups to take bytes from: those that hold the most first."""
+        return iter(sorted(self._groups.values(), key=lambda group: -group.held))
+
+
+class Shares:
+    """The two shares of all connections, at most `most` together (http_max_connections)."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.most_strangers = min(MAX_STRANGERS, max(1, most // 2))
+        self.dropped = 0  # connections closed for others so far
+        self._strangers, self._users = Share(), Share()
+
+    def enter(self, connection: Sharing, peer: str) -> bool:
+        """Take a new connection, a stranger's, and close another one if there is no room. False if it is refused: every
+        connection serves a request of a user."""
+        while len(self._strangers) >= self.most_strangers:
+            self._drop(_idle(self._strangers) or _oldest(self._strangers))
+        if len(self._strangers) + len(self._users) >= self._most:
+            victim = _idle(self._users) or _idle(self._strangers) or _oldest(self._strangers)
+            if victim is None:
+                return False
+            self._drop(victim)
+        self._strangers.enter(connection, host_of(peer), is_local=on_this_machine(peer))
+        return True
+
+    def leave(self, connection: Sharing) -> None:
+        """Forget a connection that is closed. It may be closed and forgotten already."""
+        self._strangers.leave(connection)
+        self._users.leave(connection)
+
+    def assign(self, connection: Sharing, user: str | None, peer: str) -> None:
+        """Count a connection for the user who makes the current request; None for a stranger. Does nothing if it is closed."""
+        source = self._share_of(connection)
+        if source is None:
+            return
+        target, group = (self._strangers, host_of(peer)) if user is None else (self._users, user)
+        if source is not target or source.group_of(connection) != group:
+            held = source.leave(connection)
+            target.enter(connection, group, is_local=user is None and on_this_machine(peer))
+            target.hold(connection, held)
+
+    def touch(self, connection: Sharing) -> None:
+        """Note that the client has just sent a complete request."""
+        share = self._share_of(connection)
+        if share is not None:
+            share.touch(connection)
+
+    def hold(self, connection: Sharing, held: int) -> bool:
+        """Note the bytes that a connection holds now, and close others if that is too much. False if that does not suffice."""
+        share = self._share_of(connection)
+        if share is None:
+            return False
+        share.hold(connection, held)
+        limit = STRANGERS_BYTES if share is self._strangers else USERS_BYTES
+        while share.held > limit:
+            victim = _holder(share, connection)
+            if victim is None:
+                return False
+            self._drop(victim)
+        return True
+
+    def _share_of(self, connection: Sharing) -> Share | None:
+        return next((share for share in (self._strangers, self._users) if connection in share), None)
+
+    def _drop(self, connection: Sharing | None) -> None:
+        assert connection is not None
+        self.leave(connection)
+        self.dropped += 1
+        connection.drop()
+
+
+def _idle(share: Share) -> Sharing | None:
+    """The connection to close for its place: the one that has waited longest for its client; None if all are served."""
+    return next((each for group in share.by_connections() for each in group.connections if not each.is_served), None)
+
+
+def _oldest(share: Share) -> Sharing | None:
+    return next((each for group in share.by_connections() for each in group.connections), None)
+
+
+def _holder(share: Share, besides: Sharing) -> Sharing | None:
+    """The connection to close for the bytes that it holds; None if all are served."""
+    for group in share.by_bytes():
+        for each, held in group.connections.items():
+            if held and each is not besides and not each.is_served:
+                return each
+    return None
