@@ -18,6 +18,12 @@ def peak_bytes(plane: HttpPlane) -> int:
     return int(line.split()[1]) << 10
 
 
-def connections(plane: HttpPlane, count: int, opened: ExitStack) -> Iterator[socket.socket]:
+def connections(plane: HttpPlane, count: int, opened: ExitStack, *, receive_buffer: int | None = None) -> Iterator[socket.socket]:
+    """Connect so often, one after another. `receive_buffer`: bytes that the client's system takes of what nobody reads."""
     for _ in range(count):
-        yield opened.enter_context(socket.create_connection(("127.0.0.1", plane.port), timeout=30))
+        connection = opened.enter_context(socket.socket())
+        connection.settimeout(30)
+        if receive_buffer is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)  # before it connects, or it has no effect
+        connection.connect(("127.0.0.1", plane.port))
+        yield connection

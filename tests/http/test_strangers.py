@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from penstock.broker_core.http_plane.answers import Planes
-from penstock.broker_core.http_plane.plane import HttpPlane
+from penstock.broker_core.http_plane.plane import THREADS, HttpPlane
 from penstock.broker_core.http_plane.web.bodies import MAX_BODY_BYTES, MAX_STRANGER_BODY_BYTES
 from penstock.broker_core.http_plane.web.connections import DISCARDED_BYTES
 from penstock.broker_core.http_plane.web.shares import MAX_STRANGERS
 from penstock.broker_core.security import Right
+from penstock.broker_core.security.passwords import CHECKS_AT_ONCE
 from penstock.broker_core.settings.keys import Settings
 
 from ..flight.peers import Site
 from ..waiting import until
-from .helpers import Answer, Http, basic
+from .helpers import Answer, Http, basic, cookie_of
 from .strangers import MORE_BYTES, connections, peak_bytes
 
 SILENT, UPLOADS = 2000, 500
@@ -36,6 +37,13 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.fixture(autouse=True)
+def no_tracebacks(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Nothing that a stranger does is a mistake of the process."""
+    yield
+    assert "Traceback" not in capfd.readouterr().err
+
+
 @contextmanager
 def serving(site: Site, **settings: Any) -> Iterator[HttpPlane]:
     running = HttpPlane(Settings(data=site.service.settings.data, http_port=0, **settings), site.access)
@@ -47,7 +55,7 @@ def serving(site: Site, **settings: Any) -> Iterator[HttpPlane]:
 
 
 @pytest.fixture
-def patient(site: Site) -> Iterator[HttpPlane]:
+def patient(no_tracebacks: None, site: Site) -> Iterator[HttpPlane]:
     """A plane that closes nothing for its slowness while a test lasts."""
     with serving(site, http_request_timeout_s=120) as running:
         yield running
@@ -140,8 +148,8 @@ HELD: dict[str, Callable[[], bytes]] = {
     "trailers without an end": lambda: (
         b"POST /api/v1/session HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: " + b"x" * (30 << 10)
     ),
-    "requests behind each other": lambda: b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n" * 1000,
-    "answers that nobody reads": lambda: b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 100,
+    "requests behind each other": lambda: b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n" * 300,
+    "answers that nobody reads": lambda: b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 20,
 }
 
 
@@ -153,10 +161,10 @@ def test_what_strangers_hold_in_other_ways_is_little_as_well(site: Site, patient
     before = peak_bytes(patient)
     sent = HELD[what]()
     with ExitStack() as opened:
-        for connection in connections(patient, UPLOADS, opened):
+        for connection in connections(patient, MAX_STRANGERS + 50, opened, receive_buffer=4096):
+            connection.setblocking(False)
             with suppress(OSError):
-                connection.settimeout(0.2)  # requests behind each other are read one after another
-                connection.sendall(sent)
+                connection.send(sent)
         assert Http(patient.url).get("/metrics", authorization=basic("alice")).status == 200
         assert probes(patient) == [200] * 3
     assert peak_bytes(patient) - before < MORE_BYTES
@@ -195,7 +203,27 @@ def test_before_a_login_a_body_is_small(site: Site, patient: HttpPlane) -> None:
     assert answer.status == 200
     longest = "\U00010330" * 1024  # in the longest form that JSON has for it
     site.user("bob", *Right, password=longest)
-    assert http.post("/api/v1/session", {"user": "bob", "password": longest}).status == 200
+    begun = http.post("/api/v1/session", {"user": "bob", "password": longest})
+    assert begun.status == 200
+    shown = {"cookie": cookie_of(begun), "x_csrf_token": begun.json["csrf"], "content_type": "application/json"}
+    assert http.ask("POST", "/api/v1/queue.declare", padded, **shown).status == 200
+
+
+def test_password_checks_that_wait_leave_the_broker_to_users(site: Site, patient: HttpPlane) -> None:
+    """As many logins as the broker answers requests, and more: all wait for their turn to be checked."""
+    site.user("alice", *Right)
+    http = Http(patient.url, authorization=basic("alice"))
+    assert http.get("/metrics").status == 200
+    turn = site.access._passwords.turn
+    with ExitStack() as opened:
+        for _ in range(CHECKS_AT_ONCE):
+            opened.enter_context(turn)
+        logins = list(connections(patient, 2 * THREADS, opened))
+        for number, login in enumerate(logins):
+            login.sendall(head(2, f"authorization: {basic(f'user {number}')}") + b"{}")
+        assert http.get("/metrics").status == 200
+        assert probes(patient) == [200] * 3
+    assert http.call("queue.list").status == 200
 
 
 def test_a_client_without_a_name_that_has_rights_has_the_small_body(site: Site, patient: HttpPlane) -> None:

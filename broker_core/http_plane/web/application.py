@@ -166,6 +166,7 @@ class _Application:
         token = answer.header["token"]
         if token is None:  # there are no users
             return replies.json(json.dumps({**found, "csrf": None}).encode())
+        self._remember(token, found["user"])
         name, session = self._sessions.begin(found["user"], token)
         reply = replies.json(json.dumps({**found, "csrf": session.csrf}).encode())
         reply.set_cookie(self._cookie, name, path="/", secure=self._secure, httponly=True, samesite="strict")
@@ -270,6 +271,11 @@ class _Application:
             answer = await self._ask(request, "renew", user=session.user, authorization=bearer)
             if answer.status == 200 and answer.header["token"] is not None:
                 session.token = answer.header["token"]
+                self._remember(session.token, session.user)
+
+    def _remember(self, token: str, user: str) -> None:
+        """Know a token of the broker without asking it again."""
+        self._credentials.remember(f"Bearer {token}", user)
 
     async def _ask(self, request: Request, op: str, body: bytes = b"", *, user: str | None, **header: Any) -> Answer:
         """Ask the broker for a user; None before a login."""

@@ -56,7 +56,8 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     begun: float | None = None  # since when a request is waited for, or its rest
     unread: float | None = None  # since when an answer waits for the client to take it
-    entering: asyncio.Task[None] | None = None  # TLS's handshake
+    entering: asyncio.Task[None] | None = None  # until the client is let in, after TLS's handshake
+    is_made = False  # whether it was let in
 
     def __init__(self, config: uvicorn.Config, state: Any, shares: Shares, peer: str) -> None:
         super().__init__(config, state, {"connection": self}, asyncio.get_running_loop())
@@ -106,7 +107,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         """Close the connection now. `reason`: for the log."""
         if reason is not None:
             log.info("%s: closed: %s", self.peer, reason, extra={"peer": self.peer})
-        if self.transport is not None:
+        if self.is_made:
             self.transport.abort()
         elif self.entering is not None:
             self.entering.cancel()
@@ -115,6 +116,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Let a client in."""
+        self.is_made = True
         super().connection_made(transport)  # type: ignore[arg-type]  # a socket's
         self.transport.set_write_buffer_limits(WRITE_BYTES)
         self.begun = self.loop.time()
@@ -291,7 +293,7 @@ class Server(uvicorn.Server):
 
     def _entered(self, protocol: Connection, accepted: socket.socket) -> None:
         protocol.entering = None
-        if protocol.transport is None:  # there was no handshake
+        if not protocol.is_made:
             self._shares.leave(protocol)
             accepted.close()
 

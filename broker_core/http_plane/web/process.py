@@ -13,6 +13,7 @@ from typing import Any
 
 from ... import logs
 from ...children import step_back
+from ...security.quiet import Quiet
 from ...security.tls import Held, ServerTls
 from ...settings.keys import Settings
 from .application import application
@@ -33,6 +34,7 @@ def run() -> int:
     hello, certificate = channel.hello()
     logs.begin(hello["log_level"])
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns at each client that breaks the protocol
+    logging.getLogger("asyncio").addFilter(Quiet())  # it warns at each answer to a client that has closed its connection
     asyncio.run(_serve(channel, hello, certificate))
     logging.shutdown()
     os._exit(0)
