@@ -79,7 +79,12 @@ class Answers:
         self._actions = actions
 
     def of(self, frame: Frame) -> Answer:
-        """Answer a question: a header with a `status`, and a body in JSON. Raises nothing; the log has our mistakes."""
+        """Answer a question: a header with a `status`, and with `open` if the broker has no users; and a body in JSON. Raises
+        nothing; the log has our mistakes."""
+        header, attachments = self._of(frame)
+        return {**header, "open": not self._access.enforced}, attachments
+
+    def _of(self, frame: Frame) -> Answer:
         try:
             return self._ops[frame.header["op"]](frame)
         except _Wrong as error:

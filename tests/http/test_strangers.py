@@ -227,6 +227,8 @@ def test_password_checks_that_wait_leave_the_broker_to_users(site: Site, patient
 
 
 def test_a_client_without_a_name_that_has_rights_has_the_small_body(site: Site, patient: HttpPlane) -> None:
+    """Also where the broker had no users before."""
+    assert Http(patient.url).call("queue.list").status == 200
     site.edit(lambda users: users.permit("anonymous", "open", frozenset(Right)))
     site.user("alice", *Right)
     http = Http(patient.url)
@@ -247,6 +249,12 @@ def test_a_refused_body_that_still_comes_leaves_the_connection_usable(site: Site
         connection.sendall(head(DISCARDED_BYTES + 1))
         answer = answer_of(connection)
         assert (answer.status, answer.headers["connection"]) == (401, "close")
+    for last in (head(MAX_BODY_BYTES, "connection: close"), head(MAX_BODY_BYTES).replace(b"HTTP/1.1", b"HTTP/1.0")):
+        with socket.create_connection(("127.0.0.1", patient.port), timeout=30) as connection:
+            connection.sendall(last)
+            connection.sendall(bytes(MAX_BODY_BYTES))
+            assert answer_of(connection).status == 401
+            assert connection.recv(1) == b""  # the end, and no reset
 
 
 def test_a_client_of_another_address_keeps_its_place(patient: HttpPlane) -> None:

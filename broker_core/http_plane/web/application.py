@@ -294,6 +294,8 @@ class _Application:
             ) from None
         if answer.status == 401:
             self._credentials.forget(header.get("authorization"))
+        if not answer.header["open"]:
+            self._credentials.forget(None)
         return answer
 
     @staticmethod

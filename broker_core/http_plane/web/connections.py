@@ -21,6 +21,7 @@ from typing import Any
 
 import h11
 import uvicorn
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...security.quiet import Quiet
@@ -88,6 +89,13 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             return False
         length = next((value for name, value in self.headers if name == b"content-length"), b"0")
         return self.conn.they_are_waiting_for_100_continue or int(length) > DISCARDED_BYTES
+
+    @property
+    def must_drain(self) -> bool:
+        """Whether the body must be read before the answer: the client wants the connection closed after it, and a close while
+        bytes of the client are unread would destroy the answer."""
+        ends = self.scope["http_version"] == "1.0" or CLOSE_HEADER in self.headers
+        return ends and self.cycle.more_body and not self.must_close
 
     def assign(self, user: str | None) -> None:
         """Count this connection for a user, who makes the current request; None for a stranger."""

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import replies
+from .connections import DISCARDED_BYTES
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 HEADERS = {
@@ -42,6 +43,16 @@ async def in_pieces(send: Send, message: Message) -> None:
     await send({**message, "body": bytes(body[last:])} if last else message)
 
 
+async def _drain(receive: Receive) -> None:
+    """Read the rest of a body that is not wanted, as far as it is worth it."""
+    read = 0
+    while read <= DISCARDED_BYTES:
+        message = await receive()
+        read += len(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+
+
 class Guards:
     """Application before the application. `names`: host names that lead here by right, beside localhost."""
 
@@ -58,6 +69,8 @@ class Guards:
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("cache-control", "no-store")
+                if connection.must_drain:
+                    await _drain(receive)
                 if connection.must_close:
                     headers["connection"] = "close"
                 connection.hold_answer(int(headers.get("content-length", 0)))

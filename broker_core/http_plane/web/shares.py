@@ -3,7 +3,7 @@
 A client that has not shown who it is, a stranger, shares one budget with all other strangers; users share another, larger one.
 A new connection is always accepted. When a budget is used up, the connection that has waited longest for its client is closed,
 of the address (or user) that uses the most. So a health probe from an address of its own gets in while another address holds
-everything, and slow strangers cost users nothing. A request that waits for the broker is not interrupted.
+everything, and slow strangers cost users nothing. A user's request that waits for the broker is not interrupted.
 """
 
 from __future__ import annotations
