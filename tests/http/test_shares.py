@@ -1,4 +1,4 @@
-"""Which connection is closed for another one: by address or user, and by how long it waits for its client."""
+"""Choice of the connection that is closed for another one: by address or user, and by how long it waits for its client."""
 
 from __future__ import annotations
 

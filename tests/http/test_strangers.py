@@ -75,7 +75,7 @@ def answer_of(connection: socket.socket) -> Answer:
 
 
 def is_open(connection: socket.socket) -> bool:
-    """Whether a connection on which nothing was asked is open."""
+    """True if a connection on which nothing was asked is open."""
     connection.setblocking(False)
     try:
         return connection.recv(1) != b""
@@ -86,7 +86,7 @@ def is_open(connection: socket.socket) -> bool:
 
 
 def probes(plane: HttpPlane, timeout_s: float = 30) -> list[int]:
-    """What three probes in a row are answered, each on a connection of its own."""
+    """Send three probes in a row, each on a connection of its own; return the statuses."""
     statuses = []
     for path in ("/health/live", "/health/ready", "/health/live"):
         with socket.create_connection(("127.0.0.1", plane.port), timeout=timeout_s) as probe:

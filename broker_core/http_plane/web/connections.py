@@ -10,21 +10,21 @@ import asyncio
 import contextlib
 import errno
 import itertools
-import json
 import logging
 import socket
 import ssl
 from asyncio import sslproto
 from collections.abc import Iterator
-from http import HTTPStatus
 from typing import Any
 
 import h11
 import uvicorn
+from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...security.quiet import Quiet
+from . import replies
 from .framing import StrictConnection
 from .shares import Shares
 
@@ -72,19 +72,19 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     @property
     def is_served(self) -> bool:
-        """Whether its request is complete and waits for this process or the broker, rather than for the client."""
+        """True if its request is complete and waits for this process or the broker, rather than for the client."""
         cycle = self.cycle
         begun = cycle is not None and not cycle.response_complete and not cycle.more_body
         return begun and not self.transport.get_write_buffer_size()
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be answered any more."""
+        """True if nothing can be answered any more."""
         return self.transport.is_closing()
 
     @property
     def must_close(self) -> bool:
-        """Whether the answer to the current request must be the last: the rest of its body may not come, or is not read."""
+        """True if the answer to the current request must be the last: the rest of its body may not come, or is not read."""
         if not self.cycle.more_body:
             return False
         length = next((value for name, value in self.headers if name == b"content-length"), b"0")
@@ -92,7 +92,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     @property
     def must_drain(self) -> bool:
-        """Whether the body must be read before the answer: the client wants the connection closed after it, and a close while
+        """True if the body must be read before the answer: the client wants the connection closed after it, and a close while
         bytes of the client are unread would destroy the answer."""
         ends = self.scope["http_version"] == "1.0" or CLOSE_HEADER in self.headers
         return ends and self.cycle.more_body and not self.must_close
@@ -135,7 +135,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into. asyncio alone would read 256 KiB."""
+        """Return the buffer to read into. asyncio alone would read 256 KiB."""
         return _read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -184,12 +184,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
-        status = HTTPStatus(400 if error is None else error.error_status_hint)
-        text = f"this is not a request of HTTP/1.1: {str(error)[:200]}"
-        body = json.dumps({"error": {"code": "MALFORMED_REQUEST", "message": text}}).encode()
-        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
-        answer = h11.Response(status_code=status, headers=headers, reason=status.phrase.encode())
-        for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+        reply = _refusal(error)
+        headers = [*reply.raw_headers, (b"connection", b"close")]
+        answer = h11.Response(status_code=reply.status_code, headers=headers)
+        for event in (answer, h11.Data(data=reply.body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
@@ -213,6 +211,16 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         waiting = 0 if self.cycle is None else len(self.cycle.body)
         written = 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
         return self._shares.hold(self, self.conn.buffered + waiting + written + self._body + self._answer)
+
+
+def _refusal(error: h11.RemoteProtocolError | None) -> Response:
+    """The answer to a request that cannot be read."""
+    text = f"this is not a request of HTTP/1.1: {str(error)[:200]}"
+    if error is not None and error.error_status_hint == 431:
+        return replies.error(431, "HEADERS_TOO_LARGE", text)
+    if error is not None and error.error_status_hint == 501:
+        return replies.error(501, "UNKNOWN_ENCODING", text)
+    return replies.error(400, "MALFORMED_REQUEST", text)
 
 
 class Server(uvicorn.Server):

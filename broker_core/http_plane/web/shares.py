@@ -23,7 +23,7 @@ class Sharing(Protocol):
 
     @property
     def is_served(self) -> bool:
-        """Whether its request is complete and waits for this process or the broker, rather than for the client."""
+        """True if its request is complete and waits for this process or the broker, rather than for the client."""
 
     def drop(self) -> None:
         """Close it now."""
