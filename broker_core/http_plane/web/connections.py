@@ -187,7 +187,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         reply = _refusal(error)
         headers = [*reply.raw_headers, (b"connection", b"close")]
         answer = h11.Response(status_code=reply.status_code, headers=headers)
-        for event in (answer, h11.Data(data=reply.body), h11.EndOfMessage()):
+        for event in (answer, h11.Data(data=bytes(reply.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
