@@ -115,7 +115,7 @@ def test_guessing_a_password_is_slow_as_on_the_other_planes(site: Site, guarded:
 
 
 @pytest.mark.parametrize(
-    "body", [b"{", b"[" * 100_000, b"[]", b"{}", b'{"user": 1, "password": "x"}', b'{"user": "a:b", "password": "x"}']
+    "body", [b"{", b"[" * 16_000, b"[]", b"{}", b'{"user": 1, "password": "x"}', b'{"user": "a:b", "password": "x"}']
 )
 def test_a_login_that_is_none_is_refused(site: Site, guarded: Http, body: bytes) -> None:
     site.user("alice", *Right)
