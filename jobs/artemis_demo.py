@@ -50,6 +50,6 @@ def held(work: Path) -> int:
         return 0
     try:
         with pa.memory_map(str(files[-1])) as file:
-            return sum(batches.counts_of(batches.opened(file, files[-1].name)))
+            return sum(batches.counts_of(batches.opened(file, files[-1].name).reader))
     except FileNotFoundError:  # committed and deleted meanwhile
         return 0

@@ -11,6 +11,8 @@ arrivals    what came, in columns
 links       connection and links to the broker
 spool       whose folder it is, and its batches
 batches     the form of a file: record batches of encoded messages
+checksums   what is written behind them, and a reader that checks
+damage      texts for files that are missing or damaged
 keyfiles    which files of keys there are, and which become one
 store       files of a folder, local or in an object store: durable or not there
 window      which messages came before, by their ids

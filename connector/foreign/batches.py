@@ -5,10 +5,11 @@ version and the rows of each record batch, so that a planner cuts tasks without 
 version, and keep reading this one, since a query that was updated has a file of the former kind before it.
 
 A batch's file and the file of its keys have the same random id in their metadata; files written before pairs were have none.
+Checksums follow the IPC file (`checksums`). Batches of version 1 and keys of versions 1 and 2 have none, and are read unchecked.
 
-Files of keys have a version of their own, since it says how a key is made: keys of two versions cannot be compared. The first, of
-which a file says nothing, had 32 bits of a message's content. To change a key: take a new version; what has keys of a former one
-then is computed anew where the batch's file is still there, and forgotten where it is not.
+Files of keys have their own version, which determines how a key is made. Keys of version 1 contain 32 bits of a message's content
+and cannot be compared with later ones. They are computed again if the batch's file is still there, and forgotten if it is not. To
+change a key: take a new version, and treat the former ones likewise.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import pyarrow as pa
 
 from ...broker_core.errors import StorageError
 from ...broker_core.messages.columns import TIMESTAMP as TIMESTAMP
+from .checksums import Checked, Damaged, is_plain
 
-VERSION, KEYS_VERSION = 1, 2
+VERSION, KEYS_VERSION = 2, 3
 #: Limits of one record batch: what a task decodes at once.
 CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20
 #: Rows of a batch at most. A message's sequence number is batch × this + row.
@@ -111,18 +113,43 @@ def write(file: Any, rows: Rows, counts: Sequence[int], pair: str) -> None:
             first += count
 
 
-def opened(file: Any, name: str) -> Any:
-    """Return a reader of a batch's file. Raises StorageError where it is none, or of another version."""
+class Opened(NamedTuple):
+    """Reader of a batch's file, and the hash of its manifest; None in a file of version 1."""
+
+    reader: Any
+    manifest: str | None
+
+
+def opened(file: Any, name: str, *, spool: str | None = None, manifest: str | None = None) -> Opened:
+    """Return a reader of a batch's file, which checks what it reads.
+
+    `spool` is the spool's id, `manifest` the hash in the offset; None: any. Raises Damaged, also from the reader's own calls, and
+    StorageError for a newer version.
+    """
+    view = _checked(file, name, spool, manifest)
     try:
-        reader = pa.ipc.open_file(file)
+        reader = pa.ipc.open_file(view or file)
     except pa.ArrowException as error:
-        raise StorageError(f"the file {name} of the spool cannot be read: {error}. Was it changed by hand?") from error
-    version = (reader.schema.metadata or {}).get(_VERSION)
-    if version != str(VERSION).encode():
+        raise Damaged(f"Arrow cannot read it: {error}") from error
+    version = (reader.schema.metadata or {}).get(_VERSION, b"")
+    _check_version(name, version, VERSION, checked=view is not None, unchecked=(b"1",))
+    return Opened(reader, None if view is None else view.manifest)
+
+
+def _checked(file: Any, name: str, spool: str | None, manifest: str | None) -> Checked | None:
+    """Return the file as Arrow is to read it; None if it has no checksums and needs none."""
+    if manifest is None and is_plain(file):
+        return None
+    return Checked(file, name, spool=spool, manifest=manifest)
+
+
+def _check_version(name: str, version: bytes, newest: int, *, checked: bool, unchecked: tuple[bytes, ...]) -> None:
+    if version not in (*unchecked, str(newest).encode()):
         raise StorageError(
-            f"the file {name} of the spool has version {version!r}; this connector reads {VERSION}: use a newer one"
+            f"the file {name} of the spool has version {version!r}; this connector reads {newest}: use a newer one"
         )
-    return reader
+    if not checked and version not in unchecked:
+        raise Damaged("its end, which has the checksums, is missing")
 
 
 def counts_of(reader: Any) -> list[int]:
@@ -166,20 +193,21 @@ class Keys(NamedTuple):
 NO_KEYS = Keys((), (), None, None, False)
 
 
-def read_keys(file: Any, name: str, *, merged: bool = False) -> Keys:
-    """Read what `write_keys` wrote, also in a former version, or `write_merged_keys`. Raises StorageError for anything else."""
+def read_keys(file: Any, name: str, *, spool: str | None = None, merged: bool = False) -> Keys:
+    """Read what `write_keys` wrote, also in a former version, or `write_merged_keys`.
+
+    `spool` is the spool's id; None: any. Raises Damaged, and StorageError for a newer version.
+    """
     import numpy as np
 
     fields = MERGED_KEYS if merged else KEYS
+    view = _checked(file, name, spool, None)
     try:
-        reader = pa.ipc.open_file(file)
+        reader = pa.ipc.open_file(view or file)
         version = (reader.schema.metadata or {}).get(_VERSION, b"1")
-        if version not in (b"1", str(KEYS_VERSION).encode()):
-            raise StorageError(
-                f"the file {name} of the spool has version {version!r}; this connector reads {KEYS_VERSION}: use a newer one"
-            )
+        _check_version(name, version, KEYS_VERSION, checked=view is not None, unchecked=(b"1", b"2"))
         if not reader.schema.equals(fields):
-            raise pa.ArrowInvalid("it has other columns than keys have")
+            raise Damaged("it has other columns than keys have")
         if version == b"1":
             return NO_KEYS._replace(pair=pair_of(reader), former=True)
         parts = [reader.get_batch(number).columns for number in range(reader.num_record_batches)]
@@ -190,4 +218,4 @@ def read_keys(file: Any, name: str, *, merged: bool = False) -> Keys:
         ]
         return Keys(columns[0], columns[1], columns[2] if merged else None, pair_of(reader), False)
     except pa.ArrowException as error:
-        raise StorageError(f"the file {name} of the spool cannot be read: {error}. Was it changed by hand?") from error
+        raise Damaged(f"Arrow cannot read it: {error}") from error

@@ -131,8 +131,9 @@ class ForeignConsumer:
                 there = self._several(there, credit)
             if self._ending and not self._late and not self._intake.waiting:
                 self._intake.ask_drain()  # that was all, perhaps: it shows while Spark works
+            manifests = self._spool.manifests(offset.batch, there)
             self._returned = there
-        return SpoolOffset(self._spool.id, there).to_json()
+        return SpoolOffset(self._spool.id, there, manifests).to_json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[SpoolPartition]:
         """Plan the tasks of the batch between two offsets; none where they are the same."""
@@ -142,7 +143,7 @@ class ForeignConsumer:
         rows, least = self._options["maxMessagesPerPartition"], self._options["minPartitions"]
         with self._ahead.turn():
             self._spool.enter(limits)
-            return self._spool.plan(finished.batch, limits.batch, rows, least)
+            return self._spool.plan(finished.batch, limits.batch, rows, least, dict(limits.manifests))
 
     def settle(self, end: Mapping[str, Any]) -> None:
         """Settle up to `end`; nothing for the initial offset."""

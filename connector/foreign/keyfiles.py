@@ -11,7 +11,7 @@ keys as the next, so that they are few, and a key is written a few times and no 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 #: Files of keys of batches that Spark has committed, at most. An object store takes 0.05 to 0.1 seconds to open one.
@@ -57,6 +57,19 @@ def outermost(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
     for span in sorted(spans, key=lambda each: (each.first, -each.last)):
         (within if chosen and span.last <= chosen[-1].last else chosen).append(span)
     return chosen, within
+
+
+def missing_of(names: Iterable[str], spans: Iterable[Span], files: Container[int]) -> list[str]:
+    """Return those of these files of keys that are not there, and whose keys are in no other file.
+
+    `spans` are those that are there, `files` the batches whose messages are: of these the keys can be made again.
+    """
+    there = list(spans)
+    wanted = {span.name: span for span in spans_of(names)}
+    covered = {
+        name for name, span in wanted.items() if any(each.first <= span.first and span.last <= each.last for each in there)
+    }
+    return [name for name, span in wanted.items() if name not in covered and not (span.first == span.last and span.last in files)]
 
 
 def to_merge(files: Sequence[KeyFile]) -> Sequence[KeyFile]:

@@ -1,7 +1,9 @@
-"""The offset of a stream from a broker that is no Penstock: `{"v":5,"spool":ID,"batch":n}`.
+"""The offset of a stream from another broker: `{"v":5,"spool":ID,"batch":n,"manifests":{"n":HASH}}`.
 
 It names batch n of a spool by the id in the spool's `owner.json`: another folder, or one that was emptied and used again, has
-another id. To change the format: take a new `v`, and keep reading this one.
+another id. `manifests` has a hash for the file of each batch since the offset before (`checksums`). It has none for a batch that
+was lost or written by a former version; offsets of those versions have no such field. To change the format: take a new `v`, and
+keep reading this one.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ class SpoolOffset(NamedTuple):
 
     spool: str
     batch: int
+    manifests: tuple[tuple[int, str], ...] = ()  # by batch, ascending
 
     @property
     def initial(self) -> bool:
@@ -26,7 +29,10 @@ class SpoolOffset(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that Spark keeps in its checkpoint, of a batch."""
-        return {"v": SPOOLED, "spool": self.spool, "batch": self.batch}
+        found: dict[str, Any] = {"v": SPOOLED, "spool": self.spool, "batch": self.batch}
+        if self.manifests:
+            found["manifests"] = {str(batch): manifest for batch, manifest in self.manifests}
+        return found
 
 
 def parse_spooled(data: Mapping[str, Any]) -> SpoolOffset:
@@ -40,10 +46,17 @@ def parse_spooled(data: Mapping[str, Any]) -> SpoolOffset:
             "the checkpoint belongs to a query on a Penstock, but no Penstock stands at the option url: point it at the broker"
             " that the query began with, or start with a new checkpoint"
         )
-    spool, batch = data.get("spool"), data.get("batch")
-    if set(data) != {"v", "spool", "batch"} or not isinstance(spool, str) or not spool or not _is_count(batch):
-        raise WrongOffset(f"the offset {data!r} does not have exactly the fields v, spool, batch")
-    return SpoolOffset(spool, int(batch or 0))
+    spool, batch, manifests = data.get("spool"), data.get("batch"), data.get("manifests", {})
+    fields = {"v", "spool", "batch"}
+    if set(data) not in (fields, fields | {"manifests"}) or not isinstance(spool, str) or not spool or not _is_count(batch):
+        raise WrongOffset(f"the offset {data!r} does not have exactly the fields v, spool, batch, manifests")
+    if not isinstance(manifests, Mapping) or not all(_is_entry(*entry) for entry in manifests.items()):
+        raise WrongOffset(f"the offset {data!r} has invalid manifests")
+    return SpoolOffset(spool, int(batch or 0), tuple(sorted((int(number), text) for number, text in manifests.items())))
+
+
+def _is_entry(number: object, manifest: object) -> bool:
+    return isinstance(number, str) and number.isdecimal() and isinstance(manifest, str)
 
 
 def _is_count(value: object) -> bool:

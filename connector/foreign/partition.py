@@ -15,11 +15,12 @@ def file_of(batch: int) -> str:
 
 
 class Part(NamedTuple):
-    """Rows `first` up to `end`, which is excluded, of a batch's file."""
+    """Rows `first` up to `end`, which is excluded, of a batch's file. `manifest` is the hash that the offset has of the file."""
 
     batch: int
     first: int
     end: int
+    manifest: str | None = None
 
     @property
     def file(self) -> str:
@@ -35,7 +36,9 @@ class SpoolPartition(InputPartition):
     parts: tuple[Part, ...]
 
 
-def cut(spool: str, rows: Mapping[int, int], most: int, least: int) -> list[SpoolPartition]:
+def cut(
+    spool: str, rows: Mapping[int, int], most: int, least: int, manifests: Mapping[int, str] | None = None
+) -> list[SpoolPartition]:
     """Cut batches of so many rows each into partitions of at most `most` rows, and into `least` partitions if there are the rows.
 
     Their sizes differ by one row at most. A task costs Spark 50 ms, so small files share one. A partition may end amid a record
@@ -49,7 +52,7 @@ def cut(spool: str, rows: Mapping[int, int], most: int, least: int) -> list[Spoo
         first = 0
         while first < count:
             end = min(count, first + (task + 1) * total // tasks - at)
-            made[task].append(Part(batch, first, end))
+            made[task].append(Part(batch, first, end, (manifests or {}).get(batch)))
             at, first = at + end - first, end
             task += at == (task + 1) * total // tasks
     return [SpoolPartition(spool=spool, parts=tuple(parts)) for parts in made]

@@ -1,48 +1,74 @@
-"""Reading in a task: rows of a batch's file, decoded where there are processors for it."""
+"""Reading in a task: rows of a batch's file, checked, and decoded where there are processors for it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ...broker_core.errors import DataLoss
 from ...broker_core.messages import assembly, conversion
 from . import aside, batches
+from .checksums import Damaged
+from .damage import damaged, missing
 from .partition import Part, SpoolPartition
 from .store import Store
 
 log = logging.getLogger("penstock")
 
 
+class _Chunk(NamedTuple):
+    """A record batch of a batch's file, the row of the file with which it begins, and which of its rows are wanted."""
+
+    batch: int
+    row: int
+    content: pa.RecordBatch
+    some: range
+
+
 def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a partition in order, as batches of `arrow_schema(columns)`.
 
-    What cannot be decoded is set aside in the spool, and left out. Raises DataLoss where the file is gone.
+    All of them are checked before the first is yielded. Messages that cannot be decoded are set aside in the spool, and left out.
+    Raises DataLoss for a file that is missing or damaged.
     """
     store = Store(partition.spool)
-    for part in partition.parts:
-        yield from _read(store, part, columns, fail_on_data_loss)
+    with ExitStack() as stack:
+        chunks = [chunk for part in partition.parts for chunk in _checked(stack, store, part, fail_on_data_loss)]
+        for chunk in chunks:
+            yield _converted(chunk.content, chunk.some, columns, store, chunk.batch, chunk.row)
 
 
-def _read(store: Store, part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+def _checked(stack: ExitStack, store: Store, part: Part, fail_on_data_loss: bool) -> list[_Chunk]:
+    """Return the record batches of a part, checked. The file stays open until `stack` ends."""
     file = store.open(part.file)
     if file is None:
-        text = f"{part.file} is not in the spool {store.url}: the folder was emptied, or this executor does not reach it"
-        if fail_on_data_loss:
-            raise DataLoss(f"{text}. To go on without its messages, set failOnDataLoss=false")
-        log.warning("%s. Its messages are left out, since failOnDataLoss is false", text)
-        return
-    with file:
-        reader = batches.opened(file, part.file)
-        row = 0  # of the record batch
-        for number, count in enumerate(batches.counts_of(reader)):
-            first, end = max(part.first - row, 0), min(part.end - row, count)
-            if first < end:
-                yield _converted(reader.get_batch(number), range(first, end), columns, store, part.batch, row)
-            row += count
+        text = missing(store.url, part.file)
+    else:
+        stack.enter_context(file)
+        try:
+            return _chunks(file, part)
+        except Damaged as error:
+            text = damaged(store.url, part.file, error)
+    if fail_on_data_loss:
+        raise DataLoss(text)
+    log.warning("%s. The rows %d to %d are left out, since failOnDataLoss is false", text, part.first, part.end - 1)
+    return []
+
+
+def _chunks(file: Any, part: Part) -> list[_Chunk]:
+    reader = batches.opened(file, part.file, manifest=part.manifest).reader
+    found = []
+    row = 0  # of the record batch
+    for number, count in enumerate(batches.counts_of(reader)):
+        first, end = max(part.first - row, 0), min(part.end - row, count)
+        if first < end:
+            found.append(_Chunk(part.batch, row, reader.get_batch(number), range(first, end)))
+        row += count
+    return found
 
 
 def _converted(batch: pa.RecordBatch, some: range, columns: Sequence[str], store: Store, number: int, row: int) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.connector.foreign import arrivals, batches, consumer, intake, spool, store
 from penstock.connector.foreign.offset import SpoolOffset
+from penstock.connector.foreign.partition import Part
 from penstock.connector.foreign.recognition import keys_of
 from penstock.connector.foreign.spool import Spool
 from penstock.connector.foreign.window import Window
@@ -320,7 +321,7 @@ def test_of_two_planners_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.
         old.put(1, rows_of(b"old"), None, 100)
     assert new.after(0) == 1
     with new.store.open("batch-1.arrow") as file:
-        held = batches.opened(file, "batch-1.arrow").get_batch(0).column(0).to_pylist()
+        held = batches.opened(file, "batch-1.arrow").reader.get_batch(0).column(0).to_pylist()
     assert held == ([b"new"] if when == "before its file" else [b"old"])  # which nobody has accepted: the new one does
 
 
@@ -388,7 +389,7 @@ def test_a_planner_goes_on_where_its_own_file_was_not_finished(tmp_path: Path, m
     mine.enter(BEGIN)
     (tmp_path / "batch-1.arrow").write_bytes(b"named, and then the folder was not synced")
     mine.put(1, rows_of(b"x"), None, 100)
-    assert [each.parts for each in mine.plan(0, 1, 10, 1)] == [((1, 0, 1),)]
+    assert [each.parts for each in mine.plan(0, 1, 10, 1)] == [(Part(1, 0, 1),)]
 
 
 def test_a_spool_of_another_query_is_refused(queue: Queue, tmp_path: Path) -> None:

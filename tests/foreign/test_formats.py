@@ -109,10 +109,10 @@ def test_keys_of_a_newer_version_are_refused_and_stay(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "batch-1.arrow").unlink()
     (tmp_path / "owner.json").write_text(json.dumps({"v": 1, "spool": SPOOL, "committed": 1}))
-    former_keys(tmp_path / "keys-1.arrow", {"penstock.version": "3"})
+    former_keys(tmp_path / "keys-1.arrow", {"penstock.version": "4"})
     held = (tmp_path / "keys-1.arrow").read_bytes()
     with pytest.raises(
-        errors.StorageError, match=r"keys-1\.arrow of the spool has version b'3'; this connector reads 2: use a newer"
+        errors.StorageError, match=r"keys-1\.arrow of the spool has version b'4'; this connector reads 3: use a newer"
     ):
         Spool(str(tmp_path), Window(100), fail_on_data_loss=True).enter(FIRST)
     assert (tmp_path / "keys-1.arrow").read_bytes() == held
@@ -130,7 +130,7 @@ def test_keys_of_a_batch_without_a_pair_are_made_where_they_are_gone(tmp_path: P
 @pytest.mark.parametrize("window", [None, Window(100)])
 def test_a_batch_of_a_newer_version_is_refused_and_stays(tmp_path: Path, window: Window | None) -> None:
     """Whatever the form of its keys is."""
-    written(tmp_path, "2")
+    written(tmp_path, "3")
     path = tmp_path / "batch-1.arrow"
     held = path.read_bytes()
     (tmp_path / "keys-1.arrow").write_bytes(b"in a form to come")
@@ -138,7 +138,7 @@ def test_a_batch_of_a_newer_version_is_refused_and_stays(tmp_path: Path, window:
     if window is None:
         planner.enter(FIRST)
     with pytest.raises(
-        errors.StorageError, match=r"batch-1\.arrow of the spool has version b'2'; this connector reads 1: use a newer"
+        errors.StorageError, match=r"batch-1\.arrow of the spool has version b'3'; this connector reads 2: use a newer"
     ):
         planner.plan(0, 1, 10, 1) if window is None else planner.enter(FIRST)
     assert path.read_bytes() == held
@@ -161,6 +161,6 @@ def test_keys_of_another_planner_beside_a_batch_of_the_first_form_are_made_anew(
 def test_a_spool_whose_owner_cannot_be_read_is_refused(tmp_path: Path, owner: str) -> None:
     written(tmp_path)
     (tmp_path / "owner.json").write_text(owner)
-    with pytest.raises(errors.StorageError, match="is none of ours: was it changed by hand"):
+    with pytest.raises(errors.StorageError, match="is damaged, or not from Penstock: put back an intact copy"):
         Spool(str(tmp_path), None, fail_on_data_loss=False).enter(FIRST)
     assert (tmp_path / "batch-1.arrow").exists()
