@@ -262,7 +262,7 @@ class Lease:
         """Return the names of this planner's lease: the offset's, or new ones. Raises WrongOffset for contradictions."""
         broker = self.identity.broker
         if self._known is None:
-            self._known = begun(self._options, broker) if offset.initial else offset
+            self._known = (begun(self._options, broker) if offset.initial else offset)._replace(queue=self._queue)
             check_names(self._options, broker, self._known)
         if not offset.initial:
             check_same(offset, self._known)

@@ -1,13 +1,13 @@
-"""The offset of a stream: `{"v":3,"broker":…,"lease":…,"run":…,"batch":n,"sign":"…"}`, and where it reads several queues
-`{"v":3,"broker":…,"lease":…,"run":…,"turn":t,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"}}`.
+"""The offset of a stream: `{"v":3,"broker":…,"lease":…,"run":…,"queue":"a","batch":n,"sign":"…"}`, and where it reads several
+queues `{"v":3,"broker":…,"lease":…,"run":…,"turn":t,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"},"firstQueue":"a"}`.
 
 It names durable data: batch n of a lease, under the run that began it; for several queues, the batch of each, whose lease is
-`lease/queue`. The sign tells that batch from batch n of a copy of the data directory. Spark compares offsets as text, so the
+`lease/queue`. If the query began with one queue alone, `firstQueue` names it: its lease is still `lease`. The sign tells that batch from batch n of a copy of the data directory. Spark compares offsets as text, so the
 order of the keys is fixed, and nothing in it changes without the batch (so there is no epoch in it). A query begins at
 `INITIAL`, a constant: Spark asks for it again whenever the first batch is planned again.
 
 Versions 1 and 2 are the two forms without signs. Checkpoints hold them, and they are still written for batches without a sign,
-which an older broker acquired. To change the format: take a new `v`, and keep reading the older ones here.
+which an older broker acquired. Offsets of former connectors have no `queue` and no `firstQueue`. To change the format: take a new `v`, and keep reading the older ones here.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Offset(NamedTuple):
     run: str
     batch: int
     sign: str | None = None  # of the batch; None where it has none
+    queue: str | None = None  # of the lease; None in the initial offset, and if a former connector wrote it
 
     @property
     def initial(self) -> bool:
@@ -45,6 +46,8 @@ class Offset(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return the form that Spark keeps in its checkpoint."""
         names = {} if self.initial else {"broker": self.broker, "lease": self.lease, "run": self.run}
+        if self.queue is not None:
+            names["queue"] = self.queue
         if self.sign is None:
             return {"v": ONE, **names, "batch": self.batch}
         return {"v": SIGNED, **names, "batch": self.batch, "sign": self.sign}
@@ -62,11 +65,16 @@ class Offsets(NamedTuple):
     turn: int
     batches: tuple[tuple[str, int], ...]  # by name of the queue, ascending
     signs: tuple[tuple[str, str], ...] = ()  # of those batches that have one, likewise
+    first_queue: str | None = None  # the only queue that the query began with; None: it began with several
+
+    def lease_of(self, queue: str) -> str:
+        """Return the name of a queue's lease."""
+        return self.lease if queue == self.first_queue else f"{self.lease}/{queue}"
 
     def of(self, queue: str) -> Offset:
         """Return the offset of one queue; batch 0 if the query has not read it yet."""
         batch, sign = dict(self.batches).get(queue, 0), dict(self.signs).get(queue)
-        return Offset(self.broker, f"{self.lease}/{queue}", self.run, batch, sign)
+        return Offset(self.broker, self.lease_of(queue), self.run, batch, sign)
 
     def with_each(self, offsets: Mapping[str, Offset]) -> Offsets:
         """Return a copy with these queues' own offsets in place of those it had."""
@@ -79,7 +87,10 @@ class Offsets(NamedTuple):
         """Return the form that Spark keeps in its checkpoint."""
         names = {"broker": self.broker, "lease": self.lease, "run": self.run}
         fields = {**names, "turn": self.turn, "batches": dict(self.batches)}
-        return {"v": SIGNED, **fields, "signs": dict(self.signs)} if self.signs else {"v": SEVERAL, **fields}
+        first = {} if self.first_queue is None else {"firstQueue": self.first_queue}
+        if self.signs:
+            return {"v": SIGNED, **fields, "signs": dict(self.signs), **first}
+        return {"v": SEVERAL, **fields, **first}
 
 
 def parse(data: Mapping[str, Any]) -> Offset | Offsets:
@@ -120,16 +131,19 @@ def parse_one(data: Mapping[str, Any]) -> Offset:
 
 
 def parse_several(data: Mapping[str, Any]) -> Offsets | None:
-    """Parse the offset of a query that reads several queues; None is the initial one."""
+    """Parse the offset of a query that reads several queues, or that read one until now; None is the initial one."""
     offset = parse(data)
     if isinstance(offset, Offsets):
         return offset
-    if not offset.initial:
+    if offset.initial:
+        return None
+    if offset.queue is None:
         raise WrongOffset(
-            f"the checkpoint belongs to a query over one queue, with lease {offset.lease!r}, but the option queue names several:"
-            " put the option back as it was, or start with a new checkpoint"
+            f"the checkpoint belongs to a query over one queue, with lease {offset.lease!r}. An older version wrote it, and it"
+            " does not name the queue: read that queue alone until a batch is done, and add queues then, or start with a new checkpoint"
         )
-    return None
+    signs = () if offset.sign is None else ((offset.queue, offset.sign),)
+    return Offsets(offset.broker, offset.lease, offset.run, 0, ((offset.queue, offset.batch),), signs, offset.queue)
 
 
 def _one(data: Mapping[str, Any]) -> Offset:
@@ -139,17 +153,19 @@ def _one(data: Mapping[str, Any]) -> Offset:
     if set(data) == {"v", "batch"} and batch == 0:
         return INITIAL
     fields = ["v", *_NAMES, "batch", *(["sign"] if data["v"] == SIGNED else [])]
-    if set(data) != set(fields) or not _has_names(data):
+    queue = data.get("queue")
+    if set(data) - {"queue"} != set(fields) or not _has_names(data) or not _is_name(queue):
         raise WrongOffset(f"the offset {data!r} does not have exactly the fields {', '.join(fields)}")
     sign = data.get("sign")
     if sign is not None and not _is_sign(sign):
         raise WrongOffset(f"the offset {data!r} has a sign that is none")
-    return Offset(data["broker"], data["lease"], data["run"], data["batch"], sign)
+    return Offset(data["broker"], data["lease"], data["run"], data["batch"], sign, queue)
 
 
 def _several(data: Mapping[str, Any]) -> Offsets:
     fields = ["v", *_NAMES, "turn", "batches", *(["signs"] if data["v"] == SIGNED else [])]
-    if set(data) != set(fields) or not _has_names(data):
+    first = data.get("firstQueue")
+    if set(data) - {"firstQueue"} != set(fields) or not _has_names(data) or not _is_name(first):
         raise WrongOffset(f"the offset {data!r} does not have exactly the fields {', '.join(fields)}")
     batches = data["batches"]
     if not isinstance(batches, Mapping) or not batches or not all(map(_is_count, [data["turn"], *batches.values()])):
@@ -158,11 +174,15 @@ def _several(data: Mapping[str, Any]) -> Offsets:
     if not isinstance(signs, Mapping) or not set(signs) <= set(batches) or not all(map(_is_sign, signs.values())):
         raise WrongOffset(f"the offset {data!r} has signs that are none, or of other queues")
     each = tuple(sorted(batches.items())), tuple(sorted(signs.items()))
-    return Offsets(data["broker"], data["lease"], data["run"], data["turn"], *each)
+    return Offsets(data["broker"], data["lease"], data["run"], data["turn"], *each, first)
 
 
 def _has_names(data: Mapping[str, Any]) -> bool:
     return all(isinstance(data[name], str) and data[name] for name in _NAMES)
+
+
+def _is_name(value: object) -> bool:
+    return value is None or (isinstance(value, str) and bool(value))
 
 
 def _is_sign(value: object) -> bool:

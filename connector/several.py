@@ -15,7 +15,7 @@ from ..broker_core.errors import WrongOffset
 from .brokers.credit import Credit
 from .identity import Identity, begun, check_names, check_same, identity_of
 from .lease import Lease, Renewals, Standing, standings
-from .offset import INITIAL, Offset, Offsets, parse_several
+from .offset import Offset, Offsets, parse_several
 from .options import Options
 from .partition import LeasePartition
 
@@ -24,7 +24,11 @@ MANY = 8  # queues from which on a trigger looks which of them have messages, be
 
 
 class SeveralQueues:
-    """Consumer of several queues. Queues can be added to a query with a checkpoint, and begin at batch 0; none can be removed."""
+    """Consumer of several queues.
+
+    Queues can be added to a query with a checkpoint, also to one that read a single queue. They begin at batch 0. None can be
+    removed.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -67,7 +71,7 @@ class SeveralQueues:
         self._answered = known.with_each(found)._replace(turn=known.turn + 1) if found else known
         if found:
             return self._answered.to_json()
-        return INITIAL.to_json() if given is None else given.to_json()
+        return dict(start)
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
         """Plan the tasks of the batches between two offsets, of all queues that have one."""

@@ -11,8 +11,8 @@
 A batch is there once its file is; its keys are written before. What a crash leaves besides is deleted by the next planner. A
 batch beside which another planner's keys lie gets its own again: both files tell a random id.
 
-Batches and files of keys end with checksums (`checksums`), and `owner.json` contains one. A file of keys that is missing or damaged
-is made again while its batch is there. After that the query stops: `owner.json` names the files that it needs.
+Batches and files of keys end with checksums (`checksums`), and `owner.json` contains one. A file of keys that is missing or
+damaged is made again while its batch is there. After that the query stops: `owner.json` names the files that it needs.
 
 Each planner writes a token of its own into `planner.json`, and then looks what is there; one that does not find its token any
 more has been replaced. A batch counts once its file is there *and* the token was found after that: so of two planners at once,

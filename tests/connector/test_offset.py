@@ -16,10 +16,14 @@ def test_the_text_is_fixed() -> None:
     assert json.dumps(offset.to_json()) == '{"v": 1, "broker": "b1", "lease": "q-1", "run": "r1", "batch": 7}'
     signed = json.dumps(offset.at(7, "ab").to_json())
     assert signed == '{"v": 3, "broker": "b1", "lease": "q-1", "run": "r1", "batch": 7, "sign": "ab"}'
+    named = json.dumps(offset.at(7, "ab")._replace(queue="a").to_json())
+    assert named.endswith('"run": "r1", "queue": "a", "batch": 7, "sign": "ab"}')
     several = Offsets("b1", "me", "r1", 2, (("a", 3), ("b", 0)))
     assert json.dumps(several.to_json()).endswith('"turn": 2, "batches": {"a": 3, "b": 0}}')
     several = several.with_each({"a": several.of("a").at(4, "ef")})
     assert json.dumps(several.to_json()).endswith('"turn": 2, "batches": {"a": 4, "b": 0}, "signs": {"a": "ef"}}')
+    grown = json.dumps(several._replace(first_queue="a").to_json())
+    assert grown.endswith('"signs": {"a": "ef"}, "firstQueue": "a"}')
 
 
 @pytest.mark.parametrize(
@@ -29,8 +33,12 @@ def test_the_text_is_fixed() -> None:
         Offset("b", "l", "r", 0),
         Offset("b", "l", "r", 2**40),
         Offset("b", "l", "r", 7, "ab"),
+        Offset("b", "l", "r", 7, "ab", "a"),
+        Offset("b", "l", "r", 7, None, "a"),
         Offsets("b", "l", "r", 1, (("a", 3),)),
         Offsets("b", "l", "r", 1, (("a", 3), ("b", 0)), (("a", "ab"),)),
+        Offsets("b", "l", "r", 1, (("a", 3), ("b", 0)), (("a", "ab"),), "a"),
+        Offsets("b", "l", "r", 1, (("a", 3), ("b", 0)), (), "b"),
     ],
 )
 def test_what_is_written_is_read(offset: Offset | Offsets) -> None:
@@ -58,6 +66,11 @@ def test_the_order_of_keys_read_back_does_not_matter_but_the_one_written_is_alwa
         ({"v": 1, "broker": "b", "lease": "l", "run": "r", "batch": 1, "sign": "s"}, "exactly the fields"),
         ({"v": 3, "broker": "b", "lease": "l", "run": "r", "batch": 1}, "exactly the fields"),
         ({"v": 3, "broker": "b", "lease": "l", "run": "r", "batch": 1, "sign": 7}, "a sign that is none"),
+        ({"v": 1, "broker": "b", "lease": "l", "run": "r", "batch": 1, "queue": 7}, "exactly the fields"),
+        (
+            {"v": 2, "broker": "b", "lease": "l", "run": "r", "turn": 1, "batches": {"a": 1}, "firstQueue": ""},
+            "exactly the fields",
+        ),
         ({"v": 3, "broker": "b", "lease": "l", "run": "r", "turn": 1, "batches": {"a": 1}}, "exactly the fields"),
         ({"v": 3, "broker": "b", "lease": "l", "run": "r", "turn": 1, "batches": {"a": 1}, "signs": {"b": "x"}}, "other queues"),
     ],

@@ -47,7 +47,7 @@ def test_an_offset_names_durable_data(queue: Queue) -> None:
     queue.send(1)
     end = queue.reader().latestOffset(INITIAL, LIMIT)
     hello = queue.client.call("hello")
-    assert list(end) == ["v", "broker", "lease", "run", "batch", "sign"]
+    assert list(end) == ["v", "broker", "lease", "run", "queue", "batch", "sign"]
     assert end["broker"] == hello["broker"]
     assert end["lease"].startswith("q-")
     assert (end["lease"], end["run"]) == (queue.lease()["lease"], queue.lease()["run"])

@@ -109,6 +109,26 @@ def test_several_queues_are_one_batch(queue: Queue) -> None:
     queue.client.call("queue.delete", queue=other)
 
 
+def test_queues_come_and_go_under_a_checkpoint(queue: Queue) -> None:
+    """A spool keeps no place in a queue: what is in its files has come, and other queues bring what they have."""
+    other = f"{queue.name}-other"
+    queue.client.call("queue.declare", queue=other)
+    queue.send(0, 20)
+    reader = queue.reader()
+    found, end = drained(reader)
+    reader.stop()
+    queue.released()
+    for names in (f"{other},{queue.name}", other):
+        queue.send(queue.sent, queue.sent + 20, to=other)
+        reader = queue.reader(queue=names)
+        more, end = drained(reader, end)
+        found += more
+        reader.stop()
+        queue.released()
+    assert found == list(range(60))
+    queue.client.call("queue.delete", queue=other)
+
+
 def test_the_limits_of_a_trigger_and_of_a_task(queue: Queue) -> None:
     queue.send_octets([Message(data=[b"x" * 1000]).encode() for _ in range(100)])
     reader = queue.reader(maxBytesPerTrigger="10k", maxMessagesPerPartition="4")

@@ -34,6 +34,28 @@ def test_several_queues_into_one_table_exactly_once(rig: Rig) -> None:
     assert [rig.counts(queue) for queue in names.split(",")] == [(0, 0, 60), (0, 0, 30), (0, 0, 5)]
 
 
+def test_a_query_over_one_queue_becomes_one_over_two_and_three(rig: Rig) -> None:
+    """Under one checkpoint, and with a batch that is not finished: each message is there once."""
+    rig.declare("orders", "returns", "claims")
+    rig.send("orders", 0, 20)
+    for names, queue, first in (
+        ("orders", "orders", 20),
+        ("returns,orders", "returns", 100),
+        ("claims,orders,returns", "claims", 200),
+    ):
+        rig.drain(rig.stream(names, lease="nightly"))
+        last = max(Path(rig.path("checkpoint", "commits")).glob("[0-9]*"), key=lambda file: int(file.name))
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink()
+        rig.send(queue, first, 10)
+        rig.send("orders", first + 50, 10)
+    rig.drain(rig.stream("orders,returns,claims", lease="nightly"))
+    assert rig.table() == sorted(
+        [*range(30), *range(70, 80), *range(100, 110), *range(150, 160), *range(200, 210), *range(250, 260)]
+    )
+    assert [rig.counts(queue) for queue in ("orders", "returns", "claims")] == [(0, 0, 60), (0, 0, 10), (0, 0, 10)]
+
+
 def test_two_brokers_behind_one_write_and_one_query(rig: Rig, tmp_path: Path) -> None:
     """S12 from Spark: a batch write with groups, a stream's write twice, and all of it into one table, exactly once."""
     from penstock import Broker

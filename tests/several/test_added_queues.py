@@ -1,0 +1,63 @@
+"""Queues are added under a checkpoint of a query over one broker or several, together with brokers or without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.broker_core.client.flight import Client
+
+from .helpers import INITIAL, LIMIT, Site
+
+
+@pytest.fixture
+def other(site: Site) -> Iterator[str]:
+    """A second queue at each broker."""
+    name = f"{site.queue[:90]}-other"
+    for letter in "abc":
+        site.call(letter, "queue.declare", queue=name)
+    yield name
+    for letter in "abc":
+        site.call(letter, "queue.delete", queue=name, force=True)
+
+
+def send_other(site: Site, letter: str, other: str, count: int) -> None:
+    first, queue = site.sent[letter], site.queue
+    site.queue = other
+    site.send(letter, count)
+    site.queue = queue
+    assert site.sent[letter] == first + count
+
+
+@pytest.mark.parametrize("before", ["a", "ab"])
+@pytest.mark.parametrize("lease", ["me", None])
+def test_queues_and_brokers_are_added_and_the_unfinished_batch_comes_first(
+    site: Site, other: str, before: str, lease: str | None
+) -> None:
+    options = {} if lease is None else {"lease": lease}
+    for letter in before:
+        site.send(letter, 2)
+    one = site.reader(before, **options)
+    first = one.latestOffset(INITIAL, LIMIT)
+    found = site.read(one, INITIAL, first)
+    site.send("a", 1)
+    second = one.latestOffset(first, LIMIT)  # planned, and then the driver dies
+    assert one.partitions(first, second)
+    for letter in "abc":
+        send_other(site, letter, other, 2)
+    grown = site.reader("abc", queue=f"{other},{site.queue}", **options)
+    assert site.read(grown, first, second) == ["a2"]
+    found += ["a2"]
+    batches, last = site.drained(grown, second)
+    assert grown.latestOffset(last, LIMIT) == last
+    assert sorted([*found, *(body for batch in batches for body in batch)]) == site.expected()
+    for letter in "abc":
+        with Client(site.broker(letter).url) as client:
+            for queue in (site.queue, other):
+                stat = client.call("queue.stat", queue=queue)
+                assert (stat["available"], stat["acquired"]) == (0, 0)
+    assert sorted(last["brokers"]) == sorted(map(site.id, "abc"))
+    assert [part.get("firstQueue") for part in (last["brokers"][site.id(letter)] for letter in before)] == [site.queue] * len(
+        before
+    )
