@@ -1,4 +1,4 @@
-"""C3: queues are added to a query under its checkpoint, also to one over a single queue: the reader's methods in Spark's order."""
+"""C3: queues are added to a query under its checkpoint, also if it read a single one: the reader's methods in Spark's order."""
 
 from __future__ import annotations
 
