@@ -26,6 +26,11 @@ _THEIRS = (
         r"\[INCOMPATIBLE_DATA_FOR_TABLE\.CANNOT_FIND_DATA\].* `amqp`",
         f"INSERT INTO needs a view that names the columns which are inserted: {_VIEW}",
     ),
+    (
+        r"\[UNSUPPORTED_DATA_SOURCE_SAVE_MODE\].* \"amqp\"",
+        "a write to a queue adds messages, and says so: df.write.format('amqp').options(…).mode(\"append\").save(). Without mode,"
+        ' and with mode("ignore"), Spark asks whether a table exists, and a queue cannot tell',
+    ),
 )
 
 

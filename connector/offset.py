@@ -2,14 +2,14 @@
 queues `{"v":3,"broker":…,"lease":…,"run":…,"turn":t,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"},"firstQueue":"a"}`.
 
 It names durable data: batch n of a lease, under the run that began it; for several queues, the batch of each, whose lease is
-`lease/queue`. If the query began with one queue alone, `firstQueue` names it: its lease is still `lease`. The sign tells that batch
-from batch n of a copy of the data directory. Spark compares offsets as text, so the order of the keys is fixed, and nothing in it
-changes without the batch (so there is no epoch in it). A query begins at `INITIAL`, a constant: Spark asks for it again whenever the
-first batch is planned again.
+`lease/queue`. If the query began with one queue alone, `firstQueue` names it: its lease is still `lease`. The sign tells that
+batch from batch n of a copy of the data directory. Spark compares offsets as text, so the order of the keys is fixed, and nothing
+in it changes without the batch (so there is no epoch in it). A query begins at `INITIAL`, a constant: Spark asks for it again
+whenever the first batch is planned again.
 
 Versions 1 and 2 are the two forms without signs. Checkpoints hold them, and they are still written for batches without a sign,
-which an older broker acquired. Offsets of former connectors have neither `queue` nor `firstQueue`. To change the format: take a new
-`v`, and keep reading the older ones here.
+which an older broker acquired. Offsets of former connectors have neither `queue` nor `firstQueue`. To change the format: take a
+new `v`, and keep reading the older ones here.
 """
 
 from __future__ import annotations

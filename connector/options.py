@@ -19,7 +19,7 @@ from ..broker_core.client.credentials import Credentials
 from ..broker_core.client.flight import check
 from ..broker_core.client.shared_access import SharedAccess
 from ..broker_core.errors import InvalidOption, InvalidRequest, InvalidSelector
-from . import suggestions
+from . import passed_options, suggestions
 from .access import Access
 
 #: Where an option may stand. A batch read looks (`mode=browse`), a stream acquires.
@@ -296,13 +296,7 @@ OPTIONS: tuple[Option, ...] = (
     # Writing to a broker that is no Penstock.
     Option("duplicateIdProperty", (WRITE,), "the name of an application property, up to 255 characters", _name),
     Option("sendTimeout", (WRITE,), 'a time such as 60, "60s" or "10m", at least 1 second', _united(_TIMES, 1, 86_400), 60),
-    # Spark's own, handed to every sink.
-    Option("checkpointLocation", (WRITE,), "a path", _text),
-)
-_NO_TABLE = (
-    "a table of Spark's catalog cannot be a queue, because Spark 4.2 keeps its options from a source in Python. A view can:"
-    " CREATE TEMPORARY VIEW orders USING amqp OPTIONS (url '…', queue '…'); with columns, such as VIEW out (body STRING, subject"
-    " STRING), it takes INSERT INTO, too"
+    *(Option(each.name, (WRITE,), each.allowed, _text) for each in passed_options.ACCEPTED),
 )
 #: Options that a Penstock needs none of.
 FOREIGN_ONLY = ("duplicateIdProperty", "sendTimeout")
@@ -319,8 +313,9 @@ class Options(Mapping[str, Any]):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {option.name: option.default for option in OPTIONS}
         self.given: set[str] = set()
-        if "provider" in map(str.lower, options):  # a property of a table that is being made
-            raise InvalidOption(_NO_TABLE)
+        refusal = passed_options.refusal(options)
+        if refusal is not None:
+            raise InvalidOption(refusal)
         for name, text in options.items():
             option = _BY_NAME.get(name.lower())
             if option is None:
@@ -416,7 +411,7 @@ class Options(Mapping[str, Any]):
             if place not in places:
                 raise InvalidOption(f"option {name} has no meaning for {place}; it is for {' and '.join(places)}")
         if not self.given:
-            raise InvalidOption(f"option url is missing; it must be {_URL}. Is this a table? Then: {_NO_TABLE}")
+            raise InvalidOption(f"option url is missing; it must be {_URL}. Is this a table? Then: {passed_options.NO_TABLE}")
         if self["url"] is None:
             raise InvalidOption(f"option url is missing; it must be {_URL} (`penstock serve` prints them)")
         if self["queue"] is None and place != WRITE:
@@ -455,8 +450,6 @@ def _parse(option: Option, text: str) -> Any:
 
 
 def _unknown(name: str) -> str:
-    if name.lower() == "path":
-        return "a path has no meaning for the format amqp: name the queue with the option queue, and leave the path out"
     names = sorted(option.name for option in OPTIONS)
     return f"there is no option {name!r}{suggestions.for_option(name, names)} Allowed are {', '.join(names)}"
 

@@ -54,6 +54,15 @@ class SparkError(Exception):
             "[INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA] Cannot write incompatible data for the table `amqp`: no data",
             explanation._THEIRS[1][1],
         ),
+        (
+            '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "amqp" cannot be written in the "ErrorIfExists" mode. Please use'
+            ' either the "Append" or "Overwrite" mode instead. SQLSTATE: 0A000',
+            explanation._THEIRS[2][1],
+        ),
+        (
+            '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "other" cannot be written in the "Ignore" mode.',
+            '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "other" cannot be written in the "Ignore" mode.',
+        ),
         ("", "SparkError"),
     ],
 )

@@ -35,9 +35,13 @@ stream = spark.readStream.format("amqp").options(**options).load()
 writer = stream.selectExpr("cast(body as string) body").writeStream.format("json").option("checkpointLocation", folder + "/c")
 writer.trigger(availableNow=True).start(folder + "/t").awaitTermination()
 taken = sorted(int(row.body) for row in spark.read.json(folder + "/t").collect())
-print(json.dumps({"looked": looked, "taken": taken == list(range(100))}), flush=True)
+rows = spark.readStream.schema("body string").json(folder + "/t")
+named = rows.writeStream.queryName("back").format("amqp").options(**options).option("checkpointLocation", folder + "/n")
+named.trigger(availableNow=True).start().awaitTermination()
+back = spark.read.format("amqp").options(**options).load().count()
+print(json.dumps({"looked": looked, "taken": taken == list(range(100)), "back": back}), flush=True)
 """
-DONE = {"looked": 100, "taken": True}
+DONE = {"looked": 100, "taken": True, "back": 100}
 PREAMBLE = """
 import json, sys
 from pyspark.sql import SparkSession

@@ -30,7 +30,7 @@ def test_a_stream_sends_a_repeated_batch_with_the_same_ids(spark: SparkSession, 
         options = {"url": peer.url, "queue": "q", "checkpointLocation": str(tmp_path / "checkpoint")}
 
         def run() -> str:
-            query = stream.writeStream.format("amqp").options(**options).trigger(availableNow=True).start()
+            query = stream.writeStream.queryName("q").format("amqp").options(**options).trigger(availableNow=True).start()
             query.awaitTermination()
             return str(query.id)
 
