@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..broker_core.client import discovery
 from ..broker_core.client.flight import Client
-from ..broker_core.errors import PeerError
+from ..broker_core.errors import LeaseNotFound, PeerError
 from ..broker_core.messages import assembly
 from ..broker_core.messages.columns import NOT_MAPPED
 from .access import Access
@@ -35,7 +35,13 @@ def read_leased(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a partition in order, as batches of `arrow_schema(columns)`."""
     with CONNECTIONS.lent(access.at(part.known)) as client:
-        yield from coalesce(_patiently(lambda: _messages(client, part, columns, fail_on_data_loss)))
+        try:
+            yield from coalesce(_patiently(lambda: _messages(client, part, columns, fail_on_data_loss)))
+        except LeaseNotFound as error:
+            raise LeaseNotFound(
+                f"batch {part.batch} of queue {part.queue!r} is gone: {error}. The queue was deleted, and perhaps declared again,"
+                " or an operator deleted the lease. Start the query with a new checkpoint"
+            ) from error
 
 
 def set_aside(client: Client, part: LeasePartition, malformed: Mapping[int, str]) -> None:

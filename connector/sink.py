@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from ..broker_core.client.flight import Client
 from ..broker_core.errors import DataLoss, InvalidColumn, InvalidOption, InvalidRequest, PeerError, PenstockError, StorageError
-from ..broker_core.messages import incoming
+from ..broker_core.messages import incoming, texts
 from . import settle
 from .access import Access
 from .backoff import RECONNECT_S, Patience
@@ -411,8 +411,9 @@ def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterat
 
 
 def named_in(queues: pa.Array | None) -> pa.Array:
-    """Return the column of queues, which is there. Raises InvalidColumn where a row names none."""
+    """Return the column of queues, which is there. Raises InvalidColumn for a row that names none, or one that is not UTF-8."""
     assert queues is not None
+    texts.validate(pa.record_batch({"queue": queues}))
     if queues.null_count:
         row = queues.is_null().index(True).as_py()
         raise InvalidColumn(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")

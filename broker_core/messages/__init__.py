@@ -5,6 +5,7 @@ incoming        checks of what a client sends
 assembly        stored rows as batches of the columns that a reader asks for
 conversion      from one stored form to the other; needs numpy
 encoding/       AMQP's encoding of many messages at once
+texts           checks that the texts of a record batch are UTF-8
 representable   checks that AMQP can hold the values of columns
 annotations     names of the message annotations that broker and clients know
 delivery_key    the column `delivery`, which names a message and its batch

@@ -179,3 +179,17 @@ def test_exactly_once_whenever_the_planner_dies_and_queues_are_added(queues: Que
     found = sorted(row for rows in table.values() for row in rows)
     assert found == sorted((letter, i) for letter, count in sent.items() for i in range(count)), f"seed {seed}"
     assert queues.counts() == {letter: (0, 0, sent[letter]) for letter in "abc"}
+
+
+@pytest.mark.parametrize("letter", "ab")
+def test_a_queue_of_several_that_was_declared_again_is_named(queues: Queues, letter: str) -> None:
+    for each in "ab":
+        queues.send(each, 1)
+    reader = queues.reader("ab")
+    first, _ = read(queues, reader, INITIAL)
+    queues.client.call("queue.delete", queue=queues.prefix + letter, force=True)
+    queues.declare(letter)
+    with pytest.raises((errors.WrongOffset, errors.Fenced), match="was deleted"):
+        reader.latestOffset(first, LIMIT)
+    with pytest.raises(errors.WrongOffset, match=rf"queue '.*{letter}' has no lease .* the queue was deleted and declared again"):
+        queues.reader("ab").latestOffset(first, LIMIT)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +308,27 @@ def test_one_thread_renews_the_leases_of_all_queues_and_goes_on_behind_one_that_
         end(queue, name)
     for name in names[1:]:
         queue.client.call("queue.delete", queue=name, force=True)
+
+
+@pytest.mark.parametrize("call", ["latestOffset", "partitions", "commit", "read"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_queue_that_was_declared_again_is_named(queue: Queue, call: str, restarted: bool) -> None:
+    queue.send(3)
+    reader = queue.reader()
+    end = reader.latestOffset(INITIAL, LIMIT)
+    parts = reader.partitions(INITIAL, end)
+    queue.client.call("queue.delete", queue=queue.name, force=True)
+    queue.client.call("queue.declare", queue=queue.name)
+    again = queue.reader() if restarted else reader
+    calls: dict[str, Callable[[], object]] = {
+        "latestOffset": lambda: again.latestOffset(end, LIMIT),
+        "partitions": lambda: queue.reader().partitions(INITIAL, end),
+        "commit": lambda: again.commit(end),
+        "read": lambda: [list(again.read(part)) for part in parts],
+    }
+    says = f"queue {re.escape(repr(queue.name))}.*declared again.*with a new checkpoint"
+    with pytest.raises((errors.WrongOffset, errors.LeaseNotFound), match=says):
+        calls[call]()
 
 
 def test_a_broker_that_restarts_ends_no_query(queue: Queue, tmp_path: Path) -> None:

@@ -115,6 +115,17 @@ def test_unknown_outcomes_and_other_leases_are_refused(client: Client, queue: st
         settler.stage([(one, "rejected", None)])
 
 
+@pytest.mark.parametrize("column", ["outcome", "error"])
+def test_a_text_that_is_not_utf8_is_refused_by_column_and_row(client: Client, queue: str, column: str) -> None:
+    settler = Settler(client, queue)
+    one, two, *_ = settler.deliveries()
+    columns = {"outcome": pa.array(["rejected"] * 2), column: pa.array([b"rejected", b"\xff"], pa.binary()).view(pa.string())}
+    batch = pa.record_batch({"delivery": pa.array([one, two], pa.binary()), **columns})
+    with pytest.raises(errors.InvalidColumn, match=f"column '{column}' is not UTF-8 in row 1"):
+        client.put({"op": "settle", "stage": next(_stages), "lease": settler.reader.lease}, batch.schema, [batch])
+    assert settler.outcomes() == ["acquired"] * 6
+
+
 def test_deliveries_of_several_batches_are_told_apart() -> None:
     """The column: what is written is what is read, whatever else stands between."""
     heads = [delivery_key.prefix("a", 1, 2), delivery_key.prefix("longer", 1, 2), delivery_key.prefix("a", 1, 3)]

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+LATIN_1 = "string(X'41FF')"  # text as another charset has it
+
+
 def forget_commit(rig: Rig, batch: int, checkpoint: str = "checkpoint") -> None:
     """As if Spark had died between the sink's commit and its own."""
     for name in (str(batch), f".{batch}.crc"):
@@ -97,6 +100,8 @@ def test_a_row_without_content_is_named(rig: Rig) -> None:
         (["'x' body", "if(id = 3, 4294967296, 7L) groupSequence"], "'groupSequence' is 4294967296 in row 3; allowed are 0 to"),
         (["'x' body", "if(id = 3, 'ü', 'x') contentType"], "'contentType' has 'ü' in row 3; .*symbols are ASCII"),
         (["'x' body", "if(id = 3, map('ü', ''), null) annotations"], "'annotations' has 'ü' in row 3; .*symbols are ASCII"),
+        (["'x' body", f"if(id = 3, {LATIN_1}, 'x') subject"], r"'subject' is not UTF-8 in row 3 \(b'A.xff'\).*make_valid_utf8"),
+        (["'x' body", f"map('k', if(id = 3, {LATIN_1}, 'x')) properties"], "'properties' has values that are not UTF-8 in row 3"),
         (["if(id = 3, X'0053', X'005375A000') message"], "'message' in row 3: not a bare AMQP message"),
         (["if(id = 3, X'005370C000005375A000', X'005375A000') message"], "'message' in row 3: a header is no part of a bare"),
     ],
@@ -128,6 +133,26 @@ def test_a_wrong_write_is_refused(rig: Rig, columns: list[str], options: dict[st
     rig.declare("orders")
     with pytest.raises(PySparkException, match=says):
         rig.write(rig.spark.range(1).selectExpr(*columns), **options)
+
+
+def test_a_stream_names_the_row_whose_text_is_not_utf8_and_its_remedy_works(rig: Rig) -> None:
+    """Also where it names a queue, and in what is settled."""
+    rig.declare("orders")
+    rows = rig.spark.range(0, 5, 1, 1).selectExpr("string(id) body", f"if(id = 3, {LATIN_1}, 'orders') queue")
+    rows.write.parquet(rig.path("rows"))
+    stream = rig.spark.readStream.schema(rows.schema).parquet(rig.path("rows"))
+
+    def run(frame: DataFrame) -> None:
+        writer = frame.writeStream.format("amqp").options(url=rig.broker.url, checkpointLocation=rig.path("c"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(StreamingQueryException, match="column 'queue' is not UTF-8 in row 3"):
+        run(stream)
+    run(stream.selectExpr("body", "'orders' queue", "make_valid_utf8(queue) subject"))
+    assert len(rig.bodies("orders")) == 5
+    frame = rig.spark.sql(f"select X'01000141' delivery, 'rejected' outcome, {LATIN_1} error")
+    with pytest.raises(PySparkException, match="column 'error' is not UTF-8 in row 0"):
+        rig.write(frame, operation="settle")
 
 
 def test_a_queue_that_does_not_exist_is_named(rig: Rig) -> None:

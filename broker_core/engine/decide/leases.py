@@ -91,8 +91,9 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
         if command.fresh and command.epoch is None:
             return Decision([], None)  # made by the first acquisition: an idle query leaves nothing behind
         raise errors.WrongOffset(
-            f"the broker has no lease {command.lease!r}, which the query's checkpoint names: it was deleted, or the data "
-            "directory is another or was restored. Start the query with a new checkpoint"
+            f"queue {command.queue!r} has no lease {command.lease!r}, which the query's checkpoint names: the queue was deleted "
+            "and declared again, or an operator deleted the lease, or the data directory is another or was restored. Start the "
+            "query with a new checkpoint: it reads what waits in the queue now"
         )
     if lease.queue != command.queue:
         raise errors.WrongOffset(
@@ -129,7 +130,12 @@ def _check_head(state: BrokerState, command: c.EnterLease) -> None:
         return
     name, epoch = command.head
     head = state.leases.get(name)
-    if head is None or head.run != command.run or head.epoch != epoch:
+    if head is None:
+        raise errors.Fenced(
+            f"lease {name!r}, which this query over several queues took up first, was deleted by an operator, or with its queue: "
+            "start the query again, and it says which queue"
+        )
+    if head.run != command.run or head.epoch != epoch:
         raise errors.Fenced(
             f"lease {name!r}, which this query over several queues took up first, is another reader's now, or an operator ended "
             "it, or messages that it holds: then start the query again. Another reader is a newer run of the query, or a second "

@@ -1,0 +1,93 @@
+"""Texts of record batches from outside: they must be UTF-8. A refusal names the column, the row and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ..errors import InvalidColumn, InvalidRequest
+
+SHOWN = 32  # octets of a wrong text that an error shows
+_OCTETS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+_REPAIRED = "make_valid_utf8({name})"
+_REPAIRED_MAPS = {
+    "keys": "transform_keys({name}, (k, v) -> make_valid_utf8(k))",
+    "values": "transform_values({name}, (k, v) -> make_valid_utf8(v))",
+}
+
+
+class _Found(NamedTuple):
+    """A text that is not UTF-8. `part` is keys or values of a map, else empty."""
+
+    row: int
+    octets: bytes
+    part: str = ""
+
+
+def validate(batch: pa.RecordBatch) -> None:
+    """Check the buffers of a record batch from outside, and its texts. Raises InvalidColumn for a text that is not UTF-8, and
+    InvalidRequest for any other fault."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        _refuse_text({name: batch.column(place) for place, name in enumerate(batch.schema.names)})
+        raise InvalidRequest(f"the record batch is malformed: {error}") from error
+
+
+def _refuse_text(columns: Mapping[str, pa.Array]) -> None:
+    """Raise InvalidColumn for the first column with a text that is not UTF-8; return if it is another fault."""
+    for name, array in columns.items():
+        found = _find(array)
+        if found is None:
+            continue
+        what = f"column {name!r}" + (f" has {found.part} that are" if found.part else " is")
+        repair = (_REPAIRED_MAPS[found.part] if found.part else _REPAIRED).format(name=name)
+        also = ", and a binary column 'body' takes any bytes" if name == "body" else ""
+        shown = f"{found.octets[:SHOWN]!r}{'…' if len(found.octets) > SHOWN else ''}"
+        raise InvalidColumn(
+            f"{what} not UTF-8 in row {found.row} ({shown}): texts must be UTF-8. In Spark {repair} replaces the invalid bytes,"
+            f" and is_valid_utf8 finds such rows{also}"
+        )
+
+
+def _find(array: pa.Array) -> _Found | None:
+    """Return the first text of a column that is not UTF-8; None if there is none, or if the column cannot be read at all."""
+    types = pa.types
+    if types.is_dictionary(array.type):
+        found = _find(array.dictionary)
+        if found is None:
+            return None
+        row = array.indices.index(pa.scalar(found.row, array.indices.type)).as_py()
+        return found._replace(row=max(row, 0))
+    if types.is_map(array.type):
+        return _find_in_maps(array)
+    octets = _OCTETS.get(array.type)
+    if octets is None:
+        return None
+    readable = array.view(octets)
+    try:
+        readable.validate(full=True)  # nothing follows offsets that nobody has checked
+    except pa.ArrowInvalid:
+        return None
+    return next((_Found(row, text.as_py()) for row, text in enumerate(readable) if text.is_valid and not _is_utf8(text)), None)
+
+
+def _find_in_maps(array: pa.Array) -> _Found | None:
+    first, *ends = array.offsets.to_pylist()
+    for part, texts in (("keys", array.keys), ("values", array.items)):
+        if not ends or not 0 <= first <= ends[-1] <= len(texts):
+            return None
+        found = _find(texts.slice(first, ends[-1] - first))
+        if found is not None:
+            return found._replace(row=next((row for row, end in enumerate(ends) if first + found.row < end), 0), part=part)
+    return None
+
+
+def _is_utf8(text: Any) -> bool:
+    try:
+        text.as_py().decode()
+    except UnicodeDecodeError:
+        return False
+    return True
