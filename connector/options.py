@@ -19,7 +19,7 @@ from ..broker_core.client.credentials import Credentials
 from ..broker_core.client.flight import check
 from ..broker_core.client.shared_access import SharedAccess
 from ..broker_core.errors import InvalidOption, InvalidRequest, InvalidSelector
-from . import passed_options, suggestions
+from . import suggestions
 from .access import Access
 
 #: Where an option may stand. A batch read looks (`mode=browse`), a stream acquires.
@@ -296,7 +296,10 @@ OPTIONS: tuple[Option, ...] = (
     # Writing to a broker that is no Penstock.
     Option("duplicateIdProperty", (WRITE,), "the name of an application property, up to 255 characters", _name),
     Option("sendTimeout", (WRITE,), 'a time such as 60, "60s" or "10m", at least 1 second', _united(_TIMES, 1, 86_400), 60),
-    *(Option(each.name, (WRITE,), each.allowed, _text) for each in passed_options.ACCEPTED),
+    # Spark's own, which it passes to the sink of a stream: by DataStreamWriter.option, and by DataStreamWriter.queryName, which
+    # start(queryName=…) and pipelines call. `suggestions.refusal` has the others. A test asks a running Spark for all of them.
+    Option("checkpointLocation", (WRITE,), "a path", _text),
+    Option("queryName", (WRITE,), "a text", _text),
 )
 #: Options that a Penstock needs none of.
 FOREIGN_ONLY = ("duplicateIdProperty", "sendTimeout")
@@ -313,7 +316,7 @@ class Options(Mapping[str, Any]):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {option.name: option.default for option in OPTIONS}
         self.given: set[str] = set()
-        refusal = passed_options.refusal(options)
+        refusal = suggestions.refusal(options)
         if refusal is not None:
             raise InvalidOption(refusal)
         for name, text in options.items():
@@ -411,7 +414,7 @@ class Options(Mapping[str, Any]):
             if place not in places:
                 raise InvalidOption(f"option {name} has no meaning for {place}; it is for {' and '.join(places)}")
         if not self.given:
-            raise InvalidOption(f"option url is missing; it must be {_URL}. Is this a table? Then: {passed_options.NO_TABLE}")
+            raise InvalidOption(f"option url is missing; it must be {_URL}. Is this a table? Then: {suggestions.NO_TABLE}")
         if self["url"] is None:
             raise InvalidOption(f"option url is missing; it must be {_URL} (`penstock serve` prints them)")
         if self["queue"] is None and place != WRITE:

@@ -1,7 +1,11 @@
 """Suggestions for an option or a column that there is not: our name for what may be meant, or what to do instead.
 
-Tried in this order: our own name written otherwise (`message_id`, `Max-Messages-Per-Trigger`), the names of Kafka's, Pulsar's and
-Event Hubs' connectors, and a name that is nearly one of ours.
+Options by which Spark itself names another place than a queue are refused with the way to do without them. Time travel
+(`timestampAsOf`), options of file sources (`mergeSchema`) and the like come from users alone. `partitionBy` and `clusterBy` pass
+nothing to a source in Python: Spark refuses a batch write with them, and ignores them in a stream.
+
+For other names these are tried in this order: our own name written otherwise (`message_id`, `Max-Messages-Per-Trigger`), the names
+of Kafka's, Pulsar's and Event Hubs' connectors, and a name that is nearly one of ours.
 """
 
 from __future__ import annotations
@@ -13,6 +17,21 @@ from ..broker_core import shipped
 from ..broker_core.similar import nearest, plain
 
 log = logging.getLogger("penstock")
+
+NO_TABLE = (
+    "a table of Spark's catalog cannot be a queue, because Spark 4.2 keeps its options from a source in Python. A view can:"
+    " CREATE TEMPORARY VIEW orders USING amqp OPTIONS (url '…', queue '…'); with columns, such as VIEW out (body STRING, subject"
+    " STRING), it takes INSERT INTO, too"
+)
+_NO_PATH = (
+    "a path has no meaning for the format amqp: name the queue with the option queue, and leave the path out of load(), save()"
+    " and start(). Call start() instead of toTable(), which passes the path of a table"
+)
+_REFUSED = {
+    "provider": NO_TABLE,  # by CREATE TABLE, with `owner`, and with each of the user's options a second time as `option.NAME`
+    "path": _NO_PATH,  # by load(path), save(path), start(path) and toTable(name)
+    "paths": _NO_PATH,  # by load([path, …])
+}
 
 #: Options of other connectors, in `similar.plain` form: one of ours, or, with a blank in it, what to do instead.
 _OPTIONS = {
@@ -64,6 +83,12 @@ _COLUMNS = {
     **dict.fromkeys(("delay", "scheduledenqueuetime", "delayuntil"), "deliveryTime"),
     "contentencoded": "contentEncoding",
 }
+
+
+def refusal(names: Iterable[str]) -> str | None:
+    """Return why options of these names are refused, and what to do; None if they are not."""
+    given = {name.lower() for name in names}
+    return next((text for name, text in _REFUSED.items() if name in given), None)
 
 
 def for_option(name: str, known: Iterable[str]) -> str:

@@ -348,6 +348,16 @@ def test_options_without_meaning_are_refused(options: dict[str, str], says: str)
         writer(["body"], url=peer.url, **options)
 
 
+def test_a_text_that_is_not_utf8_is_named_and_nothing_of_its_batch_is_sent() -> None:
+    for column in ("subject", "queue"):
+        wrong = rows(body=[b"1", b"2"]).append_column(column, pa.array([b"x", b"A\xff"], pa.binary()).view(pa.string()))
+        options = {"queue": "q"} if column == "subject" else {}
+        with Peer() as peer:
+            with pytest.raises(errors.InvalidColumn, match=rf"column '{column}' is not UTF-8 in row 1 \(b'A.xff'\)"):
+                written(wrong, url=peer.url, **options)
+            assert not peer.received
+
+
 def test_a_bare_message_takes_no_property() -> None:
     with Peer() as peer, pytest.raises(errors.InvalidColumn, match="duplicateIdProperty"):
         written(rows(message=[Message(data=[b"x"]).encode()]), url=peer.url, queue="q", duplicateIdProperty="id")

@@ -18,7 +18,8 @@ from pyspark.sql.datasource import (
 )
 
 import penstock
-from penstock.connector import passed_options
+from penstock.connector import suggestions
+from penstock.connector.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,8 +114,8 @@ def test_spark_passes_these_options_and_no_others(spark: SparkSession, tmp_path:
         use()
         found = {name for line in log.read_text().splitlines() for name in json.loads(line)} - {"log"}
         assert found == expected, way
-        accepted = {each.name.lower() for each in passed_options.ACCEPTED}
-        assert found <= accepted or passed_options.refusal(found) is not None, way
+        known = {option.name.lower() for option in OPTIONS}
+        assert found <= known or suggestions.refusal(found) is not None, way
 
 
 def test_a_named_stream_writes_into_a_queue_once_whatever_it_is_called_later(rig: Rig) -> None:
