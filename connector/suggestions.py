@@ -4,8 +4,8 @@ Options by which Spark itself names another place than a queue are refused with 
 (`timestampAsOf`), options of file sources (`mergeSchema`) and the like come from users alone. `partitionBy` and `clusterBy` pass
 nothing to a source in Python: Spark refuses a batch write with them, and ignores them in a stream.
 
-For other names these are tried in this order: our own name written otherwise (`message_id`, `Max-Messages-Per-Trigger`), the names
-of Kafka's, Pulsar's and Event Hubs' connectors, and a name that is nearly one of ours.
+For other names these are tried in this order: our own name written otherwise (`message_id`, `Max-Messages-Per-Trigger`), the
+names of Kafka's, Pulsar's and Event Hubs' connectors, and a name that is nearly one of ours.
 """
 
 from __future__ import annotations
