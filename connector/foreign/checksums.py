@@ -24,7 +24,7 @@ from ...broker_core.errors import StorageError
 #: Octets of a block. Larger ones would make a task read more of its neighbours' rows, smaller ones the manifest larger.
 BLOCK = 1 << 20
 _MARK, _ARROW = b"PSUM", b"ARROW1"
-_END = struct.Struct(">4sII")  # mark, length and CRC-32 of the manifest
+_END, _END_SIZE = ">4sII", 12  # mark, length and CRC-32 of the manifest; a `struct.Struct` cannot travel to workers by value
 _MOST = 1 << 20  # octets of a manifest: a file of 2 GiB has 18 KiB
 _HASH_BYTES = 8
 _VERSION = 1
@@ -92,7 +92,7 @@ class Summing:
             "crc32": "".join(f"{block:08x}" for block in blocks),
         }
         manifest = json.dumps(found).encode()
-        self._file.write(manifest + _END.pack(_MARK, len(manifest), crc32(manifest)))
+        self._file.write(manifest + struct.pack(_END, _MARK, len(manifest), crc32(manifest)))
         return _hash(manifest)
 
 
@@ -123,8 +123,8 @@ class Checked:
             raise StorageError(f"the file {name} of the spool has checksums of version {found.get('v')}: use a newer connector")
         self._size, blocks = int(found["size"]), str(found["crc32"])
         self._blocks = [int(blocks[at : at + 8], 16) for at in range(0, len(blocks), 8)]
-        if self._size + len(content) + _END.size != self._length:
-            raise Damaged(f"it has {self._length} octets instead of {self._size + len(content) + _END.size}")
+        if self._size + len(content) + _END_SIZE != self._length:
+            raise Damaged(f"it has {self._length} octets instead of {self._size + len(content) + _END_SIZE}")
         if found["file"] != name or spool not in (None, found["spool"]):
             raise Damaged(f"it is {found['file']} of spool {found['spool']}")
         if manifest not in (None, self.manifest):
@@ -132,12 +132,12 @@ class Checked:
 
     def _manifest(self) -> bytes:
         self._length = int(self._file.size())
-        if self._length < _END.size:
+        if self._length < _END_SIZE:
             raise Damaged(f"it has {self._length} octets, and its end is missing")
-        mark, length, crc = _END.unpack(self._read(self._length - _END.size, _END.size))
-        if mark != _MARK or length > min(_MOST, self._length - _END.size):
+        mark, length, crc = struct.unpack(_END, self._read(self._length - _END_SIZE, _END_SIZE))
+        if mark != _MARK or length > min(_MOST, self._length - _END_SIZE):
             raise Damaged("its end, which has the checksums, is missing or changed")
-        content = bytes(self._read(self._length - _END.size - length, length))
+        content = bytes(self._read(self._length - _END_SIZE - length, length))
         if crc32(content) != crc:
             raise Damaged("its checksums are changed")
         return content
