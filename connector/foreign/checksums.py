@@ -113,7 +113,7 @@ class Checked:
     closed = False
 
     def __init__(self, file: Any, name: str, *, spool: str | None = None, manifest: str | None = None) -> None:
-        self._file, self._name = file, name
+        self._file = file
         self._place = 0
         self._first, self._kept = 0, pa.py_buffer(b"")  # what was read last, from a block's begin to a block's end
         content = self._manifest()
