@@ -52,6 +52,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def one_line(text: str, limit: int) -> str:
+    """Return at most `limit` characters of a text from a client, without line breaks: it cannot forge a line of the log."""
+    return (text if text.isprintable() else ascii(text))[:limit]
+
+
 class JsonLines(logging.Formatter):
     """One JSON object a line: time (UTC), level, logger, message, the fields of the record, and a traceback as `exception`."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from .. import errors
 from ..engine.columns.rowset import RowSet
 from ..engine.commands import SetAside
-from ..logs import counted
+from ..logs import counted, one_line
 from ..service.broker import BrokerService
 
 log = logging.getLogger("penstock")
@@ -37,7 +37,7 @@ def set_aside(
     if count:
         queue = service.state.leases[lease].queue
         said = [(sequence, reason) for reason, named in reasons.items() for sequence in named]
-        named_ = "; ".join(f"{sequence}: {_one_line(reason)}" for sequence, reason in sorted(said)[:NAMED])
+        named_ = "; ".join(f"{sequence}: {one_line(reason, REASON)}" for sequence, reason in sorted(said)[:NAMED])
         more = f"; and {len(said) - NAMED} more" if len(said) > NAMED else ""
         log.warning(
             "queue %r: %s of batch %d of lease %r set aside, as no valid AMQP: not delivered, and for the dead letters (without a"
@@ -45,11 +45,6 @@ def set_aside(
             queue, counted(count, "message"), batch, lease, named_, more, extra={"queue": queue},
         )  # fmt: skip
     return count
-
-
-def _one_line(reason: str) -> str:
-    """For the log, whatever a reader has given as the reason."""
-    return (reason if reason.isprintable() else ascii(reason))[:REASON]
 
 
 def asked(service: BrokerService, f: dict[str, Any]) -> dict[str, Any]:

@@ -409,12 +409,12 @@ class Recorder:
 
 def greeting(host: Host, settings: Settings) -> dict[str, Any]:
     """Return what the archiver's process has to know before all requests."""
-    return {"data": str(settings.data.absolute()), "broker": host.broker_id}
+    return {"data": str(settings.data), "broker": host.broker_id}
 
 
 def url_of(settings: Settings) -> str:
     """Return the archive's folder or URL: a relative path counts from the data directory."""
-    return settings.archive if "://" in settings.archive else str(settings.data.absolute() / settings.archive)
+    return settings.archive if "://" in settings.archive else str(settings.data / settings.archive)
 
 
 def _lag(backlog: Backlog, now: int) -> float:

@@ -120,7 +120,7 @@ def _directory(settings: Settings) -> Iterator[Finding]:
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
-    place = next(path for path in (settings.data.absolute(), *settings.data.absolute().parents) if path.exists())
+    place = next(path for path in (settings.data, *settings.data.parents) if path.exists())
     free = shutil.disk_usage(place).free
     text = f"{free >> 20:,} MiB free on the disk of {place}"
     if free < settings.free_space_mark_bytes:

@@ -91,7 +91,6 @@ class FlightPlane:
         """Cut a connection off: HTTP/2 has no way to say why that its clients would show. False where it is gone."""
         for each in self._listener.connected():
             if f"flight-{each.number}" == identifier:
-                log.info("%s: closed by an operator: %s", each.peer, reason)
                 each.abort()
                 return True
         return False

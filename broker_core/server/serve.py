@@ -46,7 +46,7 @@ def serve(
         failure.append(error)
         stop.set()
 
-    log.info("penstock %s starts on the data directory %s", __version__, settings.data.absolute())
+    log.info("penstock %s starts on the data directory %s", __version__, settings.data)
     amqp_connections = settings.amqp_max_connections if settings.amqp_listeners else 0
     open_files.make_room(amqp_connections + settings.flight_max_connections)
     access = Access.of(settings)

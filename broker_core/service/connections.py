@@ -52,5 +52,5 @@ class Connections:
         return found
 
     def close(self, identifier: str, reason: str) -> bool:
-        """Close a connection, and tell its peer why. False where there is none of this id."""
+        """Close a connection, and tell its peer why. Returns False if no plane has this id."""
         return any(source.close_connection(identifier, reason) for source in self._sources)

@@ -61,7 +61,8 @@ def key(default: Any, kind: Kind, why: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a broker is started with. Values are checked, and texts such as "64 MiB" turned into numbers, here."""
+    """Everything a broker is started with. Values are checked, texts such as "64 MiB" turned into numbers, and relative paths
+    made absolute, here."""
 
     data: Path = field(metadata={"kind": PATH, "why": "The journal, its snapshots and the lock; one broker at a time."})
     host: str = key(
@@ -371,7 +372,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            value = _checked(item.name, getattr(self, item.name))
+            value = _from_folder(Path(), item.name, _checked(item.name, getattr(self, item.name)))
             if value is None and item.name == "users_file":
                 value = self.data / "users.json"
             object.__setattr__(self, item.name, value)
@@ -468,15 +469,26 @@ def read_file(path: Path) -> dict[str, Any]:
             table[name] = _checked(name, value)
         except errors.InvalidRequest as error:
             raise errors.InvalidRequest(f"{path}: {error}") from None
-    return {name: path.parent / value if isinstance(value, Path) else value for name, value in table.items()}
+    return {name: _from_folder(path.parent, name, value) for name, value in table.items()}
+
+
+def _from_folder(folder: Path, name: str, value: Any) -> Any:
+    """Return a checked value, with a path in it made absolute. A relative one counts from `folder`.
+
+    Paths are resolved where they are read, because the broker's processes run in other directories. Symbolic links stay: a
+    renewed certificate may be behind a link that changes.
+    """
+    if isinstance(value, Path):
+        return (folder / value).absolute()
+    if KEYS[name] is STORE and value is not None and "://" not in value:
+        return str((folder / value).absolute())
+    return value
 
 
 def as_text(value: object) -> str:
-    """A value of Settings as a flag of `penstock serve` takes it. Paths become absolute: the other process may be elsewhere."""
+    """Return a value of `Settings` as a flag of `penstock serve` takes it."""
     if value is None:
         return "off"
-    if isinstance(value, Path):
-        return str(value.absolute())
     if isinstance(value, tuple) and value and all(isinstance(each, str) for each in value):
         return ",".join(value)
     return listeners.to_json(value) if isinstance(value, tuple) else str(value)

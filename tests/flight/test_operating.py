@@ -110,6 +110,27 @@ def test_a_connection_that_is_closed_is_told_why_and_what_it_held_is_back(site: 
         assert root.call("connection.close", id=found["id"]) == {"id": found["id"], "closed": False}
 
 
+@pytest.mark.parametrize("reason", [None, "maintenance", "two\nlines"])
+@pytest.mark.parametrize("protocol", ["amqp", "flight"])
+def test_the_log_names_once_who_closed_which_connection(
+    site: Site, amqp_url: str, caplog: pytest.LogCaptureFixture, protocol: str, reason: str | None
+) -> None:
+    root, bob = site.user("root", *Right), site.user("bob", *Right)
+    caplog.set_level("INFO", "penstock")
+    until(site.access.refresh, "the users are read again")
+    bob.call("hello")
+    with connect(amqp_url, "bob", "secret"):
+        found = root.call("connection.list")["connections"]
+        (target,) = [each for each in found if (each["user"], each["protocol"]) == ("bob", protocol)]
+        assert root.call("connection.close", id=target["id"], reason=reason)["closed"]
+        until(lambda: target not in root.call("connection.list")["connections"], "the connection is gone")
+    lines = [record for record in caplog.records if "closed" in record.getMessage()]
+    assert len(lines) == 1, caplog.messages
+    text = lines[0].getMessage()
+    assert text.startswith(f"connection {target['id']} of bob at {target['peer']} was closed by root at ")
+    assert text.endswith({None: ", without a reason", "maintenance": ": maintenance"}.get(reason, ": 'two\\nlines'"))
+
+
 def test_others_connections_are_for_administrators_of_everything(site: Site, amqp_url: str) -> None:
     root, alice = site.user("root", *Right), site.user("alice", *Right, queue="orders")
     until(site.access.refresh, "the users are read again")  # the AMQP plane looks by itself, and only now and then

@@ -218,8 +218,33 @@ def test_a_link_cannot_have_more_unsettled_than_its_session_or_connection(name: 
 
 
 def test_users_are_beside_the_data_unless_named() -> None:
-    assert Settings(data=Path("d")).users_file == Path("d") / "users.json"
-    assert Settings(data=Path("d"), users_file=Path("u")).users_file == Path("u")
+    assert Settings(data=Path("/d")).users_file == Path("/d/users.json")
+    assert Settings(data=Path("/d"), users_file=Path("/u")).users_file == Path("/u")
+
+
+#: Every key that may hold a path. Of `archive` a relative one counts from `data`, which is absolute.
+PATHS = [name for name, kind in keys.KEYS.items() if kind in (keys.PATH, keys.FILE, keys.STORE)]
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_relative_paths_are_resolved_where_they_are_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file, from the file's folder; of a flag or a program, from the working directory. Neither changes afterwards."""
+    others = {"data": "data", "tls_cert_file": "c", "tls_key_file": "k"}
+    (tmp_path / "etc").mkdir()
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "etc", "".join(f'{key} = "{value}"\n' for key, value in {**others, name: "there"}.items()))
+    read = load(Path("etc/penstock.toml"))
+    given = load(None, {**others, name: "there"})
+    built = Settings(**{**others, name: "there"})  # type: ignore[arg-type]
+    flagged = load(Path("etc/penstock.toml"), {name: "there"})
+    monkeypatch.chdir("/")
+    kind = str if keys.KEYS[name] is keys.STORE else Path
+    assert getattr(read, name) == kind(tmp_path / "etc" / "there")
+    assert {getattr(each, name) for each in (given, built, flagged)} == {kind(tmp_path / "there")}
+
+
+def test_the_url_of_a_store_is_no_path() -> None:
+    assert Settings(data=Path("/d"), copy_url="s3://bucket/copy").copy_url == "s3://bucket/copy"
 
 
 @pytest.mark.parametrize(
@@ -238,12 +263,12 @@ def test_half_of_a_certificate_is_refused_by_what_is_missing(given: dict[str, ob
 
 
 @pytest.mark.parametrize(
-    "value", ["127.0.0.1", 0, "64 MiB", True, Path("cert.pem"), None, (Listener("::1", 5, True, True, ("PLAIN",), False),)]
+    "value", ["127.0.0.1", 0, "64 MiB", True, Path("/cert.pem"), None, (Listener("::1", 5, True, True, ("PLAIN",), False),)]
 )
 def test_a_value_as_a_flag_is_the_same_value(value: object) -> None:
     name = {str: "host", bool: "flight_tls", tuple: "listeners"}.get(type(value), "amqp_port")
     if isinstance(value, Path):
-        assert keys.FILE.parse(keys.as_text(value)) == Path.cwd() / value
+        assert keys.FILE.parse(keys.as_text(value)) == value
     elif value == "64 MiB":
         assert keys.KEYS["segment_bytes"].parse(keys.as_text(value)) == 64 * MIB
     else:

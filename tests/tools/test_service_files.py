@@ -31,6 +31,23 @@ def test_systemd_takes_the_unit(repository: Path, tmp_path: Path) -> None:
     assert rated.returncode == 0, rated.stdout[-500:]
 
 
+def test_the_steps_that_install_the_unit_succeed_in_their_order(repository: Path, tmp_path: Path) -> None:
+    """Only `/etc/systemd/system` exists beforehand. Users and services of this machine are not touched."""
+    comment = (repository / "conf" / "penstock.service").read_text().partition("\n[Unit]")[0]
+    steps = [line.removeprefix("#   ") for line in comment.splitlines() if line.startswith("#   ")]
+    assert len(steps) >= 3
+    (tmp_path / "etc/systemd/system").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    for name in ("useradd", "systemctl"):
+        (tmp_path / "bin" / name).symlink_to("/bin/true")
+    environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    for step in steps:
+        here = step.replace("/etc/", f"{tmp_path}/etc/")
+        subprocess.run(["sh", "-ec", here], check=True, cwd=repository, env=environment, timeout=60)
+    installed = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "etc").rglob("*") if path.is_file())
+    assert installed == ["etc/penstock/penstock.toml", "etc/systemd/system/penstock.service"]
+
+
 def instructions(text: str) -> Iterator[tuple[str, str]]:
     """The instructions of a Containerfile, in order: name and arguments."""
     lines = (line for line in text.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#"))

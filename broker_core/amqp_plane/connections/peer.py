@@ -20,6 +20,7 @@ from ...amqp.sasl import PLAIN, SCRAM_SHA_256
 from ...amqp.states import ConnectionState, LinkState, SessionState
 from ...amqp.transactions import TXN_ID
 from ...engine.commands import Maker
+from ...logs import one_line
 from ...security.rights import Right
 from ..links import attaching
 from ..links.conditions import deleted
@@ -95,7 +96,7 @@ class Peer:
 
     def log(self, text: str) -> None:
         """Write a line about this peer into the broker's log, cut to `LINE` characters."""
-        log.info("%s: %s", self, one_line(text), extra={"peer": self.wire.address, "user": self.user})
+        log.info("%s: %s", self, one_line(text, LINE), extra={"peer": self.wire.address, "user": self.user})
 
     # --- octets
 
@@ -195,7 +196,7 @@ class Peer:
         return True
 
     def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
-        log.warning("%s: login refused: %s", self.wire.address, one_line(event.reason), extra={"peer": self.wire.address})
+        log.warning("%s: login refused: %s", self.wire.address, one_line(event.reason, LINE), extra={"peer": self.wire.address})
 
     def close(self, error: Error | None, *, for_good: bool = False) -> None:
         """Close the connection: the broker stops, or the peer went too far. `for_good`: nothing of it lives on."""
@@ -454,11 +455,6 @@ class Peer:
         if endpoint.session in self._blocked:
             self.loop.after_all(partial(self._unblock, endpoint.session))
         self.plane.containers.detach(endpoint)
-
-
-def one_line(text: str) -> str:
-    """Form one line for the log, of at most `LINE` characters, whatever a peer has put into the text."""
-    return (text if text.isprintable() else ascii(text))[:LINE]
 
 
 __all__ = ["ANONYMOUS", "Peer"]

@@ -254,7 +254,6 @@ class AmqpPlane:
     async def _close_one(self, identifier: str, reason: str) -> bool:
         for wire in self._wires:
             if listing.identifier(wire) == identifier and wire.peer is not None:
-                wire.peer.log(f"closed by an operator: {reason}")
                 wire.peer.close(Error(condition=Condition.CONNECTION_FORCED, description=reason), for_good=True)
                 return True
         return False
