@@ -6,7 +6,6 @@ import os
 import site
 from pathlib import Path
 
-
 #: Variables that name files for the clients of object stores, and for TLS.
 FILES = (
     "AWS_CA_BUNDLE",

@@ -45,7 +45,7 @@ class ReadOnlyDirectory(OthersDirectory):
                 raise StorageError(f"{root} cannot be read: {error}") from error
             self.live = True
 
-    def create(self, name: str) -> AppendFile:
+    def create(self, name: str, *, optional: bool = False) -> AppendFile:
         """Refuse."""
         raise self._refusal(name)
 

@@ -8,9 +8,11 @@ unsynced bytes, is full, or fails to sync. The journal expects this of a disk at
 - a file created, renamed or unlinked: may be undone until `sync_directory`, each name on its own;
 - bytes synced and names synced stay.
 
-A process may run out of file descriptors, whatever has opened them. `LocalDisk` holds some in reserve for itself: to get one it
-closes one of the reserve, and a descriptor that it no longer needs goes back into the reserve. A file that cannot be opened all
-the same is an OSError that `is_shortage`, which is neither damage nor a failure of the disk: it passes.
+A process may run out of file descriptors, whatever has opened them. `LocalDisk` holds some in reserve (descriptors.py). A file
+that cannot be opened all the same is an OSError that `is_shortage`, which is neither damage nor a failure of the disk: it passes.
+
+The disk may be full, whatever has filled it. `LocalDisk` holds space in reserve for its writes (reserve.py). Once that is used
+up, a write raises an OSError that `is_full`, and leaves the file as it was: the write can be repeated.
 """
 
 from __future__ import annotations
@@ -22,25 +24,23 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
 from ..errors import StorageError
+from .descriptors import RESERVED_TO_WRITE, Descriptors
 from .locks import lock
+from .reserve import Reserve, free_bytes, is_full
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 COPY_BYTES = 1 << 20  # piece in which files are copied and checked: efficient for the disk, and fits the cache
 PREALLOCATE_BYTES = 128 << 10  # zeros written at a time: some hundred small groups, and still a sync of well under a millisecond
 TEMPORARY = ".tmp"  # suffix of unfinished files: recovery removes them
-RESERVED = 16  # descriptors: a segment, a manifest or snapshot, and the directory, each twice; the rest against races
-RESERVED_TO_WRITE = 8  # of these; readers are refused before writers
 _IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
-
-
-_T = TypeVar("_T")
 
 
 class Identity(NamedTuple):
@@ -59,7 +59,9 @@ class AppendFile(Protocol):
     """A file that one thread writes, from its beginning."""
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all of `buffers` at the end. After an OSError the number of bytes written is unknown."""
+        """Write all of `buffers` at the end. After an OSError the number of bytes written is unknown, unless the error
+        `is_full`: then the file is as it was.
+        """
 
     def preallocate(self, nbytes: int) -> None:
         """Write zeros ahead, so that `nbytes` more can be appended into them: a sync is quicker if the file's length stays.
@@ -109,8 +111,8 @@ class Disk(Protocol):
     def names(self) -> list[str]:
         """Return the names of all files."""
 
-    def create(self, name: str) -> AppendFile:
-        """Create an empty file; it replaces a file of that name."""
+    def create(self, name: str, *, optional: bool = False) -> AppendFile:
+        """Create an empty file; it replaces a file of that name. `optional`: it can be given up if the disk is full."""
 
     def open(self, name: str) -> ReadFile:
         """Open a file for reading."""
@@ -131,7 +133,13 @@ class Disk(Protocol):
         """Return when all names are on the disk."""
 
     def free_bytes(self) -> int:
-        """Return the free space of the disk, bytes."""
+        """Return the bytes that can still be written: the free space of the disk, and the reserve."""
+
+    def fill_reserve(self, nbytes: int) -> None:
+        """Make the reserve `nbytes` large, if the disk has that much and more. Raises nothing."""
+
+    def has_reserve(self) -> bool:
+        """Return True if the reserve is whole; without one, the disk is full."""
 
     def path(self, name: str) -> str:
         """Return the absolute path under which another process on this host opens the file."""
@@ -146,9 +154,12 @@ class Disk(Protocol):
         """Release the directory."""
 
 
-def write_file(disk: Disk, name: str, pieces: Iterable[Buffer]) -> None:
-    """Write a whole file that has, under its name, all its bytes or is absent, even after a power cut."""
-    file = disk.create(name + TEMPORARY)
+def write_file(disk: Disk, name: str, pieces: Iterable[Buffer], *, optional: bool = False) -> None:
+    """Write a whole file that has, under its name, all its bytes or is absent, even after a power cut.
+
+    `optional`: see `Disk.create`.
+    """
+    file = disk.create(name + TEMPORARY, optional=optional)
     try:
         for piece in pieces:
             file.append([piece])
@@ -173,67 +184,13 @@ def pieces_of(file: ReadFile, start: int, stop: int) -> Iterable[bytes]:
         start += len(piece)
 
 
-class _Descriptors:
-    """Descriptors in reserve, and the directory as a descriptor: files stay in it wherever it is moved.
-
-    For any thread. List operations are atomic, and a destructor may run between any two lines, so there is no lock.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._reserve: list[int] = []
-        self._closed = False
-        self._fill()
-
-    def _fill(self) -> None:
-        with contextlib.suppress(OSError):  # there are none left
-            while len(self._reserve) < RESERVED:
-                self._reserve.append(os.dup(self.directory))
-
-    def opened(self, open_it: Callable[[], _T], leave: int = 0) -> _T:
-        """Return the result of `open_it`, with descriptors from the reserve if need be; `leave` of them stay. OSError as it
-        raises.
-        """
-        while True:
-            try:
-                found = open_it()
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._reserve) <= leave:
-                    raise
-                with contextlib.suppress(IndexError):  # another thread took the last one
-                    os.close(self._reserve.pop())  # another thread may take it first: then try the next
-            else:
-                if len(self._reserve) < RESERVED:
-                    self._fill()
-                return found
-
-    def open(self, name: str, flags: int, leave: int = 0) -> int:
-        return self.opened(lambda: os.open(name, flags | os.O_CLOEXEC, 0o600, dir_fd=self.directory), leave)
-
-    def close(self, fd: int) -> None:
-        if self._closed or len(self._reserve) >= RESERVED:
-            os.close(fd)
-            return
-        os.dup2(self.directory, fd, inheritable=False)
-        self._reserve.append(fd)
-
-    def close_all(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        for fd in (*self._reserve, self.directory):
-            os.close(fd)
-        self._reserve = []
-        self.directory = -1
-
-
 class _LocalNote:
-    def __init__(self, descriptors: _Descriptors, name: str) -> None:
-        self._descriptors = descriptors
+    def __init__(self, descriptors: Descriptors, reserve: Reserve, name: str) -> None:
+        self._descriptors, self._reserve = descriptors, reserve
         self._fd = descriptors.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def write(self, data: bytes) -> None:
-        os.pwrite(self._fd, data, 0)
+        self._reserve.helped(lambda: os.pwrite(self._fd, data, 0), optional=True)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -242,16 +199,26 @@ class _LocalNote:
 
 
 class _LocalAppend:
-    def __init__(self, descriptors: _Descriptors, name: str) -> None:
-        self._descriptors = descriptors
-        self._fd = descriptors.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    def __init__(self, descriptors: Descriptors, reserve: Reserve, name: str, optional: bool) -> None:
+        self._descriptors, self._helped = descriptors, partial(reserve.helped, optional=optional)
+        self._fd = self._helped(lambda: descriptors.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         self._synced = self._size = self._preallocated = 0  # offsets: on the disk, appended, zeros
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        views = [view for view in (memoryview(b).cast("B") for b in buffers) if view.nbytes]
+        size = self._size
+        try:
+            self._append([view for view in (memoryview(b).cast("B") for b in buffers) if view.nbytes])
+        except OSError as error:
+            if is_full(error):
+                os.ftruncate(self._fd, size)
+                self._size = self._preallocated = os.lseek(self._fd, size, os.SEEK_SET)
+            raise
+
+    def _append(self, views: list[memoryview]) -> None:
         first = 0
         while first < len(views):
-            done = os.writev(self._fd, views[first : first + _IOV_MAX])
+            part = views[first : first + _IOV_MAX]
+            done = self._helped(partial(os.writev, self._fd, part))
             self._size += done
             if done == 0:
                 raise OSError(errno.EIO, "a write wrote nothing")
@@ -264,11 +231,12 @@ class _LocalAppend:
     def preallocate(self, nbytes: int) -> None:
         if self._size + nbytes <= self._preallocated:
             return
+        start = max(self._preallocated, self._size)
         try:
-            start = max(self._preallocated, self._size)
-            self._preallocated = start + os.pwrite(self._fd, bytes(max(nbytes, PREALLOCATE_BYTES)), start)
+            done = self._helped(lambda: os.pwrite(self._fd, bytes(max(nbytes, PREALLOCATE_BYTES)), start))
+            self._preallocated = start + done
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not is_full(error):
                 raise
             # The disk is nearly full: the bytes to append may still fit.
 
@@ -310,7 +278,7 @@ def begin_writing(fd: int, offset: int = 0) -> None:
 
 
 class _LocalRead:
-    def __init__(self, descriptors: _Descriptors, name: str, path: str) -> None:
+    def __init__(self, descriptors: Descriptors, name: str, path: str) -> None:
         self._descriptors, self._path = descriptors, path
         self._fd = -1
         self._fd = descriptors.open(name, os.O_RDONLY, leave=RESERVED_TO_WRITE)
@@ -360,11 +328,12 @@ class LocalDisk:
 
     def _open(self) -> None:
         _make_directory(self._root)
-        self._descriptors = _Descriptors(self._root)
-        self._lock = -1
+        self._descriptors = Descriptors(self._root)
+        self._reserve, self._lock = Reserve(), -1
         try:
             _keep_private(self._descriptors.directory)
             self._lock = lock(self._root / "lock")
+            self._reserve.open(self._descriptors.directory)
         except BaseException:
             self.close()
             raise
@@ -373,9 +342,9 @@ class LocalDisk:
         """Return the names of all files."""
         return sorted(self._descriptors.opened(lambda: os.listdir(self._descriptors.directory)))
 
-    def create(self, name: str) -> AppendFile:
-        """Create an empty file; it replaces a file of that name."""
-        return _LocalAppend(self._descriptors, name)
+    def create(self, name: str, *, optional: bool = False) -> AppendFile:
+        """Create an empty file; it replaces a file of that name. `optional`: it leaves half of the reserve."""
+        return _LocalAppend(self._descriptors, self._reserve, name, optional)
 
     def open(self, name: str) -> ReadFile:
         """Open a file for reading."""
@@ -383,7 +352,7 @@ class LocalDisk:
 
     def create_note(self, name: str) -> NoteFile:
         """Create an empty note; it replaces a file of that name."""
-        file = _LocalNote(self._descriptors, name + TEMPORARY)
+        file = _LocalNote(self._descriptors, self._reserve, name + TEMPORARY)
         self.rename(name + TEMPORARY, name)
         return file
 
@@ -394,7 +363,7 @@ class LocalDisk:
     def rename(self, old: str, new: str) -> None:
         """Rename a file, over an existing one if there is one."""
         directory = self._descriptors.directory
-        os.rename(old, new, src_dir_fd=directory, dst_dir_fd=directory)
+        self._reserve.helped(lambda: os.rename(old, new, src_dir_fd=directory, dst_dir_fd=directory))
 
     def unlink(self, name: str) -> None:
         """Remove a file's name."""
@@ -405,9 +374,16 @@ class LocalDisk:
         os.fsync(self._descriptors.directory)
 
     def free_bytes(self) -> int:
-        """Return the free space of the disk, bytes."""
-        stat = os.statvfs(self._descriptors.directory)
-        return stat.f_bavail * stat.f_frsize
+        """Return the free space of the disk and the reserve, bytes."""
+        return free_bytes(self._descriptors.directory) + self._reserve.held
+
+    def fill_reserve(self, nbytes: int) -> None:
+        """Make the reserve `nbytes` large, if the disk has room for twice that."""
+        self._reserve.fill(nbytes)
+
+    def has_reserve(self) -> bool:
+        """Return True if the reserve is whole."""
+        return self._reserve.is_whole
 
     def path(self, name: str) -> str:
         """Return the absolute path of a file."""
@@ -426,6 +402,7 @@ class LocalDisk:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+        self._reserve.close()
         self._descriptors.close_all()
 
 
@@ -434,8 +411,8 @@ class OthersDirectory(LocalDisk):
 
     def __init__(self, path: Path | str) -> None:
         self._root = Path(path).absolute()
-        self._descriptors = _Descriptors(self._root)
-        self._lock = -1
+        self._descriptors = Descriptors(self._root)
+        self._reserve, self._lock = Reserve(), -1
 
 
 def _unusable(directory: Path, error: OSError) -> str:

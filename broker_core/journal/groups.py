@@ -33,13 +33,14 @@ _PADDING = [b"\0" * n for n in range(8)]
 class Group:
     """Records from `start` on; `end` is the LSN after the last one, before the end mark. `form` is of `segments.VERSION`."""
 
-    __slots__ = ("_form", "_large", "_pieces", "_small", "end", "records", "start")
+    __slots__ = ("_form", "_large", "_pieces", "_sealed", "_small", "end", "records", "start")
 
     def __init__(self, start: int, form: Format) -> None:
         self._form = form
         self.start = start
         self.end = start + GROUP_BYTES
         self.records = 0
+        self._sealed: list[Buffer] | None = None
         self._small: list[bytes] = [b""]  # the run being filled; the first item of the first becomes the header
         self._pieces: list[list[bytes] | memoryview] = [self._small]
         self._large: list[tuple[list[bytes], int, bytes, list[memoryview], int]] = []  # run, index in it, meta, payload, position
@@ -82,7 +83,9 @@ class Group:
         return position
 
     def seal(self, synced: int) -> list[Buffer]:
-        """Return the group's bytes, to be written in this order. No record is added afterwards."""
+        """Return the group's bytes, to be written in this order, the same with each call. No record is added afterwards."""
+        if self._sealed is not None:
+            return self._sealed
         for run, index, meta, views, position in self._large:
             seed = checksum = self._form.seed(position)
             for view in views:
@@ -93,7 +96,8 @@ class Group:
         assert isinstance(first, list)
         first[0] = head
         self._small.append(mark)
-        return [b"".join(piece) if isinstance(piece, list) else piece for piece in self._pieces]
+        self._sealed = [b"".join(piece) if isinstance(piece, list) else piece for piece in self._pieces]
+        return self._sealed
 
 
 def record_bytes(meta_bytes: int, payload_bytes: int) -> int:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from .payloads import Located, Payloads
 from .records import SECRET_BYTES, Format, Record
 from .recovery import Repair, recover
 from .replay import replay_segment
+from .reserve import is_full
 from .segments import ID_BYTES, SUFFIX, VERSION, Segment, SegmentChain, SegmentInfo, out_of_files
 from .snapshots import Snapshot
 from .writer import Fsync, Writer
@@ -91,7 +91,8 @@ class Journal:
             broker_id = _broker_id(disk, new_id)
             found = recover(disk, broker_id)
         except OSError as error:
-            raise StorageError(f"the journal cannot be opened: {error}") from error
+            remedy = ". The disk is full, and the reserve does not suffice: free some space, then start again" * is_full(error)
+            raise StorageError(f"the journal cannot be opened: {error}{remedy}") from error
         chain = SegmentChain(disk, found.segments)
         listed = Manifest(disk, broker_id, lambda: chain.all, found.holes)
         writer = Writer(
@@ -131,7 +132,7 @@ class Journal:
         try:
             lineage.write(self._disk, changed)
         except OSError as error:
-            raise StorageError(f"the lineage cannot be written: {error}") from error
+            raise self._write_error("the lineage", error) from error
         self._lineage = changed
 
     # ---- writing
@@ -415,7 +416,7 @@ class Journal:
 
     def _write_error(self, what: str, error: OSError) -> ResourceLimit | StorageError:
         """Return the error for `what`, which could not be written. A full disk is no failure; otherwise the journal fails."""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             return DiskFull(f"the disk is full, {what} was given up: {error}")
         if is_shortage(error):
             return out_of_files(f"{what} was given up, and will be tried again", error)
@@ -423,8 +424,21 @@ class Journal:
         return StorageError(f"{what} could not be written: {error}")
 
     def free_bytes(self) -> int:
-        """Return the free space of the disk, bytes."""
+        """Return the bytes that can still be written: the free space of the disk, and the reserve."""
         return self._disk.free_bytes()
+
+    def fill_reserve(self, nbytes: int) -> None:
+        """Hold so many bytes of the disk in reserve for the log, if there is space. Raises nothing."""
+        self._disk.fill_reserve(nbytes)
+
+    @property
+    def is_full(self) -> bool:
+        """True from the moment that a write has found the disk full until the reserve is whole again."""
+        return self._writer.waits_for_space or not self._disk.has_reserve()
+
+    def give_up_waiting(self) -> None:
+        """Fail if the log waits for space or descriptors much longer, since the broker stops. Calls that wait for the log end."""
+        self._writer.give_up_waiting()
 
     def close(self) -> None:
         """Write and sync all appended records (none, if never started), stop the thread, release the lock of the directory.

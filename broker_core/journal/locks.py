@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -65,6 +66,7 @@ def lock(path: Path) -> int:
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
             raise StorageError(f"{path} cannot be locked: {error}") from error
         raise DirectoryLocked(f"{path.parent} is in use by {who}; stop that broker, or give this one another directory") from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+    said = f"{os.getpid()} {socket.gethostname()}\n".encode()
+    with contextlib.suppress(OSError):  # on a full disk; the lock holds without its text
+        os.ftruncate(fd, os.pwrite(fd, said, 0))
     return fd

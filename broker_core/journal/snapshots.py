@@ -59,7 +59,7 @@ def write(disk: Disk, broker_id: str, position: int, meta: bytes, arrays: Sequen
     same = [name for name in names_of(disk) if name.startswith(f"{position:020d}-")]
     number = int(same[0][21:29]) + 1 if same else 0
     views = [memoryview(array).cast("B") if memoryview(array).nbytes else memoryview(b"") for array in arrays]
-    write_file(disk, f"{position:020d}-{number:08d}{SUFFIX}", _pieces(broker_id, position, meta, views))
+    write_file(disk, f"{position:020d}-{number:08d}{SUFFIX}", _pieces(broker_id, position, meta, views), optional=True)
     for name in names_of(disk)[KEPT:]:
         disk.unlink(name)
 

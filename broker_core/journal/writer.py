@@ -13,7 +13,8 @@ passed since the last one and something is unsynced (interval), before a new seg
 
 After a failed write or sync nobody knows what is on the disk, and a repeated fsync may wrongly succeed: the kernel forgets the
 failed pages. So the first failure is the last: it is kept, every call that waits or comes later gets it, and nothing is written
-any more, not even at the close.
+any more, not even at the close. A write that finds the disk full, or no file descriptor, is no failure: the file is as it was,
+and the thread tries again until there is space. Nobody has heard that the records are durable.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .disk import AppendFile, Buffer, Disk, is_shortage
 from .groups import Group
 from .manifest import Manifest
 from .records import END_BYTES, Format
+from .reserve import is_full
 from .segments import Segment, SegmentChain, create, out_of_files
 
 Fsync = Literal["always", "interval", "never"]
@@ -43,11 +45,15 @@ QUICK_BYTES = 64 << 10
 SYNCS_REMEMBERED = 16
 SMALL_BYTES = 8 << 10  # a smaller group is written into preallocated zeros: its sync would wait mostly for the file's new length
 
-SHORTAGE_S = 0.1  # between two attempts to get a file descriptor
+SHORTAGE_S = 0.1  # between two attempts to get a file descriptor, or space on the disk
 STOP_ATTEMPTS = 50  # attempts before giving up while the broker stops
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
+
+
+class _NoSpaceHere(Exception):
+    """The disk is full, and the thread that writes must not wait."""
 
 
 class Writer:
@@ -85,6 +91,8 @@ class Writer:
         self._idle = False  # the thread waits and has to be woken
         self._taken_over = False  # another thread writes in the thread's place
         self._stopping = False
+        self._giving_up = False  # nobody waits for space or descriptors much longer
+        self.waits_for_space = False  # on the disk
         self._thread: threading.Thread | None = None
         self.failure: StorageError | None = None
 
@@ -160,6 +168,10 @@ class Writer:
             return False
         try:
             self._write_and_sync([group], meanwhile)
+        except _NoSpaceHere:
+            with self._lock:
+                self._closed.appendleft(group)
+            return False
         except Exception as error:
             self.fail(error)
         finally:
@@ -323,6 +335,10 @@ class Writer:
         if self.failure is not None:
             raise self._refusal()
 
+    def give_up_waiting(self) -> None:
+        """Wait no longer than `STOP_ATTEMPTS` for space or descriptors. See `Journal.give_up_waiting`."""
+        self._giving_up = True
+
     def _run(self) -> None:
         try:
             while (groups := self._take()) is not None:
@@ -383,9 +399,19 @@ class Writer:
             assert self._segment is not None
             if self._fsync == "always" and group.after - group.start <= SMALL_BYTES:
                 self._file.preallocate(group.after - group.start)
-            self._file.append(group.seal(self.synced))
+            self._append(self._file, group.seal(self.synced))
             self._segment.end = group.after  # before `written`: a reader that sees `written` reads up to there
             self.written = group.after
+
+    def _append(self, file: AppendFile, data: Sequence[Buffer]) -> None:
+        try:
+            file.append(data)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            if self._taken_over:
+                raise _NoSpaceHere from error
+            self._retry_on_shortage(lambda: file.append(data))
 
     def _roll(self, base: int) -> None:
         """Begin a segment. The one before is synced first, so that only a journal's last segment can end in a torn tail."""
@@ -399,23 +425,30 @@ class Writer:
         self._retry_on_shortage(lambda: self._manifest.write(base))
 
     def _retry_on_shortage(self, attempt: Callable[[], _T]) -> _T:
-        """Return the result of `attempt`; try again while there is a shortage of descriptors.
+        """Return the result of `attempt`; try again while there is a shortage of descriptors, or of space.
 
-        Nothing is written into the log meanwhile, and nothing is lost: calls that wait go on waiting, and senders are refused
-        once the buffer is full.
+        Nothing is written into the log meanwhile, and nothing is lost: calls that wait go on waiting, and senders are refused.
         """
-        attempts = 0
-        while True:
-            try:
-                return attempt()
-            except OSError as error:
-                attempts += 1
-                stopping = self._stopping and attempts >= STOP_ATTEMPTS
-                if not is_shortage(error) or self.failure is not None or stopping:
-                    raise
-                if attempts == 1:
-                    _log.error("%s", out_of_files("the journal waits, a segment cannot be begun", error))
-            time.sleep(SHORTAGE_S)
+        attempts, began = 0, self._disk.monotonic_s()
+        try:
+            while True:
+                try:
+                    found = attempt()
+                except OSError as error:
+                    attempts += 1
+                    stopping = (self._stopping or self._giving_up) and attempts >= STOP_ATTEMPTS
+                    if not (is_shortage(error) or is_full(error)) or self.failure is not None or stopping:
+                        raise
+                    if attempts == 1:
+                        _log.error("%s", _waiting(error))
+                    self.waits_for_space = is_full(error)
+                else:
+                    if attempts:
+                        _log.info("the journal goes on after %.1f s", self._disk.monotonic_s() - began)
+                    return found
+                time.sleep(SHORTAGE_S)
+        finally:
+            self.waits_for_space = False
 
     def _sync(self) -> None:
         assert self._file is not None
@@ -459,8 +492,12 @@ class Writer:
         if self.written != self.synced:
             self._sync()
             self._publish()
-        self._file.append(Group(self.written, self._form).seal(self.synced))
-        self._file.sync()
+        try:
+            self._file.append(Group(self.written, self._form).seal(self.synced))
+            self._file.sync()
+        except OSError as error:
+            if not is_full(error):  # the next start copies the tail
+                raise
         self._file.close()
         with contextlib.suppress(OSError):  # the manifest of the last roll, and the note, are enough
             self._manifest.write(self.synced)
@@ -484,6 +521,12 @@ class Writer:
             self._done.notify_all()
         if self._on_failure is not None:
             self._on_failure(self.failure)
+
+
+def _waiting(error: OSError) -> str:
+    if is_full(error):
+        return f"the journal waits, the disk is full and the reserve is used up ({error.strerror}): free some space"
+    return str(out_of_files("the journal waits, a segment cannot be begun", error))
 
 
 def _timeout(end: int, timeout_s: float | None) -> TimeoutError:

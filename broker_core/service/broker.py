@@ -53,7 +53,7 @@ from .recovery import recovered
 from .relocation import Owner
 from .ticker import Ticker
 from .turn import Arrivals, Turn
-from .watch import Watch, Watched
+from .watch import Watch, Watched, reserve_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -100,6 +100,7 @@ class BrokerService(Looks):
         disk = disk or LocalDisk(settings.data)
         try:
             self.journal = _opened(settings, disk, on_failure)
+            self.journal.fill_reserve(reserve_bytes(settings))
             self.state = recovered(self.journal, policies, records=archive)
             self.journal.adopt({str(number): queue.passes.last for number, queue in self.state.by_id.items()})
             self.copier = copying.begin(settings, self.journal, disk, store)
@@ -137,6 +138,7 @@ class BrokerService(Looks):
         self._blocked = BlockedProducers(self.state)
         self._ticker = Ticker(self.state, self._clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `has_space` believes it
+        self._hindered = False  # housekeeping, by a full disk: logged once
         self.started_ms = self.wall_ms()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
 
@@ -342,6 +344,11 @@ class BrokerService(Looks):
                 f"{self.settings.free_space_mark_bytes >> 20} MiB for settling: nothing was stored. Free some space, or shorten "
                 "the retention"
             )
+        if self.journal.is_full:
+            raise errors.DiskFull(
+                "the disk of the broker's data directory was full, and has too little space yet: nothing was stored. Free some "
+                "space, or shorten the retention"
+            )
 
     # Reading: see `looks`
     def damaged(self, queue_name: str) -> list[str]:
@@ -375,8 +382,11 @@ class BrokerService(Looks):
                 self.take_snapshot()
             if seldom:
                 allocator.give_back()  # after the snapshot, which makes the most of it
+            self._hindered = False
         except errors.ResourceLimit as error:
-            log.warning("housekeeping is tried again: %s", error)
+            if not self._hindered:
+                log.warning("housekeeping is tried again every %g s: %s", HOUSEKEEPING_S, error)
+            self._hindered = True
         except errors.StorageError as error:
             log.error("housekeeping: %s", error)  # on_failure stops the broker
         except Exception:
@@ -408,6 +418,7 @@ class BrokerService(Looks):
     def close(self) -> None:
         """Snapshot, flush, and give the data directory back."""
         self._closing.set()
+        self.journal.give_up_waiting()
         closing = copying.Closing(self.journal, self.copier)
         self._stops.close()
         try:
@@ -421,6 +432,7 @@ class BrokerService(Looks):
     def _give_up(self) -> None:
         """Let the data directory go after a start that failed half-way: somebody else may try, with other settings."""
         self._closing.set()
+        self.journal.give_up_waiting()
         closing = copying.Closing(self.journal, self.copier)
         self._stops.close()
         with contextlib.suppress(errors.StorageError):  # which is why the start failed

@@ -38,7 +38,16 @@ CERTIFICATE_S = 14 * 86400.0  # before its end
 LEASES_TOLD = 3  # of one queue, by name
 QUEUES_MAX = 100  # for which one alarm is raised: what ails a thousand is one trouble
 MIB = 1 << 20
+# The bytes below the free-space mark that the broker holds as a file, whatever other programs write: 16 MiB are some hundred
+# thousand settlements, and more than the tail that a start usually copies.
+RESERVE_BYTES = 16 * MIB
+RESERVE_PART = 4  # at most one part in so many of the mark: after it is taken, most of the mark is still free
 DAY_S = 86400.0
+
+
+def reserve_bytes(settings: Settings) -> int:
+    """Return the bytes to hold in reserve on the disk."""
+    return min(settings.free_space_mark_bytes // RESERVE_PART, RESERVE_BYTES)
 
 
 class Watched(NamedTuple):
@@ -104,14 +113,18 @@ class Watch:
             self._look_at_certificate()
 
     def _look_at_space(self) -> None:
-        settings, free = self._watched.settings(), self._watched.journal.free_bytes()
+        journal, settings = self._watched.journal, self._watched.settings()
+        journal.fill_reserve(reserve_bytes(settings))
+        free, full = journal.free_bytes(), journal.is_full
         for name, limit, what in (
             (a.DISK_FULL, settings.free_space_mark_bytes, "free_space_mark_bytes: new messages are refused"),
             (a.DISK_LOW, settings.free_space_low_bytes, "free_space_low_bytes"),
         ):
-            raised = free < limit * (OVER_SHARE if self._alarms.is_raised(name) else 1)
+            low = free < limit * (OVER_SHARE if self._alarms.is_raised(name) else 1)
             text = f"{free // MIB} MiB are free on the disk of {settings.data}, less than the {limit // MIB} MiB of {what}. "
-            self._alarms.set(name, text + "Free some space, or shorten the retention" if raised else None)
+            if full and not low:  # a quota, or a file system that reports more than it has
+                text = f"the disk of {settings.data} refused a write, because it is full or a quota is used up. "
+            self._alarms.set(name, text + "Free some space, or shorten the retention" if low or full else None)
 
     def _look_at_copy(self) -> None:
         copier = self._watched.copier

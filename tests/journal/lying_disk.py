@@ -18,6 +18,7 @@ from random import Random
 import pyarrow as pa
 
 from penstock.broker_core.journal.disk import Identity
+from penstock.broker_core.journal.reserve import is_full
 
 PAGE = 4096
 ROOM = 3 * PAGE
@@ -125,7 +126,7 @@ class LyingDisk:
     def names(self) -> list[str]:
         return sorted(self._names)
 
-    def create(self, name: str) -> _File:
+    def create(self, name: str, *, optional: bool = False) -> _File:
         self._call("create", name)
         inode = Inode()
         self._do("create", name, inode)
@@ -164,6 +165,12 @@ class LyingDisk:
     def free_bytes(self) -> int:
         return 1 << 40 if self.room is None else self.room
 
+    def fill_reserve(self, nbytes: int) -> None:
+        pass  # `room` is all that it has
+
+    def has_reserve(self) -> bool:
+        return True
+
     def path(self, name: str) -> str:
         return f"/disk/{name}"
 
@@ -194,14 +201,13 @@ class _File:
         data = b"".join(buffers)
         if self._disk.room is not None:
             if len(data) > self._disk.room:
-                self._inode.append(data[: self._disk.room])
-                self._disk.room = 0
                 raise OSError(errno.ENOSPC, "no space left on the disk")
             self._disk.room -= len(data)
         try:
             self._disk._call("append", self._name)
-        except OSError:
-            self._inode.append(data[: len(data) // 2])  # a write that fails has written something all the same
+        except OSError as error:
+            if not is_full(error):
+                self._inode.append(data[: len(data) // 2])  # a write that fails has written something all the same
             raise
         self._inode.append(data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import threading
 import time
@@ -267,17 +268,21 @@ def test_the_first_failure_is_the_last(call, here):
     assert read_all(disk)[0] == (b"confirmed", b"x" * 2000)
 
 
-def test_a_full_disk_stops_the_journal_and_loses_nothing_confirmed():
+def test_a_kill_on_a_full_disk_loses_nothing_confirmed():
     disk = LyingDisk()
-    with running(disk) as journal:
-        append(journal, (b"one", b"x" * 1000))
-        disk.room = 500
-        with pytest.raises(StorageError, match="no space left"):
-            append(journal, (b"two", b"y" * 1000))
-    disk.room = 5000  # the reserve
     journal = open_journal(disk)
-    assert content(journal) == [(b"one", b"x" * 1000)]
-    assert journal.repaired is not None
+    journal.start()
+    append(journal, (b"one", b"x" * 1000))
+    disk.room = 500
+    end = journal.append(b"two", [b"y" * 1000]).end
+    until(lambda: journal.is_full, "the journal waits")
+    with pytest.raises(TimeoutError):
+        journal.wait(end, 0.01)
+    after = disk.kill()
+    with pytest.raises(StorageError):  # its thread
+        journal.close()
+    after.room = 5000  # the reserve
+    assert content(open_journal(after)) == [(b"one", b"x" * 1000)]
 
 
 def test_a_wait_can_time_out_and_the_record_still_become_durable():
@@ -365,3 +370,63 @@ def test_a_group_is_written_once_complete_though_somebody_has_waited_for_all_of_
         until_idle(journal)
         journal.complete(hurry=hurry)
         journal.wait(end, 10)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("what", ["a record", "a segment"])
+def test_a_full_disk_is_waited_for_and_nothing_is_lost(number: int, what: str) -> None:
+    disk = LyingDisk()
+    with running(disk, segment_bytes=1 << 20 if what == "a record" else 1) as journal:
+        append(journal, (b"before", b""))
+        disk.fail = lambda call, name: OSError(number, "full") if call == "append" else None
+        ends = [journal.append(b"%d" % each).end for each in range(3)]
+        until(lambda: journal.is_full, "the journal waits")
+        with pytest.raises(TimeoutError):
+            journal.wait(ends[-1], 0.01)
+        disk.fail = lambda call, name: None
+        journal.wait(ends[-1], 10)
+        assert not journal.is_full
+        assert journal.failure is None
+        assert [meta for meta, _ in content(journal)] == [b"before", b"0", b"1", b"2"]
+    with running(disk) as journal:
+        assert [meta for meta, _ in content(journal)] == [b"before", b"0", b"1", b"2"]
+
+
+def test_who_writes_in_the_threads_place_does_not_wait_for_space() -> None:
+    """The loop of the AMQP plane is one of them: it must go on."""
+    disk = LyingDisk()
+    with running(disk) as journal:
+        append(journal, (b"before", b""))
+        until_idle(journal)
+        disk.fail = lambda call, name: OSError(errno.ENOSPC, "full") if call == "append" else None
+        end = journal.append(b"here", hurry=False).end
+        assert not journal.write_here(lambda: None)
+        assert journal.durable < end
+        later = journal.append(b"later").end
+        disk.fail = lambda call, name: None
+        journal.wait(later, 10)
+        assert [meta for meta, _ in content(journal)] == [b"before", b"here", b"later"]
+
+
+def test_a_close_on_a_full_disk_is_clean_if_all_is_written() -> None:
+    disk = LyingDisk()
+    with running(disk) as journal:
+        append(journal, (b"all", b""))
+        disk.room = 0
+    disk.room = None
+    with running(disk) as journal:
+        assert [meta for meta, _ in content(journal)] == [b"all"]
+
+
+def test_a_sync_that_finds_the_disk_full_is_a_failure() -> None:
+    """What it has not written is lost: a second sync may succeed without it."""
+    disk = LyingDisk()
+    journal = open_journal(disk)
+    journal.start()
+    append(journal, (b"kept", b""))
+    disk.fail = lambda call, name: OSError(errno.ENOSPC, "full") if call == "sync" else None
+    end = journal.append(b"lost").end
+    with pytest.raises(StorageError, match="must stop"):
+        journal.wait(end, 10)
+    with pytest.raises(StorageError):
+        journal.close()

@@ -1,0 +1,148 @@
+"""Disk space in reserve: the file `reserve` of a data directory holds blocks for writes that must not fail on a full disk.
+
+Settling, purging and retention write little and free much, so they continue where nothing is left on the disk, also when
+another program has filled it. A write that finds the disk full cuts a piece off the reserve and tries again. Files that can be
+given up, such as snapshots, leave half of the reserve. The content of the file is never read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+from collections.abc import Callable
+from threading import Lock
+from typing import TypeVar
+
+NAME = "reserve"
+PIECE_BYTES = 64 << 10  # cut off at a time: some hundred settlements, and little to lose to a program that writes meanwhile
+OPTIONAL_SHARE = 2  # files that can be given up leave one part in so many
+_ZEROS_BYTES = 1 << 20  # written at a time, where the file system cannot allocate blocks without a write
+_NO_ALLOCATION = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+def is_full(error: OSError) -> bool:
+    """Return True if the disk, or the quota of the account, had no space left. It is temporary."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class Reserve:
+    """The reserve of a data directory, empty until `open`. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._directory = self._fd = -1
+        self._held = self._wanted = 0  # bytes
+        self._usable = True
+
+    def open(self, directory: int) -> None:
+        """Begin with the existing reserve of the directory that is open as this descriptor."""
+        self._directory = directory
+        with contextlib.suppress(FileNotFoundError):
+            self._open(0)
+            found = os.fstat(self._fd)
+            self._held = min(found.st_size, found.st_blocks * 512)  # a copy of the directory may have holes here
+
+    def _open(self, flags: int) -> None:
+        self._fd = os.open(NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600, dir_fd=self._directory)
+
+    @property
+    def held(self) -> int:
+        """Bytes in reserve."""
+        return self._held
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the reserve has the size that `fill` was asked for. While it has not, the disk is full."""
+        return self._held >= self._wanted
+
+    def fill(self, nbytes: int) -> None:
+        """Make the reserve `nbytes` large, if at least as much is free on the disk afterwards. Raises nothing."""
+        with self._lock:
+            if not self._usable:
+                return
+            self._wanted = nbytes
+            try:
+                if self._held > nbytes:
+                    self._cut(nbytes)
+                elif self._held < nbytes and free_bytes(self._directory) >= 2 * nbytes - self._held:
+                    self._grow(nbytes)
+            except OSError as error:
+                if not is_full(error):  # the broker works without a reserve
+                    self._usable, self._wanted = False, 0
+                    _log.warning("disk space cannot be held in reserve: %s", error)
+
+    def _grow(self, nbytes: int) -> None:
+        if self._fd < 0:
+            self._open(os.O_CREAT)
+        try:
+            _allocate(self._fd, self._held, nbytes)
+        except OSError:
+            self._cut(self._held)  # what was allocated before the error
+            raise
+        self._held = nbytes
+
+    def _cut(self, nbytes: int) -> None:
+        os.ftruncate(self._fd, nbytes)
+        self._held = nbytes
+
+    def draw(self, *, optional: bool = False) -> bool:
+        """Give a piece back to the disk, for a write that follows immediately. False if there is none left.
+
+        `optional`: the write can be given up.
+        """
+        with self._lock:
+            leave = self._wanted // OPTIONAL_SHARE if optional else 0
+            if self._held <= leave or _has_no_inodes(self._directory):  # another inode is not made by blocks
+                return False
+            self._cut(max(leave, self._held - PIECE_BYTES))
+            return True
+
+    def helped(self, attempt: Callable[[], _T], *, optional: bool = False) -> _T:
+        """Return the result of `attempt`, which is repeated with pieces of the reserve while the disk is full. OSError as it
+        raises.
+        """
+        while True:
+            try:
+                return attempt()
+            except OSError as error:
+                if not is_full(error) or not self.draw(optional=optional):
+                    raise
+
+    def close(self) -> None:
+        """Close the file; the blocks stay in reserve."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd, self._held = -1, 0
+
+
+def _allocate(fd: int, start: int, stop: int) -> None:
+    try:
+        os.posix_fallocate(fd, start, stop - start)
+    except AttributeError:  # macOS
+        _write_zeros(fd, start, stop)
+    except OSError as error:
+        if error.errno not in _NO_ALLOCATION:
+            raise
+        _write_zeros(fd, start, stop)
+
+
+def _write_zeros(fd: int, start: int, stop: int) -> None:
+    while start < stop:
+        start += os.pwrite(fd, bytes(min(_ZEROS_BYTES, stop - start)), start)
+
+
+def free_bytes(directory: int) -> int:
+    """Return the free space of the disk of an open directory, bytes."""
+    found = os.fstatvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+def _has_no_inodes(directory: int) -> bool:
+    found = os.fstatvfs(directory)
+    return found.f_files > 0 and found.f_favail == 0
