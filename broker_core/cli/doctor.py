@@ -154,10 +154,9 @@ def _certificate(settings: Settings) -> Iterator[Finding]:
 
 
 def _files(settings: Settings) -> Iterator[Finding]:
-    wanted = settings.amqp_max_connections + settings.flight_max_connections
-    room = open_files.make_room(wanted)
-    text = f"room for {room:,} of {wanted:,} connections"
-    yield Finding(OK if room >= wanted else WARNING, "open files", text)
+    room = open_files.make_room(settings)
+    text = f"room for {room.amqp:,} AMQP, {room.flight:,} Flight and {room.http:,} HTTP connections"
+    yield Finding(OK if room.warning is None else WARNING, "open files", room.warning or text)
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:

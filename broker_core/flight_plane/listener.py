@@ -34,7 +34,7 @@ TICK_S = 0.25  # how exact time-outs are
 MESSAGE_TIMEOUT_S = 60.0  # for a message that has memory to come whole, and for each `LEAST_RATE` octets of it a second more
 LEAST_RATE = 256 << 10
 IDLE_THREADS = 32  # that wait for another call
-ACCEPT_PAUSE_S = 0.05  # where the system has no descriptors left
+ACCEPT_PAUSE_S = 0.5  # after one that could not be accepted for want of a file descriptor
 PROTOCOL = "h2"  # ALPN
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -54,10 +54,10 @@ class Limits:
     receive_bytes: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Limits:
-        """Take the limits from the settings."""
+    def of(cls, settings: Settings, connections: int | None = None) -> Limits:
+        """Take the limits from the settings; `connections` instead of `flight_max_connections`, if it is given."""
         return cls(
-            settings.flight_max_connections,
+            settings.flight_max_connections if connections is None else connections,
             settings.flight_max_connections_per_user,
             settings.flight_max_calls,
             settings.flight_max_calls_per_user,
@@ -70,13 +70,21 @@ class Listener:
     """Listens from construction until `close`. Each call is handed to `serve`, in a thread of its own, which
     returns its trailers and never raises.
 
-    `tls`: the context for the next connection, with ALPN `PROTOCOL`. Raises InvalidRequest when the address cannot be had.
+    `tls`: the context for the next connection, with ALPN `PROTOCOL`. `starved(reason)` is called after each connection that
+    could not be accepted, and remains in the backlog, because there is no file descriptor or memory left. Raises InvalidRequest
+    when the address cannot be had.
     """
 
     def __init__(
-        self, host: str, port: int, limits: Limits, serve: Callable[[Call], bytes], tls: Callable[[], ssl.SSLContext] | None
+        self,
+        host: str,
+        port: int,
+        limits: Limits,
+        serve: Callable[[Call], bytes],
+        tls: Callable[[], ssl.SSLContext] | None,
+        starved: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        self._limits, self._serve, self._tls = limits, serve, tls
+        self._limits, self._serve, self._tls, self._starved = limits, serve, tls, starved
         self._budget = Budget(limits.receive_bytes)
         self._lock = threading.Lock()
         self._sockets: dict[Connection | socket.socket, socket.socket] = {}  # a socket before its handshake is its own key
@@ -107,7 +115,7 @@ class Listener:
                 if self._stopping.is_set():
                     return
                 if error.errno in _NO_DESCRIPTORS:
-                    log.warning("no connection can be accepted: %s", error.strerror)
+                    self._starved(error.strerror or str(error))
                     self._stopping.wait(ACCEPT_PAUSE_S)
                 continue
             peer = f"ipv6:[{address[0]}]:{address[1]}" if len(address) > 2 else f"ipv4:{address[0]}:{address[1]}"

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .. import errors
@@ -39,7 +40,8 @@ class FlightPlane:
     """A Flight server on its own threads, from construction until `close`.
 
     `access`: who may do what; without it everybody everything. `tls`: the context for the next connection (ALPN
-    `listener.PROTOCOL`), and then it speaks nothing but TLS. Raises InvalidRequest when the address cannot be listened on.
+    `listener.PROTOCOL`), and then it speaks nothing but TLS. `connections`: fewer than the settings allow, if there are not
+    enough file descriptors. Raises InvalidRequest when the address cannot be listened on.
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class FlightPlane:
         *,
         access: Access | None = None,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        connections: int | None = None,
     ) -> None:
         self.scheme = "grpc" if tls is None else "grpc+tls"
         handlers = _Handlers(service, access, encrypted=tls is not None)
-        self._listener = Listener(host, port, Limits.of(service.settings), handlers.serve, tls)
+        limits, starved = Limits.of(service.settings, connections), partial(service.connections.cannot_accept, "Flight")
+        self._listener = Listener(host, port, limits, handlers.serve, tls, starved)
         self.port = self._listener.port
         self.url = f"{self.scheme}://{in_url(host)}:{self.port}"
         self.actions = handlers.actions

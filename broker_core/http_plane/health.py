@@ -12,7 +12,7 @@ from ..service import alarms
 from ..service.broker import BrokerService
 
 #: Alarms with which a broker is not ready: messages are refused, or pile up.
-NOT_READY = (alarms.JOURNAL_FAILED, alarms.DISK_FULL, alarms.ARCHIVE_BEHIND)
+NOT_READY = (alarms.JOURNAL_FAILED, alarms.DISK_FULL, alarms.ARCHIVE_BEHIND, alarms.FILES_EXHAUSTED)
 LIVE_S = 4.5  # within which the loops must answer; a probe that waits 5 s hears it
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import select
@@ -32,16 +33,19 @@ log = logging.getLogger("penstock.http")
 
 class HttpPlane:
     """Listens from construction until `close`. Until `open` it says that the broker is recovering. `tls`: where it has TLS.
+    `connections`: fewer than the settings allow, if there are not enough file descriptors.
 
     Raises InvalidRequest when the address cannot be listened on.
     """
 
-    def __init__(self, settings: Settings, access: Access, tls: ServerTls | None = None) -> None:
+    def __init__(self, settings: Settings, access: Access, tls: ServerTls | None = None, connections: int | None = None) -> None:
         listener = settings.http_listener
         assert listener is not None
         assert tls is not None or not listener.tls
         self._tls = tls if listener.tls else None
         self._settings = settings
+        self._most = settings.http_max_connections if connections is None else connections
+        self._service: BrokerService | None = None
         self._answers = Answers(settings, access)
         self._socket = _listening(listener.host, listener.port)
         self.port = int(self._socket.getsockname()[1])
@@ -57,6 +61,7 @@ class HttpPlane:
 
     def open(self, service: BrokerService, actions: Actions, planes: Planes) -> None:
         """Answer for this broker from now on."""
+        self._service = service
         self._answers.open(service, actions, planes)
 
     @property
@@ -127,6 +132,9 @@ class HttpPlane:
             return
         if frame.header["op"] == "renewed":
             threads.submit(self._look)
+        elif frame.header["op"] == "starved":
+            if self._service is not None:
+                self._service.connections.cannot_accept("HTTP", os.strerror(errno.EMFILE))
         else:
             threads.submit(self._answer, child, frame)
 
@@ -146,6 +154,7 @@ class HttpPlane:
             **{name: str(value) if value is not None and name.endswith("_file") else value for name, value in names.items()},
             "host": settings.http_host or settings.host,
             "port": self.port,
+            "http_max_connections": self._most,
             "broker": os.getpid(),
             "log_level": logging.getLogger("penstock").getEffectiveLevel(),
         }

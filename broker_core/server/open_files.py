@@ -1,36 +1,68 @@
-"""Room for sockets: many systems let a process open 1,024 files unless it asks for more."""
+"""File descriptors for connections: many systems let a process open 1,024 files unless it asks for more."""
 
 from __future__ import annotations
 
 import logging
 import resource
+from typing import NamedTuple
 
-#: Files beside the connections: the journal's segments, listeners, libraries.
+from ..service.alarms import MORE_FILES
+from ..settings.keys import Settings
+
+#: Files besides connections: segments of the journal, the archive, libraries. Of a low limit half, which is then what they get.
 OTHERS = 512
+#: The same in the process for HTTP, which has a table of files of its own.
+HTTP_OTHERS = 128
 
 log = logging.getLogger("penstock")
 
 
-def make_room(connections: int) -> int:
-    """Raises the soft limit of open files as far as `connections` need it and the hard limit lets it. How many connections there
-    is room for then; when that is fewer, the log says so.
+class Connections(NamedTuple):
+    """Numbers of connections for which there are file descriptors, at most as many as the settings allow."""
+
+    amqp: int
+    flight: int
+    http: int
+    warning: str | None  # what is restricted, and what to do; None if nothing is
+
+
+def make_room(settings: Settings) -> Connections:
+    """Raise the soft limit of open files as far as the connections need it and the hard limit allows. Return how many connections
+    there is room for then.
     """
+    amqp = settings.amqp_max_connections if settings.amqp_listeners else 0
+    flight, http = settings.flight_max_connections, settings.http_max_connections
+    files = _raised(max(amqp + flight + OTHERS, http + HTTP_OTHERS))
+    if files is None:
+        return Connections(amqp, flight, http, None)
+    room = min(amqp + flight, files - min(OTHERS, files // 2))
+    fitting_http = min(http, files - min(HTTP_OTHERS, files // 2))
+    if room == amqp + flight and fitting_http == http:
+        return Connections(amqp, flight, http, None)
+    fitting = amqp * room // (amqp + flight)
+    texts = [
+        f"{most} {name} connections ({setting} is {wanted})"
+        for name, setting, most, wanted in (
+            ("AMQP", "amqp_max_connections", fitting, amqp),
+            ("Flight", "flight_max_connections", room - fitting, flight),
+            ("HTTP", "http_max_connections", fitting_http, http),
+        )
+        if most < wanted
+    ]
+    warning = f"only {files} files may be open, so the broker accepts {', '.join(texts)}. {MORE_FILES}"
+    return Connections(fitting, room - fitting, fitting_http, warning)
+
+
+def _raised(wanted: int) -> int | None:
+    """Raise the soft limit to `wanted`, if it is lower and as far as the hard limit allows; return it, None if there is none."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + OTHERS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    if soft == resource.RLIM_INFINITY:
+        return None
+    if soft < wanted:
         raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
             soft = raised
-        except (ValueError, OSError) as error:  # some systems have a lower limit than the hard one says
+        except (ValueError, OSError) as error:  # some systems have a lower limit than the hard limit
             log.debug("open files: %s", error)
-    room = connections if soft == resource.RLIM_INFINITY else max(0, min(connections, soft - OTHERS))
-    if room < connections:
-        log.warning(
-            "only %d files may be open, so there is room for about %d of %d connections: raise the hard limit (ulimit -Hn,"
-            " or LimitNOFILE of the service), or lower amqp_max_connections and flight_max_connections",
-            soft,
-            room,
-            connections,
-        )
-    return room
+    return soft

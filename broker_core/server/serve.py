@@ -47,21 +47,23 @@ def serve(
         stop.set()
 
     log.info("penstock %s starts on the data directory %s", __version__, settings.data)
-    amqp_connections = settings.amqp_max_connections if settings.amqp_listeners else 0
-    open_files.make_room(amqp_connections + settings.flight_max_connections)
+    room = open_files.make_room(settings)
+    if room.warning is not None:
+        log.warning("%s", room.warning)
     access = Access.of(settings)
     tls = ServerTls(settings) if settings.tls_cert_file is not None else None
     with contextlib.ExitStack() as opened:  # whatever is raised from here on closes all that is open
         # First: a probe hears that the broker recovers.
-        http = HttpPlane(settings, access, tls) if settings.http_listener is not None else None
+        http = HttpPlane(settings, access, tls, room.http) if settings.http_listener is not None else None
         if http is not None:
             opened.callback(http.close)
         service = BrokerService(settings, on_failure=fail, archive=settings.archive != OFF)
         opened.callback(_close, service, failure)
+        service.few_files = room.warning
         _introduce(service, settings, access)
         reloads(partial(reloading.reload, service))
         declared.prepare(service, settings)
-        listening = _listen(service, access, tls, http, opened)
+        listening = _listen(service, access, tls, http, room, opened)
         gc.freeze()  # what is here now stays, and no collection has to walk through it
         gc.set_threshold(YOUNG_OBJECTS)
         ready(listening)
@@ -80,18 +82,25 @@ def _close(service: BrokerService, failure: Sequence[Exception]) -> None:
 
 
 def _listen(
-    service: BrokerService, access: Access, tls: ServerTls | None, http: HttpPlane | None, opened: contextlib.ExitStack
+    service: BrokerService,
+    access: Access,
+    tls: ServerTls | None,
+    http: HttpPlane | None,
+    room: open_files.Connections,
+    opened: contextlib.ExitStack,
 ) -> dict[str, Any]:
     """Open the planes, each to be closed by `opened`; return what the ready line says."""
     settings = service.settings
     flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
-    flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls)
+    flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls, connections=room.flight)
     opened.callback(flight.close)
     connected: dict[str, Callable[[], int]] = {"flight": flight.count_connections}
     beat, urls = None, []
     if settings.amqp_listeners:
         where, context = (flight.scheme, flight.port), tls.context if tls else None
-        amqp = AmqpPlane(service, settings.amqp_listeners, access=access, tls_context=context, flight=where)
+        amqp = AmqpPlane(
+            service, settings.amqp_listeners, access=access, tls_context=context, flight=where, connections=room.amqp
+        )
         opened.callback(amqp.close)
         beat, connected["amqp"], urls = amqp.call, amqp.count_connections, amqp.urls
     service.listeners = [flight.url, *urls, *([] if http is None else [http.url])]

@@ -21,8 +21,16 @@ ARCHIVE_FAILING = "archive-failing"
 ARCHIVE_BEHIND = "archive-behind"
 ARCHIVE_OUTGROWS_DISK = "archive-outgrows-disk"
 COPY_BEHIND = "copy-behind"
+FILES_LOW = "files-low"
+FILES_EXHAUSTED = "files-exhausted"
 SLOW_CONSUMER = "slow-consumer"
 CERTIFICATE_ENDS = "certificate-ends"
+
+#: What to do when the process may not have enough file descriptors.
+MORE_FILES = (
+    "Raise the hard limit of open files (ulimit -Hn, or LimitNOFILE of the service) and restart, or lower amqp_max_connections"
+    " and flight_max_connections"
+)
 
 #: Each alarm's name, and the level at which it is logged. ERROR: messages are refused, or a promise is at risk.
 ALARMS: Mapping[str, int] = {
@@ -34,6 +42,8 @@ ALARMS: Mapping[str, int] = {
     ARCHIVE_BEHIND: logging.WARNING,
     ARCHIVE_OUTGROWS_DISK: logging.WARNING,
     COPY_BEHIND: logging.WARNING,
+    FILES_LOW: logging.WARNING,
+    FILES_EXHAUSTED: logging.ERROR,
     SLOW_CONSUMER: logging.WARNING,
     CERTIFICATE_ENDS: logging.WARNING,
 }

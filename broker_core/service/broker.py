@@ -95,6 +95,7 @@ class BrokerService(Looks):
         self._recent = Recent()
         self.damage = Damage()
         self.archive: str | None = None  # folder or URL of the archive
+        self.few_files: str | None = None  # how the limit of open files restricts the broker; for an alarm
         self.listeners: list[str] = []  # addresses, once the planes listen
         self._closing = threading.Event()
         disk = disk or LocalDisk(settings.data)
@@ -172,6 +173,8 @@ class BrokerService(Looks):
             lambda: self.settings,
             lambda: self.recorder,
             self.connections.slow,
+            self.connections.starved,
+            lambda: self.few_files,
         )
         self.watch = Watch(watched, self.alarms, self.wall_ms, self._closing)
         self.watch.start()

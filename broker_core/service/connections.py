@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Protocol
 
+STARVED_S = 10.0  # after which a plane that could not accept a connection counts as able to again
 SLOW_S = 60.0  # a consumer that settles nothing for longer, and can be sent nothing more while messages wait, is slow
 
 log = logging.getLogger("penstock")
@@ -28,8 +31,24 @@ class Source(Protocol):
 class Connections:
     """The connections of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._sources: tuple[Source, ...] = ()
+        self._clock = clock
+        self._starved: dict[str, float] = {}  # by protocol, when a connection could not be accepted last
+
+    def cannot_accept(self, protocol: str, reason: str) -> None:
+        """Note that a plane could not accept a connection, for want of a file descriptor. Any thread may call it, any number of
+        times: the log gets one line per shortage.
+        """
+        now = self._clock()
+        if now - self._starved.get(protocol, -STARVED_S) >= STARVED_S:
+            log.error("%s: no connection can be accepted: %s. New ones wait; the existing ones go on", protocol, reason)
+        self._starved[protocol] = now
+
+    def starved(self) -> list[str]:
+        """Return the protocols whose planes could not accept a connection within the last `STARVED_S` seconds."""
+        now = self._clock()
+        return sorted(protocol for protocol, then in list(self._starved.items()) if now - then < STARVED_S)
 
     def register(self, source: Source) -> None:
         """Add the connections of a plane."""

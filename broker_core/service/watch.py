@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from .. import errors
@@ -61,6 +61,8 @@ class Watched(NamedTuple):
     settings: Callable[[], Settings]
     recorder: Callable[[], Recorder | None]
     slow_consumers: Callable[[], Mapping[str, int]]  # by queue
+    starved: Callable[[], Sequence[str]]  # protocols of which no connection can be accepted
+    few_files: Callable[[], str | None]  # how the limit of open files restricts the broker
 
 
 class Watch:
@@ -102,6 +104,7 @@ class Watch:
         self._look_at_space()
         self._look_at_copy()
         self._look_at_archive()
+        self._look_at_files()
         failure = self._watched.journal.failure
         self._alarms.set(a.JOURNAL_FAILED, None if failure is None else f"the broker stops: {failure}")
         if self._clock() >= self._consumers_at:
@@ -145,6 +148,13 @@ class Watch:
         self._alarms.set_queues(a.ARCHIVE_FAILING, {queue: troubles[queue] for queue in sorted(troubles)[:QUEUES_MAX]})
         self._alarms.set(a.ARCHIVE_BEHIND, recorder.behind())
         self._alarms.set(a.ARCHIVE_OUTGROWS_DISK, recorder.outgrows_disk())
+
+    def _look_at_files(self) -> None:
+        watched = self._watched
+        starved = ", ".join(watched.starved())
+        self._alarms.set(a.FILES_LOW, watched.few_files())
+        text = f"the process has no file descriptor left, so no connection over {starved} can be accepted. {a.MORE_FILES}"
+        self._alarms.set(a.FILES_EXHAUSTED, text if starved else None)
 
     def _look_at_consumers(self) -> None:
         try:

@@ -1,6 +1,7 @@
 """The event loop, and what its sockets brought together: few commands, one journal write, effects that wait for the disk.
 
 server, limits        the loop's thread, its listeners and clock; what one peer may have and take
+accepting             listening sockets; what happens when the process has no file descriptor left
 passes                one pass: from what links handed in to commands, and to what leaves
 batch, effects, gate  what came since the last pass; what is told when the disk has it; when a pass runs
 writing, deadlines    when the disk writes; timers that are taken back

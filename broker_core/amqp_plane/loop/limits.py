@@ -32,10 +32,10 @@ class Limits:
     idle_timeout_s: float
 
     @classmethod
-    def of(cls, settings: Settings) -> Limits:
-        """Read them from the settings."""
+    def of(cls, settings: Settings, connections: int | None = None) -> Limits:
+        """Read them from the settings; `connections` instead of `amqp_max_connections`, if it is given."""
         return cls(
-            settings.amqp_max_connections,
+            settings.amqp_max_connections if connections is None else connections,
             settings.amqp_max_connections_per_user,
             settings.amqp_max_sessions,
             settings.amqp_max_links,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import selectors
 import socket
@@ -13,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ... import __version__, errors
@@ -30,6 +30,7 @@ from ..links.conditions import Refusal
 from ..links.deliveries import messages_of
 from ..links.detached import Detached
 from ..links.sender_credit import SenderCredit
+from .accepting import Acceptor, bound
 from .limits import Limits
 from .passes import Passes
 
@@ -51,8 +52,6 @@ log.addFilter(Quiet())  # who is refused may be refused a thousand times a secon
 TICK_S = 0.25  # how exact heartbeats and time-outs are
 SHORTEST_HEARTBEAT_MS = 1000  # an idle time-out that a peer may ask of us: half of it must be several ticks
 FIRST_FRAME_BYTES = 8192  # an open before we know the peer: some clients put more than 512 octets of properties there
-BACKLOG = 1024  # connections that wait to be accepted
-PORTS_TRIED = 20  # each second time a free one, then the same at the other addresses of a name
 STOP_GRACE_S = 2.0  # for peers to answer our close
 PASSWORD_THREADS = 2  # that check passwords, which cost time on purpose; each connection waits for at most one check
 UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links
@@ -75,6 +74,7 @@ class Ready(selectors.DefaultSelector):
 
 class AmqpPlane:
     """The plane: it listens from construction until `close`. `flight` is where the Flight plane is: (scheme, port).
+    `connections`: fewer than the settings allow, if there are not enough file descriptors.
 
     Raises InvalidRequest when an address cannot be listened on.
     """
@@ -87,10 +87,11 @@ class AmqpPlane:
         access: Access,
         tls_context: Callable[[], ssl.SSLContext] | None,
         flight: tuple[str, int] | None,
+        connections: int | None = None,
     ) -> None:
         self.broker = broker
         self.access = access
-        self.limits = Limits.of(broker.settings)
+        self.limits = Limits.of(broker.settings, connections)
         self.nodes = broker.nodes
         self.containers = Containers()
         self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
@@ -98,7 +99,7 @@ class AmqpPlane:
         self._flight = flight
         self._listeners = tuple(listeners)
         self._wires: set[Wire] = set()
-        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[Acceptor] = []
         self._stopping = False
         self._users = access.generation  # of the users file, when the peers were last looked at
         self.ready = Ready()
@@ -151,32 +152,16 @@ class AmqpPlane:
 
     async def _listen(self) -> None:
         for listener in self._listeners:
-            server, port = await self._bound(listener)
-            self._servers.append(server)
-            await server.start_serving()
+            sockets, port = bound(listener.host.strip("[]"), listener.port)
+            acceptor = Acceptor(self._loop, sockets, partial(Wire, self, listener), self._starved)
+            self._acceptors.append(acceptor)
+            acceptor.start()
             host = listener.host if listener.host not in ("0.0.0.0", "::") else socket.gethostname()
             self.urls.append(f"{listener.scheme}://{in_url(host)}:{port}")
         self._tick()
 
-    async def _bound(self, listener: Listener) -> tuple[asyncio.Server, int]:
-        """Bind the addresses of a listener, several where a name has them, and return their one port, also where any will do."""
-        port = listener.port
-        for left in reversed(range(PORTS_TRIED)):
-            try:
-                server = await self._loop.create_server(
-                    lambda: Wire(self, listener), listener.host.strip("[]"), port, backlog=BACKLOG, start_serving=False
-                )
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE or port == listener.port or not left:
-                    raise
-                port = listener.port  # somebody has it at the second address: another
-                continue
-            ports = {bound.getsockname()[1] for bound in server.sockets}
-            if len(ports) == 1:
-                return server, ports.pop()
-            server.close()
-            port = min(ports)
-        raise OSError(errno.EADDRINUSE, f"{listener.host} has no port that is free at each of its addresses")
+    def _starved(self, reason: str) -> None:
+        self.broker.connections.cannot_accept("AMQP", reason)
 
     # --- connections
 
@@ -358,8 +343,8 @@ class AmqpPlane:
 
     async def _stop(self) -> None:
         self._stopping = True
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         stops = Error(condition=Condition.CONNECTION_FORCED, description="the broker stops")
         for wire in list(self._wires):
             if wire.peer is not None and wire.peer.opened:

@@ -14,7 +14,7 @@ import logging
 import socket
 import ssl
 from asyncio import sslproto
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import h11
@@ -224,10 +224,19 @@ def _refusal(error: h11.RemoteProtocolError | None) -> Response:
 
 
 class Server(uvicorn.Server):
-    """Serves a listening socket until `stop`."""
+    """Serves a listening socket until `stop`. `starved` is called while no connection can be accepted for want of a file
+    descriptor.
+    """
 
     def __init__(
-        self, application: Any, listening: socket.socket, *, tls: ssl.SSLContext | None, most: int, request_timeout_s: float
+        self,
+        application: Any,
+        listening: socket.socket,
+        *,
+        tls: ssl.SSLContext | None,
+        most: int,
+        request_timeout_s: float,
+        starved: Callable[[], None],
     ) -> None:
         config = uvicorn.Config(
             application,
@@ -243,7 +252,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._listening, self._tls, self._request_timeout_s = listening, tls, request_timeout_s
-        self._shares = Shares(most)
+        self._shares, self._starved = Shares(most), starved
         sslproto.SSLProtocol.max_size = 2 * READ_BYTES  # the buffer of each connection with TLS, 256 KiB otherwise
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -283,7 +292,7 @@ class Server(uvicorn.Server):
                 accepted, address = await loop.sock_accept(self._listening)
             except OSError as error:
                 if error.errno in SHORTAGE:
-                    log.warning("no connection can be accepted: %s", error.strerror)
+                    self._starved()
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             self._enter(accepted, peer_of(address[:2]))

@@ -47,6 +47,7 @@ async def _serve(channel: Channel, hello: dict[str, Any], certificate: list[byte
         tls=_tls(channel, hello, Held(*certificate)) if hello["http_tls"] else None,
         most=hello["http_max_connections"],
         request_timeout_s=hello["http_request_timeout_s"],
+        starved=lambda: channel.tell("starved"),
     )
     channel.start(server.stop)
     await server.serve()

@@ -1,0 +1,117 @@
+"""Listening sockets of the loop, and how connections are accepted from them.
+
+asyncio's own server goes on accepting when the process has no file descriptor left, and logs a traceback each time: hundreds of
+thousands in seconds (its `_accept_connection` neither returns nor pauses). Here, new connections then wait in the backlog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Sequence
+
+BACKLOG = 1024  # connections that wait to be accepted
+AT_ONCE = 100  # connections accepted before other sockets have their turn
+PAUSE_S = 0.5  # after one that could not be accepted for want of a file descriptor
+PORTS_TRIED = 20  # each second time a free one, then the same at the other addresses of a name
+SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Acceptor:
+    """Accepts connections of one listener, from `start` until `close`. `starved(reason)` is called after each that could not be
+    accepted, and remains in the backlog, because there is no file descriptor or memory left.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sockets: Sequence[socket.socket],
+        protocol: Callable[[], asyncio.Protocol],
+        starved: Callable[[str], None],
+    ) -> None:
+        self._loop, self._sockets, self._protocol, self._starved = loop, tuple(sockets), protocol, starved
+        self._entering: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def start(self) -> None:
+        """Accept from now on. Called in the loop."""
+        for listening in self._sockets:
+            listening.listen(BACKLOG)
+            self._resume(listening)
+
+    def close(self) -> None:
+        """Accept nothing more. Called in the loop."""
+        self._closed = True
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+
+    def _resume(self, listening: socket.socket) -> None:
+        if not self._closed:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                accepted, _address = listening.accept()
+            except OSError as error:
+                if error.errno in SHORTAGE:
+                    self._loop.remove_reader(listening)
+                    self._loop.call_later(PAUSE_S, self._resume, listening)
+                    self._starved(error.strerror or str(error))
+                return  # of others: the backlog is empty, or the client has gone
+            task = self._loop.create_task(self._enter(accepted))
+            self._entering.add(task)
+            task.add_done_callback(self._entering.discard)
+
+    async def _enter(self, accepted: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # the client has gone
+            await self._loop.connect_accepted_socket(self._protocol, accepted)
+
+
+def bound(host: str, port: int) -> tuple[list[socket.socket], int]:
+    """Bind the addresses of a host, several if its name has them, and return their one port, also if it is 0. OSError."""
+    wanted = port
+    for left in reversed(range(PORTS_TRIED)):
+        sockets: list[socket.socket] = []
+        try:
+            sockets.extend(_socket(*address) for address in _addresses(host, wanted))
+        except OSError as error:
+            _close(sockets)
+            if error.errno != errno.EADDRINUSE or wanted == port or not left:
+                raise
+            wanted = port  # another program has it at the second address: try another port
+            continue
+        ports = {each.getsockname()[1] for each in sockets}
+        if len(ports) == 1:
+            return sockets, ports.pop()
+        _close(sockets)
+        wanted = min(ports)
+    raise OSError(errno.EADDRINUSE, f"{host} has no port that is free at each of its addresses")
+
+
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]
+
+
+def _socket(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.setblocking(False)
+        listening.bind(address)
+    except OSError as error:
+        listening.close()
+        text = f"error while attempting to bind on address {address!r}: {(error.strerror or str(error)).lower()}"
+        raise OSError(error.errno, text) from None
+    return listening
+
+
+def _close(sockets: Sequence[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
