@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-STARVED_S = 10.0  # after which a plane that could not accept a connection counts as able to again
+STARVED_S = 5.0  # after which a plane that could not accept a connection counts as able to again
 SLOW_S = 60.0  # a consumer that settles nothing for longer, and can be sent nothing more while messages wait, is slow
 
 log = logging.getLogger("penstock")
