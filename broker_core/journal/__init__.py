@@ -14,6 +14,7 @@ view               payloads of a journal that another process writes
 disk, locks         all I/O: `Disk`, and the local directory; who has it
 reserve             space on the disk for writes that must not fail when it is full
 descriptors         file descriptors in reserve
+shortages           waits of the writer for either
 
 What is durable and what is verified is known here alone. Whatever is raised after an append fails the journal, and the broker
 stops.

@@ -434,11 +434,11 @@ class Journal:
     @property
     def is_full(self) -> bool:
         """True from the moment that a write has found the disk full until the reserve is whole again."""
-        return self._writer.waits_for_space or not self._disk.has_reserve()
+        return self._writer.shortages.of_space or not self._disk.has_reserve()
 
     def give_up_waiting(self) -> None:
         """Fail if the log waits for space or descriptors much longer, since the broker stops. Calls that wait for the log end."""
-        self._writer.give_up_waiting()
+        self._writer.shortages.give_up()
 
     def close(self) -> None:
         """Write and sync all appended records (none, if never started), stop the thread, release the lock of the directory.

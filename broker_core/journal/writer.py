@@ -22,18 +22,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import Literal
 
 from ..errors import ResourceLimit, StorageError
-from .disk import AppendFile, Buffer, Disk, is_shortage
+from .disk import AppendFile, Buffer, Disk
 from .groups import Group
 from .manifest import Manifest
 from .records import END_BYTES, Format
 from .reserve import is_full
-from .segments import Segment, SegmentChain, create, out_of_files
+from .segments import Segment, SegmentChain, create
+from .shortages import Shortages
 
 Fsync = Literal["always", "interval", "never"]
 
@@ -45,10 +45,6 @@ QUICK_BYTES = 64 << 10
 SYNCS_REMEMBERED = 16
 SMALL_BYTES = 8 << 10  # a smaller group is written into preallocated zeros: its sync would wait mostly for the file's new length
 
-SHORTAGE_S = 0.1  # between two attempts to get a file descriptor, or space on the disk
-STOP_ATTEMPTS = 50  # attempts before giving up while the broker stops
-
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -91,8 +87,7 @@ class Writer:
         self._idle = False  # the thread waits and has to be woken
         self._taken_over = False  # another thread writes in the thread's place
         self._stopping = False
-        self._giving_up = False  # nobody waits for space or descriptors much longer
-        self.waits_for_space = False  # on the disk
+        self.shortages = Shortages(disk.monotonic_s, lambda: self.failure is not None)
         self._thread: threading.Thread | None = None
         self.failure: StorageError | None = None
 
@@ -323,6 +318,7 @@ class Writer:
 
     def stop(self) -> None:
         """Write and sync everything, and end the thread. StorageError when that failed, now or earlier."""
+        self.shortages.give_up()
         with self._lock:
             self._stopping = True
             self._idle = False
@@ -334,10 +330,6 @@ class Writer:
             self._done.notify_all()
         if self.failure is not None:
             raise self._refusal()
-
-    def give_up_waiting(self) -> None:
-        """Wait no longer than `STOP_ATTEMPTS` for space or descriptors. See `Journal.give_up_waiting`."""
-        self._giving_up = True
 
     def _run(self) -> None:
         try:
@@ -411,44 +403,18 @@ class Writer:
                 raise
             if self._taken_over:
                 raise _NoSpaceHere from error
-            self._retry_on_shortage(lambda: file.append(data))
+            self.shortages.outlast(lambda: file.append(data))
 
     def _roll(self, base: int) -> None:
         """Begin a segment. The one before is synced first, so that only a journal's last segment can end in a torn tail."""
         if self._file is not None:
             self._sync()
             self._file.close()
-        self._segment, self._file = self._retry_on_shortage(
+        self._segment, self._file = self.shortages.outlast(
             lambda: create(self._disk, self._broker_id, self._form, base, self._generation, self._disk.now_ns())
         )
         self._chain.add(self._segment)
-        self._retry_on_shortage(lambda: self._manifest.write(base))
-
-    def _retry_on_shortage(self, attempt: Callable[[], _T]) -> _T:
-        """Return the result of `attempt`; try again while there is a shortage of descriptors, or of space.
-
-        Nothing is written into the log meanwhile, and nothing is lost: calls that wait go on waiting, and senders are refused.
-        """
-        attempts, began = 0, self._disk.monotonic_s()
-        try:
-            while True:
-                try:
-                    found = attempt()
-                except OSError as error:
-                    attempts += 1
-                    stopping = (self._stopping or self._giving_up) and attempts >= STOP_ATTEMPTS
-                    if not (is_shortage(error) or is_full(error)) or self.failure is not None or stopping:
-                        raise
-                    if attempts == 1:
-                        _log.error("%s", _waiting(error))
-                    self.waits_for_space = is_full(error)
-                else:
-                    if attempts:
-                        _log.info("the journal goes on after %.1f s", self._disk.monotonic_s() - began)
-                    return found
-                time.sleep(SHORTAGE_S)
-        finally:
-            self.waits_for_space = False
+        self.shortages.outlast(lambda: self._manifest.write(base))
 
     def _sync(self) -> None:
         assert self._file is not None
@@ -521,12 +487,6 @@ class Writer:
             self._done.notify_all()
         if self._on_failure is not None:
             self._on_failure(self.failure)
-
-
-def _waiting(error: OSError) -> str:
-    if is_full(error):
-        return f"the journal waits, the disk is full and the reserve is used up ({error.strerror}): free some space"
-    return str(out_of_files("the journal waits, a segment cannot be begun", error))
 
 
 def _timeout(end: int, timeout_s: float | None) -> TimeoutError:

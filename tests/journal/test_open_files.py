@@ -100,7 +100,7 @@ def test_where_others_are_quicker_to_take_what_is_let_go_the_journal_waits(tmp_p
         while journal._disk._descriptors._reserve:
             os.close(journal._disk._descriptors._reserve.pop())
             take_all()
-        logging.getLogger("penstock.broker_core.journal.writer").addHandler(GivesBack())
+        logging.getLogger("penstock.broker_core.journal.shortages").addHandler(GivesBack())
         try:
             journal.write_snapshot(journal.end, b"", [])
         except ResourceLimit as error:

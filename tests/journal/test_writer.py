@@ -419,7 +419,7 @@ def test_a_close_on_a_full_disk_is_clean_if_all_is_written() -> None:
 
 
 def test_a_sync_that_finds_the_disk_full_is_a_failure() -> None:
-    """What it has not written is lost: a second sync may succeed without it."""
+    """The pages that a failed sync has not written are lost: a second sync may succeed without them."""
     disk = LyingDisk()
     journal = open_journal(disk)
     journal.start()
