@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 from zlib import crc32
 
-from ..errors import DamagedJournal, DataLoss, PenstockError
+from ..errors import DamagedJournal, DataLoss, PenstockError, StorageError
 from ..journal import Disk, Journal
 from ..journal.disk import Buffer
 from ..journal.snapshots import names_of as snapshots_of
@@ -94,10 +94,13 @@ class Copier:
     def begin(self, limit_s: float = START_S) -> None:
         """Claim the copy. When the store cannot be reached within `limit_s` seconds, that is done later, in the background.
 
-        Raises CopyFenced when the copy is not this directory's.
+        Raises CopyFenced when the copy is not this directory's, StorageError if the directory cannot be written.
         """
         known = marker.read(self._disk).with_writer(self._chain.writer)
-        marker.write(self._disk, known)
+        try:
+            marker.write(self._disk, known)
+        except OSError as error:
+            raise StorageError(f"{self._disk.path(marker.NAME)} cannot be written: {error.strerror or error}") from error
         deadline, attempts = self._clock() + limit_s, 0
         while True:
             try:
