@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from penstock.broker_core.journal.reserve import NAME as RESERVE
+
 SECTOR = 512
 CALLS = "openat,open,creat,write,writev,pwrite64,pwritev,pwritev2,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,"
 CALLS += "ftruncate,fallocate,mkdir,mkdirat,link,linkat,sendfile,copy_file_range"
@@ -90,8 +92,9 @@ def _ended(kind: str, arguments: str, result: int, directory: Path, witness: Pat
     elif kind in ("ftruncate", "fallocate"):
         name = _name(_path_of(arguments), directory)
         if name is not None:
-            assert kind == "ftruncate", "fallocate is not simulated"
-            yield Call("truncate", name, length=int(arguments.rsplit(",", 1)[1]))
+            *mode, offset, length = (int(each) for each in ["0", *arguments.split(",")[1:]])
+            assert kind == "ftruncate" or (name == RESERVE and not any(mode)), "only the growing reserve is simulated"
+            yield Call("truncate", name, length=length if kind == "ftruncate" else offset + length)
     elif kind in ("openat", "open", "creat"):
         name = _name(_arguments(arguments)[0], directory)
         if name and (kind == "creat" or "O_CREAT" in arguments):

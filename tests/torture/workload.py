@@ -157,7 +157,8 @@ class Load:
 
 
 def main(data: str, witness: str, seconds: str, seed: str) -> None:
-    broker = Broker(data, segment_bytes=MIB, snapshot_every_bytes=MIB)
+    # A quarter of the mark is the reserve on the disk, which every state after a crash writes.
+    broker = Broker(data, segment_bytes=MIB, snapshot_every_bytes=MIB, free_space_mark_bytes=MIB)
     broker.start()
     for queue in ("in", "out", "rows"):
         broker.declare(queue, maxAttempts=0)  # each kill is a failed attempt of what links hold
