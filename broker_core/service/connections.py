@@ -42,7 +42,7 @@ class Connections:
         """
         now = self._clock()
         if now - self._starved.get(protocol, -STARVED_S) >= STARVED_S:
-            log.error("%s: no connection can be accepted: %s. New ones wait; the existing ones go on", protocol, reason)
+            log.error("%s: no connection can be accepted: %s. New connections wait, the existing ones continue", protocol, reason)
         self._starved[protocol] = now
 
     def starved(self) -> list[str]:
