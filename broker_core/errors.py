@@ -286,6 +286,13 @@ class ArchiveUnreachable(PenstockError):
     fault = "storage"
 
 
+class ArchiveUnsupported(PenstockError):
+    """An archive's table with a feature of Delta that Penstock does not support. The text names the table and the remedy."""
+
+    code = "ARCHIVE_UNSUPPORTED"
+    fault = "storage"
+
+
 class DirectoryLocked(StorageError):
     """A data directory that another broker holds; the text names its process."""
 

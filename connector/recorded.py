@@ -43,7 +43,7 @@ def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number:
         if number is None:  # else this version alone may be gone
             _remember(known.url, error)
     answer = client.call("archive.files", queue=queue, version=number, **bounds.to_fields())
-    return Version(answer["version"], [File(*each) for each in answer["files"]])
+    return Version(answer["version"], [File.of_list(each) for each in answer["files"]])
 
 
 def read_recorded(part: RecordedPartition, access: Access, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
@@ -75,8 +75,8 @@ def read_recorded(part: RecordedPartition, access: Access, *, fail_on_data_loss:
 
 def _read(part: RecordedPartition, share: scan.Share, client: Any) -> Iterator[pa.RecordBatch]:
     """The rows of a share as they are stored, from the file or from the broker."""
-    file = None
-    if part.url not in _unreachable:
+    file, deletions = None, share.deletions
+    if part.url not in _unreachable and (deletions is None or deletions.kept is not None):
         try:
             file = scan.opened(part.url, share.path)
         except ArchiveUnreachable as error:
@@ -86,7 +86,8 @@ def _read(part: RecordedPartition, share: scan.Share, client: Any) -> Iterator[p
     if file is None:
         where = {"queue": part.queue, "path": share.path, "part": share.number, "parts": share.parts}
         columns = assembly.needed(part.columns)
-        ticket = {"op": "archive", **where, **part.bounds.to_fields(), "selector": part.selector}
+        version = None if deletions is None else deletions.version
+        ticket = {"op": "archive", **where, "version": version, **part.bounds.to_fields(), "selector": part.selector}
         try:
             yield from client().get(**ticket, columns=columns, stored=True)
         except DataLoss as error:

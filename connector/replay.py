@@ -27,7 +27,6 @@ from pyspark.sql.types import StructType
 
 from ..broker_core.archive.bounds import Bounds, Lineages, common, lineages_of, to_list
 from ..broker_core.archive.files import File, Table, tasks
-from ..broker_core.archive.scan import Share
 from ..broker_core.client.flight import Client
 from ..broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, InvalidRequest, WrongOffset
 from .batching import as_declared
@@ -352,7 +351,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _read(self, at: Replayed, files: Sequence[File], bounds: Bounds) -> Iterator[pa.RecordBatch]:
         where = (self._connected().endpoint, self._queue, self._table(at).url)
-        shares = [Share(file.path, first=file.first, last=file.last) for file in files]
+        shares = [file.share() for file in files]
         yield from self._rows(RecordedPartition(*where, shares, bounds, ["sequenceNumber", "enqueuedTime"]))
 
     # --- In a task -----------------------------------------------------------------------------------------------------

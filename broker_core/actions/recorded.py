@@ -89,7 +89,7 @@ class RecordedMessages:
         if table is None:
             return {"version": None, "files": []}
         found = files.version(table, Bounds.of_fields(table.queue_id, f), f["version"])
-        return {"version": found.number, "files": [list(each) for each in found.files]}
+        return {"version": found.number, "files": [each.to_list() for each in found.files]}
 
     def _table(self, queue: str) -> Table:
         found = self._service.table(queue)
@@ -103,7 +103,7 @@ class RecordedMessages:
         table = self._table(f["queue"])
         if not scan.is_below(f["path"]) or not 0 <= f["part"] < f["parts"]:
             raise errors.InvalidRequest("archive: the fields 'path', 'part' and 'parts' name no share of a table's file")
-        share = scan.Share(f["path"], f["part"], f["parts"])
+        share = scan.Share(f["path"], f["part"], f["parts"], deletions=self._deletions(table, f))
         bounds = Bounds.of_fields(table.queue_id, f)
         try:
             file = scan.opened(table.url, share.path)
@@ -111,6 +111,16 @@ class RecordedMessages:
             raise self._gone(table, f["queue"], share, error) from error
         found = scan.batches(file, share, columns, bounds, f["selector"])
         return self._told(found, columns, f["queue"], f["stored"])
+
+    def _deletions(self, table: Table, f: dict[str, Any]) -> scan.Deletions | None:
+        """The deletion vector that a version of the table has for the file of a ticket; without a version none."""
+        if f["version"] is None:
+            return None
+        listed = files.version(table, Bounds.of_fields(table.queue_id, f), f["version"]).files
+        file = next((each for each in listed if each.path == f["path"]), None)
+        if file is None:
+            raise errors.InvalidRequest(f"archive: version {f['version']} of the table has no file {f['path']!r} with such rows")
+        return file.deletions
 
     def _gone(self, table: Table, queue: str, share: scan.Share, error: errors.ArchiveUnreachable) -> errors.PenstockError:
         """The error for a file that cannot be opened: data loss, if the table is there without it."""
@@ -177,7 +187,7 @@ class RecordedMessages:
     ) -> Iterator[pa.RecordBatch]:
         for each in files.version(table, bounds).files:
             file = scan.opened(table.url, each.path)
-            for batch in self._in_turn(scan.batches(file, scan.Share(each.path), columns, bounds, selector, presence)):
+            for batch in self._in_turn(scan.batches(file, each.share(), columns, bounds, selector, presence)):
                 if missing is not None and batch.num_rows:
                     numbers: npt.NDArray[np.int64] = batch.column("sequenceNumber").to_numpy()
                     batch = batch.filter(pa.array(missing.mask(numbers)))

@@ -185,6 +185,7 @@ TICKETS: dict[str, Fields] = {
         "path": TEXT,
         "part": (int, 0),
         "parts": (int, 1),
+        "version": _OPTIONAL_INT,
         **_BOUNDS,
         "selector": _OPTIONAL_TEXT,
         "columns": (list, REQUIRED),

@@ -6,16 +6,17 @@ The table's log says of every file how many rows it has, and the least and great
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from ..errors import ArchiveUnreachable
+from . import features
 from .bounds import Bounds, Lineages, Range, lineages_of, to_list
 from .places import storage_options
-from .scan import Share
+from .scan import Deletions, Share
 from .table import DAY
 
 OWNER = "penstock.broker"  # in a table's configuration: the id of the broker that writes it
@@ -32,6 +33,20 @@ class File(NamedTuple):
     rows: int
     first: int
     last: int
+    deletions: Deletions | None = None  # None: all of its rows are in the table
+
+    def to_list(self) -> list[str | int | None]:
+        """Return the form of answers: of deletions only the version of the table that has them."""
+        return [*self[:4], None if self.deletions is None else self.deletions.version]
+
+    @classmethod
+    def of_list(cls, values: Sequence[Any]) -> File:
+        """Read what `to_list` gave."""
+        return cls(*values[:4], None if values[4] is None else Deletions(values[4]))
+
+    def share(self, number: int = 0, parts: int = 1) -> Share:
+        """Return a share of the file: by default all of it."""
+        return Share(self.path, number, parts, self.first, self.last, self.deletions)
 
     @property
     def day(self) -> str | None:
@@ -85,16 +100,21 @@ class Version(NamedTuple):
 def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
     """Look up a version of a table, by default the newest: compactions and retention make others than passes do.
 
-    Raises ArchiveUnreachable, also where it is another table or an older copy, and ImportError without deltalake.
+    Raises ArchiveUnreachable, also if it is another table or an older copy; ArchiveUnsupported if the table has features of Delta
+    that Penstock does not support; ImportError without deltalake.
     """
     import deltalake
 
     try:
         found = deltalake.DeltaTable(table.url, version=number, storage_options=storage_options(table.url))
         owner = found.metadata().configuration.get(OWNER)
+        features.check_readable(found, table.url)
         actions = pa.table(found.get_add_actions(flatten=True))
+        deletions = deletions_of(found)
         at = found.version()
-    except (deltalake.exceptions.DeltaError, OSError, pa.ArrowException) as error:
+    except (deltalake.exceptions.DeltaError, OSError, ValueError, pa.ArrowException) as error:
+        if refusal := features.refusal_of(error, table.url):
+            raise refusal from error
         raise ArchiveUnreachable(f"the archive's table {table.url} cannot be read here: {error}") from error
     if owner != table.broker:
         raise ArchiveUnreachable(
@@ -105,7 +125,32 @@ def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
         raise ArchiveUnreachable(
             f"the table {table.url} as it is seen here has version {at}, the broker's {table.version}: it is an older copy"
         )
-    return Version(at, sorted(_wanted(actions, bounds), key=lambda file: (file.first, file.path)))
+    wanted = (file._replace(deletions=deletions.get(file.path)) for file in _wanted(actions, bounds))
+    return Version(at, sorted(wanted, key=lambda file: (file.first, file.path)))
+
+
+def deletions_of(found: Any) -> dict[str, Deletions]:
+    """Return the rows that deletion vectors remove from files of an open table, by the files' paths below its folder.
+
+    delta-rs holds the vectors of all files for this, a byte for each row of such a file.
+    """
+    if features.DELETION_VECTORS not in (found.protocol().reader_features or ()):
+        return {}
+    paths = {unquote(path) for path in pa.table(found.get_add_actions(flatten=True)).column("path").to_pylist()}
+    deletions = {}
+    for batch in pa.RecordBatchReader.from_stream(found.deletion_vectors()):
+        for place, selection in zip(batch.column("filepath").to_pylist(), batch.column("selection_vector"), strict=True):
+            deletions[_below(place, paths)] = Deletions.of(found.version(), selection.values)
+    return deletions
+
+
+def _below(place: str, paths: Container[str]) -> str:
+    """Return which of these paths the URL of a file ends with. Raises ValueError, since no deletion may be left out."""
+    parts = unquote(place).split("/")
+    for count in range(1, len(parts)):
+        if (path := "/".join(parts[-count:])) in paths:
+            return path
+    raise ValueError(f"the deletion vector of {place} belongs to no file of the table")
 
 
 def _wanted(actions: pa.Table, bounds: Bounds) -> Iterator[File]:
@@ -151,12 +196,12 @@ def tasks(files: Sequence[File], most: int, least_tasks: int = 1) -> list[list[S
     for file in files:
         if file.rows > wanted:
             parts = -(-file.rows // wanted)
-            found += [[Share(file.path, number, parts, file.first, file.last)] for number in range(parts)]
+            found += [[file.share(number, parts)] for number in range(parts)]
             room = 0
         elif file.rows > room:
-            found.append([Share(file.path, first=file.first, last=file.last)])
+            found.append([file.share()])
             room = wanted - file.rows
         else:
-            found[-1].append(Share(file.path, first=file.first, last=file.last))
+            found[-1].append(file.share())
             room -= file.rows
     return found

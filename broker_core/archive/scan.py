@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
@@ -21,7 +22,34 @@ from .places import file_system, is_local, local_path
 
 BATCH_ROWS = 1 << 16
 BATCH_BYTES = 9 << 20  # of a batch, or few rows: what Spark wants of one, so that nobody has to join two
+#: Spark's writers may leave times as 96 bits, which would be read as nanoseconds: those end in 2262.
+TIMES: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class Deletions(NamedTuple):
+    """The rows of a file that a deletion vector removes in one version of the table."""
+
+    version: int
+    rows: int = 0  # of the file, as far as the vector goes: later ones are kept
+    kept: bytes | None = None  # a bit for each of them, as Arrow has it, compressed; None: the broker knows
+
+    @classmethod
+    def of(cls, version: int, selection: pa.Array) -> Deletions:
+        """Return the deletions of a vector that is true for rows that stay."""
+        bits = pa.concat_arrays([selection, pa.array([], pa.bool_())]).buffers()[1]  # its first bit is that of the first row
+        return cls(version, len(selection), zlib.compress(bits.to_pybytes(), 1))
+
+    def applied(self) -> Callable[[int, pa.RecordBatch], pa.RecordBatch]:
+        """Return the function that takes the deleted rows out of a batch, whose first row has this place in the file."""
+        assert self.kept is not None
+        mask = pa.Array.from_buffers(pa.bool_(), self.rows, [None, pa.py_buffer(zlib.decompress(self.kept))])
+
+        def apply(first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+            mine = mask.slice(first, batch.num_rows)
+            return batch.filter(pa.concat_arrays([mine, pa.repeat(True, batch.num_rows - len(mine))]))
+
+        return apply
 
 
 class Share(NamedTuple):
@@ -32,6 +60,7 @@ class Share(NamedTuple):
     parts: int = 1
     first: int = 0  # sequence numbers of the file
     last: int = 2**62
+    deletions: Deletions | None = None  # None: all rows of the file are rows of the table
 
     def of(self, groups: int) -> range:
         """Number the row groups, of so many."""
@@ -49,9 +78,9 @@ def opened(url: str, path: str) -> Any:
 
     try:
         if is_local(url):
-            return pq.ParquetFile(f"{local_path(url)}/{path}", memory_map=True)
+            return pq.ParquetFile(f"{local_path(url)}/{path}", memory_map=True, **TIMES)
         system, root = file_system(url)
-        return pq.ParquetFile(system.open_input_file(f"{root}/{path}"), pre_buffer=True)
+        return pq.ParquetFile(system.open_input_file(f"{root}/{path}"), pre_buffer=True, **TIMES)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise ArchiveUnreachable(
             f"the archive's file {path} in {url} cannot be read here: {error}. A folder has to be mounted at the same path, and"
@@ -83,6 +112,7 @@ def batches(
     """
     names = {column: index for index, column in enumerate(_paths(file.metadata))}
     wanted = [name for name in table.needed(columns) if name in file.schema_arrow.names]
+    apply = None if share.deletions is None else share.deletions.applied()
     for group in share.of(file.metadata.num_row_groups):
         conditions = bounds.conditions()
         found = {name: _range(file.metadata.row_group(group), names.get(name)) for each in conditions for name in each.columns}
@@ -92,8 +122,11 @@ def batches(
         more = {*(name for each in checked for name in each.columns), *_selected(selector)}
         given = [name for name in wanted if not _is_null(file.metadata.row_group(group), names.get(name))]
         read = [name for name in file.schema_arrow.names if name in {*given, *more}]
+        place = sum(file.metadata.row_group(number).num_rows for number in range(group)) if apply is not None else 0
         for batch in _read(file, group, read):
-            rows = _within(batch, checked)
+            rows = batch if apply is None else apply(place, batch)
+            place += batch.num_rows
+            rows = _within(rows, checked)
             if selector is not None and rows.num_rows:
                 rows = rows.filter(matching(selector, rows, presence))
             yield rows.select(given)

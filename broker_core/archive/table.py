@@ -13,6 +13,7 @@ column may never change its type or leave.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,33 +49,29 @@ SCHEMA: pa.Schema = FILE_SCHEMA.append(pa.field(DAY, pa.date32(), nullable=False
 #: Rows of a row group, of which a reader takes all or none: a task of a read may be as small.
 ROW_GROUP_ROWS = 1 << 17
 
+_CUT = re.compile(rb"-(x[0-9A-F]?)?$")  # what may be the begin of such a form
 FOLDER_BYTES = 200  # of a folder's name; file systems allow 255
 _HASH_DIGITS = 16
 _DAY_US = 24 * 3600 * 1_000_000
-_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+#: Octets of a queue's name that its folder has in another form: every octet that some reader of paths or URLs takes for more than
+#: a character, a dot or underscore that would hide the folder, a dot at the end, and a hyphen that would look like such a form.
+_ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^[._]|\.$|-(?=x(?:[0-9A-F]{2}|x))")
 
 
 def folder_name(queue: str) -> str:
     """Name the folder of a queue's table, in at most `FOLDER_BYTES` ASCII characters; different for different names.
 
-    Letters, digits and `_ . -` stand for themselves, every other octet of the name in UTF-8 is `=XX`, as in quoted-printable:
-    unlike `%`, `=` means the same in a path and in a URL. A dot or an underscore at the begin, which would hide the folder, is
-    written so, too. A name that is too long ends with a hash of all of it.
+    Letters, digits and `_ . -` stand for themselves, and every other octet of the name in UTF-8 is `-xHH`. So the folder's name
+    means the same in a path, a URL, a glob and a key of an object store: `=` would make it a partition of Hive, and `%`, `:`, `~`
+    and the like mean something to one of them. A dot or an underscore at the begin, which would hide the folder, is written so as
+    well. A name that is too long ends with a hash of all of it.
     """
     octets = queue.encode()
-    texts = [chr(octet) if chr(octet) in _PLAIN else f"={octet:02X}" for octet in octets]
-    if texts and texts[0] in "._":
-        texts[0] = f"={octets[0]:02X}"
-    name = "".join(texts)
-    if len(name) <= FOLDER_BYTES:
-        return name
-    ending = f"=~{hashlib.sha256(octets).hexdigest()[:_HASH_DIGITS]}"  # no name has `=~` in it
-    kept = ""
-    for text in texts:
-        if len(kept) + len(text) + len(ending) > FOLDER_BYTES:
-            break
-        kept += text
-    return kept + ending
+    name = _ESCAPED.sub(lambda found: b"-x%02X" % found[0][0], octets)
+    if len(name) > FOLDER_BYTES:
+        ending = b"-xx" + hashlib.sha256(octets).hexdigest()[:_HASH_DIGITS].encode()  # no other name has `-xx` in it
+        name = _CUT.sub(b"", name[: FOLDER_BYTES - len(ending)]) + ending
+    return name.decode()
 
 
 def table_url(archive: str, queue: str) -> str:

@@ -6,9 +6,10 @@ leave the columns as they are: rows that somebody has added are read as ours are
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from urllib.parse import unquote
 
@@ -18,11 +19,12 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
+from ..archive import features, scan, table
 from ..archive import files as files_of
-from ..archive import scan, table
 from ..archive.files import OWNER
 from ..engine.columns.rowset import RowSet
 from ..engine.model.passes import NO_TABLE
+from ..errors import ArchiveUnreachable, ArchiveUnsupported
 from ..logs import counted
 from . import compaction
 from .compaction import Member
@@ -33,6 +35,8 @@ from .stores import LOG, Store, short
 log = logging.getLogger("penstock.archiver")
 
 QUEUE = "penstock.queue"  # of a table's configuration: the name of its queue
+PASS = "penstock.pass"  # of a commit: the number of its pass
+HISTORY = 1000  # commits in which the one of a pass is looked for, the newest first
 RETRIES = 100  # of a commit between which others commit
 #: What Delta's log forgets, and after how many hours by itself: files that were taken out, and old versions.
 _FORGETS = {"delta.deletedFileRetentionDuration": 7 * 24, "delta.logRetentionDuration": 30 * 24}
@@ -86,6 +90,8 @@ class QueueTable:
                 raise NotOurs(f"there is no table {self.url}") from error
             return self._create(broker_id, queue)
         except (DeltaError, OSError, ValueError) as error:
+            if refusal := features.refusal_of(error, self.url):
+                raise Refused(str(refusal)) from error
             raise Unreachable(f"the table {self.url} cannot be opened: {short(error)}") from error
 
     def _open(self) -> deltalake.DeltaTable:
@@ -122,6 +128,10 @@ class QueueTable:
             )
         if queue is not None and its_queue != queue:
             raise Refused(f"the table {self.url} is that of the queue {its_queue!r}, not of {queue!r}: move it away")
+        try:
+            features.check_writable(self._table, self.url)
+        except ArchiveUnsupported as error:
+            raise Refused(str(error)) from error
         if list(metadata.partition_columns) != [table.DAY]:
             raise Refused(
                 f"the table {self.url} is partitioned by {metadata.partition_columns}, not by [{table.DAY!r}]{_WAY_OUT}"
@@ -158,19 +168,31 @@ class QueueTable:
 
     def check_has(self, content: Content, rows: RowSet) -> None:
         """Check that a pass that the table has is the one of these rows, or of more. Raises Refused and ArchiveUnreachable."""
-        if missing := rows.minus(self.rows_of(content)):
+        missing = rows.minus(self._rows_of(content))
+        if missing and all(rows.minus(found) for found in self._committed(content)):
             raise Refused(
                 f"the table {self.url} has pass {content.number} of this queue already, and not with the message of sequence "
                 f"number {missing.first}{_PUT_BACK}"
             )
 
-    def rows_of(self, content: Content) -> RowSet:
-        """Return which rows the table has by a pass of this number, queue and lineage. Raises ArchiveUnreachable."""
+    def has_just(self, content: Content) -> bool:
+        """Say whether the pass of this number, queue and lineage was committed with just these rows."""
+        return self._rows_of(content) == content.rows or content.rows in self._committed(content)
+
+    def _committed(self, content: Content) -> Iterator[RowSet]:
+        """The rows of a pass in the versions that passes of its number have made: other writers may have deleted some since."""
+        for entry in self._table.history(HISTORY):
+            if entry.get(PASS) == str(content.number):
+                with contextlib.suppress(ArchiveUnreachable):  # vacuum has removed the files
+                    yield self._rows_of(content, entry["version"])
+
+    def _rows_of(self, content: Content, version: int | None = None) -> RowSet:
+        """Return which rows a version of the table has, by default the newest, by a pass of this number, queue and lineage."""
         mine = files_of.Table(self.url, self._broker_id, content.queue_id, ((content.lineage, content.number),), NO_TABLE)
         bounds = mine.of_pass(content.number)
         parts = [np.array([], np.int64)]
-        for file in files_of.version(mine, bounds).files:
-            share = scan.Share(file.path)
+        for file in files_of.version(mine, bounds, version).files:
+            share = scan.Share(file.path)  # with rows that a deletion vector removes: they were recorded
             found = scan.batches(scan.opened(self.url, file.path), share, ["sequenceNumber"], bounds)
             parts += [batch.column("sequenceNumber").to_numpy() for batch in found]
         return RowSet.of_sequences(np.unique(np.concatenate(parts)))
@@ -178,7 +200,7 @@ class QueueTable:
     def add(self, application_id: str, number: int, files: Sequence[File]) -> int:
         """Add the files of a pass in one commit, and return the version that has them. None of them may be there yet."""
         properties = CommitProperties(
-            custom_metadata={"penstock.pass": str(number)},
+            custom_metadata={PASS: str(number)},
             max_commit_retries=RETRIES,
             app_transactions=[Transaction(application_id, number)],
         )
@@ -200,7 +222,8 @@ class QueueTable:
             self._table.create_checkpoint()
             self._store.sync(f"{LOG}/{version:020d}.checkpoint.parquet")
             self._store.sync(f"{LOG}/_last_checkpoint")
-            self._table.cleanup_metadata()
+            if self._is_property_on("delta.enableExpiredLogCleanup", default=True):
+                self._table.cleanup_metadata()
         except (DeltaError, OSError) as error:  # the commits are there: it comes with a later one
             log.warning("the log of the table %s got no checkpoint: %s", self.url, short(error))
 
@@ -208,7 +231,9 @@ class QueueTable:
         actions = pa.table(self._table.get_add_actions(flatten=True))
         days = [str(day) for day in actions[f"partition.{table.DAY}"].to_pylist()]
         paths = [unquote(path) for path in actions["path"].to_pylist()]
-        return sorted(map(Member, paths, actions["size_bytes"].to_pylist(), days))
+        deletions = files_of.deletions_of(self._table)
+        has_deletions = [path in deletions for path in paths]
+        return sorted(map(Member, paths, actions["size_bytes"].to_pylist(), days, has_deletions))
 
     def small_files(self, file_bytes: int) -> int:
         """Count the small files that could be put together."""
@@ -274,6 +299,13 @@ class QueueTable:
         old = [day for day in days if day is not None and str(day) < keep_from.isoformat()]
         if not old:
             return 0
+        if self._is_property_on("delta.appendOnly", default=False):
+            log.warning(
+                "the table %s keeps messages that are older than archive_retention_age_s, because it is append-only; to let them "
+                "go, `ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly')`, or set archive_retention_age_s to \"off\"",
+                self.url,
+            )
+            return 0
         before = self._table.version()
         try:
             self._table.delete(f"{table.DAY} < '{keep_from.isoformat()}'", post_commithook_properties=_NOTHING_BESIDE)
@@ -293,13 +325,17 @@ class QueueTable:
                 retention_hours=hours,
                 dry_run=False,
                 enforce_retention_duration=False,
-                full=True,
+                # With deletion vectors not: delta-rs takes their files for those of dead attempts, and would remove them.
+                full=features.DELETION_VECTORS not in (self._table.protocol().writer_features or ()),
                 post_commithook_properties=_NOTHING_BESIDE,
             )
             self._after_commit(before)
         except (DeltaError, OSError, ValueError) as error:
             raise Unreachable(f"the table {self.url} could not be cleaned up: {short(error)}") from error
         return len(gone)
+
+    def _is_property_on(self, name: str, *, default: bool) -> bool:
+        return self._table.metadata().configuration.get(name, str(default)).lower() == "true"
 
     def _remember_for(self, hours: int) -> None:
         """Have the table's log remember for so long what was taken out: a file that it has forgotten is one of a dead attempt."""

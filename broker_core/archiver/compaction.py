@@ -25,6 +25,7 @@ class Member(NamedTuple):
     path: str  # below the table's folder
     bytes: int
     day: str
+    has_deletions: bool = False  # by a deletion vector, which delta-rs cannot name when it takes the file out
 
 
 class Replaced(NamedTuple):
@@ -39,7 +40,7 @@ def small(members: Sequence[Member], file_bytes: int) -> list[list[Member]]:
     groups: list[list[Member]] = []
     by_day: dict[str, list[Member]] = {}
     for member in members:
-        if member.bytes < file_bytes // SMALL:
+        if member.bytes < file_bytes // SMALL and not member.has_deletions:
             by_day.setdefault(member.day, []).append(member)
     for mine in by_day.values():
         group: list[Member] = []

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..archive import table
+from ..archive import scan, table
 from .stores import Store
 
 READ_ROWS = 1 << 16  # of a batch, at most
@@ -33,7 +33,7 @@ class Source:
         self._store, self._path = store, path
         self.ends: tuple[Key, Key] | None = None  # None: there are no rows
         self._is_sorted = True
-        with store.open(path) as source, pq.ParquetFile(source) as file:
+        with store.open(path) as source, pq.ParquetFile(source, **scan.TIMES) as file:
             self.names = set(file.schema_arrow.names)
             if self.names.issuperset(COLUMNS):
                 for batch in file.iter_batches(READ_ROWS, columns=list(COLUMNS)):
@@ -53,10 +53,11 @@ class Source:
 
     def batches(self, *, alone: bool) -> Iterator[pa.Table]:
         """Yield the rows in order, with all columns of the table's files; in small parts unless the file is read alone."""
-        with self._store.open(self._path) as source, pq.ParquetFile(source) as file:
+        with self._store.open(self._path) as source, pq.ParquetFile(source, **scan.TIMES) as file:
             if not self._is_sorted:
-                for batch in file.read().sort_by(_ORDER).to_batches(READ_ROWS):
-                    yield _with_all_columns(pa.Table.from_batches([batch]))
+                # With our types first: Arrow sorts no views, which other writers use for strings.
+                for batch in _with_all_columns(file.read()).sort_by(_ORDER).to_batches(READ_ROWS):
+                    yield pa.Table.from_batches([batch])
                 return
             groups = range(file.metadata.num_row_groups)
             largest = max(file.metadata.row_group(number).num_rows for number in groups)

@@ -110,7 +110,7 @@ class Worker:
         found = QueueTable(store, self._broker_id, content.queue, header["version"])
         mine = application(self._broker_id, content.lineage, content.queue_id)
         version = found.version_with(mine, content.number, inherited=content.inherited)
-        differs = content.inherited and (version is None or found.rows_of(content) != content.rows)
+        differs = content.inherited and (version is None or not found.has_just(content))
         self._journal.follow((name, base, end) for name, base, end in header["segments"])
         rows = Rows(content, self._journal)
         if version is not None and not content.inherited:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import deltalake
 import pytest
 
+from penstock.broker_core.archive.table import table_url
 from penstock.broker_core.archiver import commits
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.states import Outcome
 
 from ..flight.helpers import numbered
@@ -48,6 +50,39 @@ def test_duckdb_reads_the_table(folder: str) -> None:
         ("accepted", 10, 0, True),
         ("rejected", 10, 10, True),
     ]
+
+
+#: Names of queues with what readers of paths, URLs, globs, partitions and object stores take for more than characters.
+NAMES = (
+    *("orders:eu", "a=b", "day=2026-01-01", "100%", "%2F", "a b", "a+b&c#d?", "~home", "$HOME", "{a,b}", "[ab]", "a!b", "x\\y"),
+    *(".hidden", "_hidden", "_delta_log", "..", "a.", "a.parquet", "a-x3Ab", "ünï 𝄞", "'\"`", "<|>^;@,", "ü" * 255),
+    *("Orders", "orders"),
+)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An archive with a table for each of `NAMES`, whose only message has the name as its body."""
+    rig = Rig(tmp_path_factory.mktemp("names") / "data")
+    for name in NAMES:
+        rig.service.submit(c.DeclareQueue(name))
+        rig.send(name, [name.encode()])
+        rig.settle(name, 1)
+    rig.record()
+    rig.close()
+    return str(rig.data / "archive")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_libraries_read_the_table_of_a_queue_of_any_name(archive: str, name: str) -> None:
+    """D4: as a Delta table, and as Parquet files below its folder."""
+    url, body = table_url(archive, name), name.encode()
+    assert deltalake.DeltaTable(url).to_pyarrow_table()["body"].to_pylist() == [body]
+    assert polars.scan_delta(url).select("body", "queue").collect().rows() == [(body, name)]
+    assert polars.scan_parquet(f"{url}/*/*.parquet", hive_partitioning=True).select("body").collect().rows() == [(body,)]
+    read = f"SELECT body FROM read_parquet('{url}/*/*.parquet', hive_partitioning = true)"
+    assert duckdb.connect().execute(read).fetchall() == [(body,)]
+    assert duckdb.from_arrow(deltalake.DeltaTable(url).to_pyarrow_dataset()).select("body").fetchall() == [(body,)]
 
 
 def files_of(rig: Rig) -> dict[str, bytes]:

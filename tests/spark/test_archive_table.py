@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import deltalake
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from penstock import Broker
+from penstock.broker_core.archiver.commits import QueueTable
+from penstock.broker_core.archiver.stores import store_of
 from penstock.broker_core.client.flight import Client
 
 from ..flight.helpers import numbered, send
@@ -30,3 +33,39 @@ def test_spark_reads_the_table_of_settled_messages(spark: SparkSession, tmp_path
     first = frame.where("sequenceNumber = 500").select("body", "queue", "deliveryCount").first()
     assert first is not None
     assert (bytes(first[0]), first[1], first[2]) == (numbered(1)[0], "orders", 0)
+
+
+def test_rows_that_spark_deletes_stay_deleted_and_no_row_doubles(spark: SparkSession, tmp_path: Path) -> None:
+    """D4 S8: by deletion vectors of Delta's own writer: in reads, after compaction and vacuum, and once Delta has purged them."""
+    with Broker(tmp_path / "data", archive_after_s=0.1) as broker, Client(broker.url) as client:
+        client.call("queue.declare", queue="q")
+        table = str(tmp_path / "data" / "archive" / "q")
+
+        def record() -> None:
+            batch = pa.record_batch({"body": [b"a", b"b"], "subject": ["alice", "bob"]})
+            client.put({"op": "enqueue", "queue": "q"}, batch.schema, [batch])
+            client.call("queue.purge", queue="q")
+            until(lambda: not client.call("archive.status")["unrecorded"], "all is recorded", limit_s=60)
+
+        def numbers(source: str, **options: str) -> list[int]:
+            rows = (
+                spark.read.format(source).options(**options).load(table if source == "delta" else None).select("sequenceNumber")
+            )
+            return sorted(row[0] for row in rows.collect())
+
+        for _ in range(2):
+            record()
+        spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
+        spark.sql(f"DELETE FROM delta.`{table}` WHERE subject = 'bob'")
+        for _ in range(2):
+            record()
+        left = [0, 2, 4, 5, 6, 7]
+        archived = {"url": broker.url, "queue": "q", "states": "archived"}
+        assert (numbers("delta"), numbers("amqp", **archived)) == (left, left)
+        mine = QueueTable(store_of(table), (tmp_path / "data" / "id").read_text().strip(), "q")
+        assert mine.compact(1 << 30) == 1
+        mine.vacuum(0.0)
+        assert (numbers("delta"), numbers("amqp", **archived)) == (left, left)
+        spark.sql(f"REORG TABLE delta.`{table}` APPLY (PURGE)")
+        record()
+        assert (numbers("delta"), numbers("amqp", **archived)) == ([*left, 8, 9], [*left, 8, 9])
