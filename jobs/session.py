@@ -23,6 +23,7 @@ CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 RECOMMENDED = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     CHECKPOINT_MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
 }
 
@@ -56,7 +57,7 @@ def session(app: str, confs: Mapping[str, str] | None = None) -> SparkSession:
         _require_delta_by_flags()
     for name, value in {**RECOMMENDED, **(confs or {})}.items():
         # The rest is fixed once Spark runs, and which file manager fits is for those who know where the checkpoint is.
-        if name.startswith("spark.databricks.") and not given.contains(name):
+        if name.startswith(("spark.databricks.", "spark.sql.parquet.")) and not given.contains(name):
             spark.conf.set(name, value)
     return spark
 

@@ -15,9 +15,12 @@ from ..errors import PenstockError
 from . import conversion
 from .columns import (
     BARE_COLUMNS,
+    FIRST_TIME,
+    LAST_TIME,
     MESSAGE_COLUMNS,
     SENT_COLUMNS,
     SYSTEM_COLUMNS,
+    TIMESTAMP,
     arrow_schema,
     kept,
 )
@@ -53,9 +56,11 @@ def assemble(
 
     `sequence` is the first number of consecutive rows, or one number per row. `time` and `settled` are microseconds since 1970.
     They and the other columns are one value for all rows, or one per row. A column that `payload` does not hold is converted
-    from its other form, or null. With `stored` nothing is converted, and the batch has `arrow_schema(columns, stored=True)`: see
-    `converted`. A message that cannot be decoded is noted in `malformed`, by sequence number: its converted columns are null, and
-    `error` says why. Without `malformed`, MalformedMessage is raised.
+    from its other form, or null. A time of a message before `FIRST_TIME` or after `LAST_TIME` is null.
+
+    With `stored` nothing is converted, and the batch has `arrow_schema(columns, stored=True)`: see `converted`. A message that
+    cannot be decoded is noted in `malformed`, by sequence number: its converted columns are null, and `error` says why. Without
+    `malformed`, MalformedMessage is raised.
     """
     schema = arrow_schema(columns, stored=stored)
     rows = payload.num_rows
@@ -79,9 +84,10 @@ def assemble(
     arrays = []
     for name in schema.names:
         if name in made:
-            arrays.append(made[name])
+            arrays.append(_representable(made[name]))
         elif name in MESSAGE_COLUMNS:
-            arrays.append(_payload_column(name, payload))
+            found = _payload_column(name, payload)
+            arrays.append(found if stored else _representable(found))
         elif name == "sequenceNumber":
             arrays.append(_sequences(sequence, rows))
         else:
@@ -97,6 +103,20 @@ def empty(columns: Sequence[str]) -> pa.RecordBatch:
 def _payload_column(name: str, payload: pa.RecordBatch | pa.Table) -> Any:
     index = payload.schema.get_field_index(name)
     return payload.column(index) if index >= 0 else nulls(MESSAGE_COLUMNS[name], payload.num_rows)
+
+
+def _representable(array: pa.Array) -> pa.Array:
+    """Return a column with null for the times that Python's datetime does not have in every time zone."""
+    if array.type != TIMESTAMP or array.null_count == len(array):
+        return array
+    import pyarrow.compute as pc
+
+    numbers = array.view(pa.int64())
+    ends = pc.min_max(numbers)
+    if ends["min"].as_py() >= FIRST_TIME and ends["max"].as_py() <= LAST_TIME:
+        return array
+    holds = pc.and_(pc.greater_equal(numbers, FIRST_TIME), pc.less_equal(numbers, LAST_TIME))
+    return pc.if_else(holds, array, pa.scalar(None, TIMESTAMP))
 
 
 def _with_reasons(error: pa.Array | None, malformed: Malformed, sequence: Integers, rows: int) -> pa.Array:

@@ -26,6 +26,7 @@ from penstock.broker_core.messages.columns import (
     PROPERTIES,
     SENT_COLUMNS,
     SYSTEM_COLUMNS,
+    TIMESTAMP,
 )
 from penstock.broker_core.messages.encoding import headers
 from penstock.broker_core.messages.encoding.fields import FIELDS
@@ -231,3 +232,52 @@ def test_each_column_alone_is_what_it_is_among_all(queue: Queue) -> None:
         rows = leased(queue, part, [name])[0] + browsed(queue, [name], "acquired") if name != "delivery" else []
         for row in rows:
             assert row[name] == expected[name] if name in expected else row[name] is not None, f"column {name!r} alone"
+
+
+#: Milliseconds since 1970 that an AMQP client may send, and Python's datetime does not have: the years 0 and 10000, and the ends.
+BEYOND = [-(2**63), -62_167_219_200_000, 253_402_300_800_000, 2**63 - 1] * (ROWS // 4)
+
+
+def times_by_amqp(queue: Queue) -> list[int]:
+    times = [Properties(creation_time=Timestamp(each), absolute_expiry_time=Timestamp(each)) for each in BEYOND]
+    with amqp_client.connect(queue.broker.amqp_url) as connection:
+        sender = connection.sender(queue.name)
+        sender.send([amqp.Message(properties=each, data=[b""]).encode() for each in times])
+        sender.flush()
+    return BEYOND
+
+
+def times_in_columns(queue: Queue) -> list[int]:
+    """Spark's own timestamps go further than Python's, too."""
+    milliseconds = BEYOND[1:3] * (ROWS // 2)
+    times = pa.array([each * 1000 for each in milliseconds], pa.int64()).view(TIMESTAMP)
+    batch = pa.record_batch({"body": pa.array([b""] * ROWS), "creationTime": times, "absoluteExpiryTime": times})
+    queue.client.put({"op": "enqueue", "queue": queue.name}, batch.schema, [batch])
+    return milliseconds
+
+
+@pytest.mark.parametrize("form", [times_by_amqp, times_in_columns])
+def test_a_time_that_python_cannot_hold_is_null_on_every_path(
+    form: Callable[[Queue], list[int]], queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The column `message` has it."""
+    sent = form(queue)
+    columns = ["sequenceNumber", "enqueuedTime", "creationTime", "absoluteExpiryTime", "message"]
+
+    def check_times(rows: Rows) -> None:
+        assert [(row["creationTime"], row["absoluteExpiryTime"]) for row in rows] == [(None, None)] * len(sent)
+        properties = [amqp.decode_message(row["message"]).properties for row in rows]
+        assert [each.creation_time for each in properties if each is not None] == sent
+
+    check_times(browsed(queue, columns, "available"))
+    shown = queue.client.call("queue.messages", queue=queue.name)["messages"]
+    assert [row.get("creationTime") for row in shown] == [None] * len(sent)
+    part = taken(queue)
+    check_times(leased(queue, part, columns)[0])
+    with monkeypatch.context() as patch:
+        elsewhere(patch, tmp_path)
+        check_times(leased(queue, part, columns)[0])
+    check_times(made_by_the_broker(queue, part, columns))
+    for number in range(len(sent)):
+        queue.client.call("lease.settleRow", lease=part.lease, sequence=number, outcome="accepted")
+    check_times(browsed(queue, columns, "archived"))

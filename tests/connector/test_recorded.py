@@ -438,3 +438,21 @@ def test_pages_for_people_follow_the_sequence_numbers(site: Site) -> None:
         assert found == [0, 3, 4, 4, 5, 6, 7, 8, 9, 20, 38, 39]
     both = site.client.call("queue.messages", queue="q", states=["archived", "acquired"], first=18, count=4)
     assert [each["sequenceNumber"] for each in both["messages"]] == [18, 19, 20, 21]
+
+
+def test_a_recorded_time_that_python_cannot_hold_is_null(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S8: read by a task and by the broker; the message has it."""
+    milliseconds = [-(2**63), -62_167_219_200_000, 253_402_300_800_000, 2**63 - 1]
+    messages = [Message(properties=Properties(creation_time=Timestamp(each)), data=[b""]).encode() for each in milliseconds]
+    site.client.call("queue.declare", queue="q")
+    site.send("q", message=messages)
+    site.send("q", body=[b""], creationTime=pa.array([253_402_300_800_000_000]).view(message.TIMESTAMP))
+    site.settle("q", 5)
+    site.record("q")
+    for way in ("task", "broker"):
+        if way == "broker":
+            recorded._unreachable.add(site.url("q"))
+        rows = site.read("q", ["sequenceNumber", "creationTime", "settledTime", "message"])
+        assert [row["creationTime"] for row in rows] == [None] * 5
+        assert all(row["settledTime"] is not None for row in rows)
+        assert [row["message"] for row in rows[:4]] == messages

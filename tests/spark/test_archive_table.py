@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 
 import deltalake
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock import Broker
+from penstock.broker_core.archive.table import table_url
 from penstock.broker_core.archiver.commits import QueueTable
 from penstock.broker_core.archiver.stores import store_of
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine import commands as c
 
+from ..archiver.helpers import Rig
 from ..flight.helpers import numbered, send
 from ..waiting import until
+
+#: Of queues: a Hive partition, a URL, a glob, an escape, a hidden folder, and a name that is cut.
+NAMES = ("orders:eu", "day=2026-01-01", "100% #1?", "{a,b}[c]~", "_hidden", "ü" * 255)
 
 
 def test_spark_reads_the_table_of_settled_messages(spark: SparkSession, tmp_path: Path) -> None:
@@ -69,3 +76,22 @@ def test_rows_that_spark_deletes_stay_deleted_and_no_row_doubles(spark: SparkSes
         spark.sql(f"REORG TABLE delta.`{table}` APPLY (PURGE)")
         record()
         assert (numbers("delta"), numbers("amqp", **archived)) == ([*left, 8, 9], [*left, 8, 9])
+
+
+def test_spark_reads_the_table_of_a_queue_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    """D4: by its path, also in SQL."""
+    rig = Rig(tmp_path / "data")
+    for name in NAMES:
+        rig.service.submit(c.DeclareQueue(name))
+        rig.send(name, [name.encode()])
+        rig.settle(name, 1)
+    rig.record()
+    rig.close()
+    urls = [table_url(str(tmp_path / "data" / "archive"), name) for name in NAMES]
+    frames = [spark.read.format("delta").load(url).select("queue", "body") for url in urls]
+    frames += [
+        spark.sql(f"SELECT queue, body FROM delta.`{urls[0]}`"),
+        spark.read.parquet(f"{urls[0]}/*/*").select("queue", "body"),
+    ]
+    rows = [(row.queue, bytes(row.body).decode()) for row in reduce(DataFrame.unionAll, frames).collect()]
+    assert sorted(rows) == sorted((name, name) for name in [*NAMES, NAMES[0], NAMES[0]])

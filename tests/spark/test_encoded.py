@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import Broker
+from penstock.broker_core import amqp_client
 from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import Int, Symbol, Timestamp, ULong
@@ -139,3 +140,26 @@ def test_messages_that_cannot_be_decoded_are_set_aside_and_the_query_goes_on(spa
         [row] = archive.options(url=broker.url, queue="old", states="archived", outcome="rejected").load().collect()
         assert (row.sequenceNumber, bytes(row.message)) == (37, bare[37])
         assert row.error.startswith("malformed: amqp:invalid-field: ")
+
+
+def test_times_at_the_ends_of_python_s_calendar_are_read(rig: Rig) -> None:
+    """S8 S1: `collect` and a Python UDF, of a batch read and of a stream, in a zone that is not UTC. Beyond the ends they are null."""
+    from pyspark.sql import functions as F
+
+    rig.declare("q")
+    milliseconds = [-(2**63), -62_167_219_200_000, -62_135_596_800_000, 253_402_214_400_000, 253_402_300_800_000, 2**63 - 1]
+    with amqp_client.connect(rig.broker.amqp_url) as connection:
+        sender = connection.sender("q")
+        times = [Properties(creation_time=Timestamp(each)) for each in milliseconds]
+        sender.send([Message(properties=each, data=[b""]).encode() for each in times])
+        sender.flush()
+    year = F.udf(lambda time: None if time is None else time.year, "int")
+    frame = rig.look("q")
+    found = [row.creationTime for row in frame.orderBy("sequenceNumber").collect()]
+    assert [time is None for time in found] == [True, True, True, False, True, True]
+    expected = [(number, 9999 if number == 3 else None) for number in range(6)]
+    rows = frame.select("sequenceNumber", year("creationTime")).orderBy("sequenceNumber").collect()
+    assert [tuple(row) for row in rows] == expected
+    rig.drain(rig.stream("q").select("sequenceNumber", year("creationTime").alias("year")))
+    rows = rig.spark.read.format("delta").load(rig.path("table")).orderBy("sequenceNumber").collect()
+    assert [tuple(row) for row in rows] == expected

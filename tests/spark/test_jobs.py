@@ -14,6 +14,10 @@ from penstock.broker_core.archive import table as archive_table
 from penstock.broker_core.messages import assembly
 from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
 from penstock.jobs import archive, ingest, redrive
+from penstock.jobs.session import session
+
+duckdb = pytest.importorskip("duckdb")
+polars = pytest.importorskip("polars")
 
 if TYPE_CHECKING:
     from conftest import Rig
@@ -113,6 +117,26 @@ def ingested(rig: Rig, arguments: list[str]) -> None:
 def numbers(rig: Rig, table: str) -> list[int]:
     rows = rig.spark.read.parquet(table).selectExpr("cast(cast(body as string) as int) n").collect()
     return sorted(row.n for row in rows)
+
+
+def test_an_expiry_in_9999_is_read_right_by_other_libraries(rig: Rig, table: Archive) -> None:
+    """U5: the "never" of other brokers, in the table of `ingest` and in that of `archive`. Spark's default made it a year of 1816."""
+    never = datetime(9999, 12, 31, tzinfo=timezone.utc)
+    payload = {"body": [b"0"], "absoluteExpiryTime": [never]}
+    batch = pa.record_batch({name: pa.array(values, MESSAGE_COLUMNS[name]) for name, values in payload.items()})
+    rig.declare("orders")
+    rig.client.put({"op": "enqueue", "queue": "orders"}, batch.schema, [batch])
+    ingest_to = ["--table", rig.path("ingested"), "--checkpoint", rig.path("ingesting"), "--available-now"]
+    given = ingest._parser().parse_args(["--url", rig.broker.url, "--queue", "orders", *ingest_to])
+    ingest.start(session("ingest"), given).awaitTermination()
+    table.record(1, 0, payload)
+    where = ["--archive", str(table.folder), "--queue", "orders"]
+    assert archive.main([*where, "--table", rig.path("copied"), "--checkpoint", rig.path("copying")]) == 0
+    for folder in (rig.path("ingested"), rig.path("copied")):
+        assert deltalake.DeltaTable(folder).to_pyarrow_table()["absoluteExpiryTime"].to_pylist() == [never]
+        assert polars.read_delta(folder)["absoluteExpiryTime"].to_list() == [never]
+        times = f"SELECT epoch_us(absoluteExpiryTime) FROM read_parquet('{folder}/**/*.parquet', hive_partitioning = false)"
+        assert duckdb.connect().execute(times).fetchall() == [(int(never.timestamp()) * 1_000_000,)]
 
 
 # --- Archive ---------------------------------------------------------------------------------------------------------------
