@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ..broker_core.archive import scan, table
 from ..broker_core.archive.bounds import Bounds
-from ..broker_core.archive.files import File, Table, Version, version
+from ..broker_core.archive.files import File, Table, Version, is_outdated, version
 from ..broker_core.archive.places import is_local
 from ..broker_core.client.flight import Client
 from ..broker_core.errors import ArchiveUnreachable, DataLoss
@@ -36,14 +36,15 @@ def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number:
     """The files of a version of the table, by default the newest. Raises PenstockError."""
     try:
         if known.url not in _unreachable:
-            return version(known, bounds, number)
+            found = version(known, bounds, number)
+            return found if number is None else found._replace(is_outdated=is_outdated(known, number))
     except ImportError as error:
         log.info("the broker lists the archive's files, since this Python has no deltalake: %s", error)
     except ArchiveUnreachable as error:
         if number is None:  # else this version alone may be gone
             _remember(known.url, error)
     answer = client.call("archive.files", queue=queue, version=number, **bounds.to_fields())
-    return Version(answer["version"], [File.of_list(each) for each in answer["files"]])
+    return Version(answer["version"], [File.of_list(each) for each in answer["files"]], answer["outdated"])
 
 
 def read_recorded(part: RecordedPartition, access: Access, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:

@@ -253,7 +253,8 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Retention removes whole days, and every day before one that it removes. So all rows from a day on are there if one of
         that day or of an earlier one is. Days that it has removed may still be in the version with which the replay began. Only
-        these are taken from there: of later days, compaction may have replaced the files that it names.
+        these are taken from there: of later days, compaction may have replaced the files that it names. If other programs have
+        deleted rows since, none are taken.
         """
         where = (self._connected(), self._queue, self._table(of), self._bounds(of))
         newest = version_of(*where)
@@ -263,11 +264,16 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if day is not None and since is not None and since <= day:
             return newest.files, since
         try:
-            begun = version_of(*where, of.version).files
+            listed = version_of(*where, of.version)
         except ArchiveUnreachable as error:
             if self._options["failOnDataLoss"]:
                 raise self._loss(newest.files, first, since) from error
             return newest.files, None
+        if listed.is_outdated:  # they may have been rows of the days that are gone, which must not come back
+            if self._options["failOnDataLoss"]:
+                raise self._loss(newest.files, first, since)
+            return newest.files, None
+        begun = listed.files
         if since is None or any(file.day is None for file in begun):
             return begun, None
         removed = [file for file in begun if file.day is not None and file.day < since]
@@ -279,7 +285,8 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         came = "" if since is None else f" that came before {since}"
         return DataLoss(
             f"{gone} of queue {self._queue!r}{came} may be gone: retention has removed old days from the archive, and the version"
-            " of the table with which the replay began is cleaned up. With failOnDataLoss=false it goes on with what is left"
+            " of the table with which the replay began is cleaned up, or other programs have deleted rows since. With"
+            " failOnDataLoss=false it goes on with what is left"
         )
 
     def _moved(self, at: Replayed, following: int) -> Replayed:

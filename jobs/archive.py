@@ -106,6 +106,11 @@ def _explained(error: PySparkException, given: argparse.Namespace) -> str:
             " broker's setting `archive_vacuum_after_s`, or somebody else has removed them. Begin again with a new checkpoint and"
             " a new table, then run the job more often, or raise the setting"
         )
+    if "DELTA_SOURCE_TABLE_IGNORE_CHANGES" in text:
+        return (
+            f"another program has deleted or changed rows of {given.queue!r}'s archive: pass over such"
+            " commits with --option skipChangeCommits=true. Rows that are in the new table already stay there"
+        )
     if "DELTA_SCHEMA_CHANGED" in text:
         return (
             f"{given.queue!r}'s archive has a new column, as after an upgrade of the broker: start the job again with the same"

@@ -87,9 +87,10 @@ class RecordedMessages:
         """`archive.files`: files of a version that may have what is asked for."""
         table = self._service.table(f["queue"])
         if table is None:
-            return {"version": None, "files": []}
+            return {"version": None, "files": [], "outdated": False}
         found = files.version(table, Bounds.of_fields(table.queue_id, f), f["version"])
-        return {"version": found.number, "files": [each.to_list() for each in found.files]}
+        outdated = f["version"] is not None and files.is_outdated(table, f["version"])
+        return {"version": found.number, "files": [each.to_list() for each in found.files], "outdated": outdated}
 
     def _table(self, queue: str) -> Table:
         found = self._service.table(queue)

@@ -20,6 +20,15 @@ from .scan import Deletions, Share
 from .table import DAY
 
 OWNER = "penstock.broker"  # in a table's configuration: the id of the broker that writes it
+BROKER = "penstock"  # in the broker's commits other than passes: what they do
+#: Operations of other writers, by their names in Delta's log, that leave all rows as they are.
+_OPERATIONS = frozenset(
+    {
+        *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "FSCK", "COMPUTE STATS"),
+        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL", "ADD FEATURE", "DROP FEATURE"),
+        *("ADD COLUMN", "ADD COLUMNS", "CHANGE COLUMN", "ADD CONSTRAINT", "DROP CONSTRAINT", "CREATE TABLE"),
+    }
+)
 _UNKNOWN_ROWS = 1 << 20  # of a file of which the log does not say it
 _FIELDS = ("url", "broker", "queueId", "lineages", "version")  # of a table, in an answer of the broker
 _TIMES = ("enqueuedTime", "settledTime")
@@ -95,6 +104,7 @@ class Version(NamedTuple):
 
     number: int
     files: list[File]
+    is_outdated: bool = False  # other programs have deleted or changed rows since
 
 
 def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
@@ -127,6 +137,24 @@ def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
         )
     wanted = (file._replace(deletions=deletions.get(file.path)) for file in _wanted(actions, bounds))
     return Version(at, sorted(wanted, key=lambda file: (file.first, file.path)))
+
+
+def is_outdated(table: Table, number: int) -> bool:
+    """Say whether other programs may have deleted or changed rows of a table since a version. Raises ArchiveUnreachable."""
+    import deltalake
+
+    try:
+        found = deltalake.DeltaTable(table.url, storage_options=storage_options(table.url))
+        since = found.history(max(1, found.version() - number))
+    except (deltalake.exceptions.DeltaError, OSError) as error:
+        raise ArchiveUnreachable(f"the log of the archive's table {table.url} cannot be read here: {error}") from error
+    return any(entry["version"] > number and not _keeps_rows(entry) for entry in since)
+
+
+def _keeps_rows(entry: Mapping[str, Any]) -> bool:
+    """Say whether a commit is one of the broker's, or an operation that deletes and changes no row."""
+    mode = (entry.get("operationParameters") or {}).get("mode")
+    return BROKER in entry or entry.get("operation") in _OPERATIONS or (entry.get("operation") == "WRITE" and mode == "Append")
 
 
 def deletions_of(found: Any) -> dict[str, Deletions]:

@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 
 from ..archive import features, scan, table
 from ..archive import files as files_of
-from ..archive.files import OWNER
+from ..archive.files import BROKER, OWNER
 from ..engine.columns.rowset import RowSet
 from ..engine.model.passes import NO_TABLE
 from ..errors import ArchiveUnreachable, ArchiveUnsupported
@@ -200,7 +200,7 @@ class QueueTable:
     def add(self, application_id: str, number: int, files: Sequence[File]) -> int:
         """Add the files of a pass in one commit, and return the version that has them. None of them may be there yet."""
         properties = CommitProperties(
-            custom_metadata={PASS: str(number)},
+            custom_metadata={BROKER: "pass", PASS: str(number)},
             max_commit_retries=RETRIES,
             app_transactions=[Transaction(application_id, number)],
         )
@@ -249,7 +249,7 @@ class QueueTable:
                 # Where somebody else has rewritten the same files delta-rs might not see it: so these files have to be in the
                 # version that the commit follows, and it is not tried again behind another one.
                 if replaced is not None and set(group) <= set(self._members()):
-                    properties = CommitProperties(custom_metadata={"penstock": "compaction"}, max_commit_retries=0)
+                    properties = CommitProperties(custom_metadata={BROKER: "compaction"}, max_commit_retries=0)
                     self._commit(replaced.new, replaced.old, properties)
                     gone += len(replaced.old) - len(replaced.new)
                     self.replaced += sum(member.bytes for member in replaced.old)
@@ -308,7 +308,11 @@ class QueueTable:
             return 0
         before = self._table.version()
         try:
-            self._table.delete(f"{table.DAY} < '{keep_from.isoformat()}'", post_commithook_properties=_NOTHING_BESIDE)
+            self._table.delete(
+                f"{table.DAY} < '{keep_from.isoformat()}'",
+                commit_properties=CommitProperties(custom_metadata={BROKER: "retention"}),
+                post_commithook_properties=_NOTHING_BESIDE,
+            )
             self._after_commit(before)
         except (DeltaError, OSError, ValueError) as error:
             raise Unreachable(f"old days of the table {self.url} could not be removed: {short(error)}") from error

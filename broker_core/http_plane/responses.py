@@ -278,7 +278,7 @@ ANSWERS: dict[str, Schema] = {
             _object(url=TEXT, broker=TEXT, queueId=COUNT, lineages=_list({"type": ["string", "integer"]}), version=COUNT)
         ),
     ),
-    "archive.files": _object(version=_null(COUNT), files=_list(_list({"type": ["string", "integer", "null"]}))),
+    "archive.files": _object(version=_null(COUNT), files=_list(_list({"type": ["string", "integer", "null"]})), outdated=BOOL),
     "stage.publish": _object(published=COUNT, repeated=BOOL),
     "stage.published": _object(published=BOOL, elsewhere=_null(TEXT)),
     "stage.discard": _object(discarded=COUNT),

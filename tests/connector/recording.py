@@ -11,7 +11,7 @@ import deltalake
 import pyarrow as pa
 
 from penstock.broker_core.archive import table
-from penstock.broker_core.archive.files import OWNER
+from penstock.broker_core.archive.files import BROKER, OWNER
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.commands import Now
 from penstock.broker_core.engine.commands.passes import BeginPass, EndPass
@@ -115,3 +115,8 @@ def recording(folder: Path) -> Iterator[Site]:
     with contextlib.closing(Site(folder)) as site:
         site.client.call("queue.declare", queue="q")
         yield site
+
+
+def retain(table: deltalake.DeltaTable, day: str) -> None:
+    """Take the days before one out of a table, as the archiver does."""
+    table.delete(f"day < '{day}'", commit_properties=deltalake.CommitProperties(custom_metadata={BROKER: "retention"}))

@@ -24,7 +24,7 @@ from penstock.connector.options import READ, REPLAY, STREAM, Options
 from penstock.connector.replay import ReplayReader, cut
 from penstock.connector.schema import source_schema
 
-from .recording import Site, recording
+from .recording import Site, recording, retain
 
 LIMIT = ReadMaxRows(2**62)
 
@@ -181,7 +181,7 @@ def test_retention_while_a_replay_reads(tmp_path: Path, clock: Clock) -> None:
         add(site, 6)
         _, first, second = planned(site, "4")
         table = deltalake.DeltaTable(site.url("q"))
-        table.delete("day < '1970-01-02'")
+        retain(table, "1970-01-02")
         add(site, 1)
         again = reader(site, maxMessagesPerTrigger="4")
         assert batch_of(again, first, second) == [4, 5, 6, 7]
@@ -328,7 +328,7 @@ def cleaned_up(site: Site, removed: str | None = None, *, log: bool = True) -> N
     """The table as it is long after: compacted, its old files and, with `log`, commits gone, perhaps some of its days, too."""
     table = deltalake.DeltaTable(site.url("q"))
     if removed is not None:
-        table.delete(f"day < '{removed}'")
+        retain(table, removed)
     table.optimize.compact()
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     table.create_checkpoint()
@@ -344,6 +344,35 @@ def three_days(site: Site, clock: Clock) -> None:
         add(site, 2)
         add(site, 1)
         clock.now += 86400
+
+
+@pytest.mark.parametrize("way", ["planner", "broker"])
+@pytest.mark.parametrize("how", ["day", "rows"])
+def test_rows_that_others_delete_do_not_come_back_when_retention_takes_their_day(
+    tmp_path: Path, clock: Clock, how: str, way: str
+) -> None:
+    """The version that the replay began with has them; it may not be read any more. What others optimize is no reason."""
+    with contextlib.closing(Site(tmp_path, clock)) as site:
+        site.client.call("queue.declare", queue="q")
+        add(site, 6)
+        clock.now += 86400
+        add(site, 6)
+        _, first, second = planned(site, "4")
+        table = deltalake.DeltaTable(site.url("q"))
+        table.optimize.compact()
+        if how == "rows":
+            retain(table, "1970-01-02")
+            assert batch_of(reader(site, maxMessagesPerTrigger="4"), first, second) == [4, 5, 6, 7]
+            table.restore(table.version() - 1)
+        table.delete("day < '1970-01-02'" if how == "day" else '"sequenceNumber" = 5')
+        if how == "rows":
+            retain(table, "1970-01-02")
+        if way == "broker":
+            recorded._unreachable.add(site.url("q"))
+        with pytest.raises(DataLoss, match="other programs have deleted rows since"):
+            batch_of(reader(site, maxMessagesPerTrigger="4"), first, second)
+        assert batch_of(reader(site, maxMessagesPerTrigger="4", failOnDataLoss="false"), first, second) == [6, 7]
+        recorded._unreachable.clear()
 
 
 def test_days_that_retention_has_left_are_read_in_the_newest_version(tmp_path: Path, clock: Clock) -> None:

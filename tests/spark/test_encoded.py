@@ -143,7 +143,7 @@ def test_messages_that_cannot_be_decoded_are_set_aside_and_the_query_goes_on(spa
 
 
 def test_times_at_the_ends_of_python_s_calendar_are_read(rig: Rig) -> None:
-    """S8 S1: `collect` and a Python UDF, of a batch read and of a stream, in a zone that is not UTC. Beyond the ends they are null."""
+    """S8 S1: by `collect` and by Python UDFs, of a batch read and of a stream. Beyond the ends they are null."""
     from pyspark.sql import functions as F
 
     rig.declare("q")

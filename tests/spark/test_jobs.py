@@ -120,7 +120,7 @@ def numbers(rig: Rig, table: str) -> list[int]:
 
 
 def test_an_expiry_in_9999_is_read_right_by_other_libraries(rig: Rig, table: Archive) -> None:
-    """U5: the "never" of other brokers, in the table of `ingest` and in that of `archive`. Spark's default made it a year of 1816."""
+    """U5: in the table of `ingest` and in that of `archive`. Spark's default made it a year before 2262."""
     never = datetime(9999, 12, 31, tzinfo=timezone.utc)
     payload = {"body": [b"0"], "absoluteExpiryTime": [never]}
     batch = pa.record_batch({name: pa.array(values, MESSAGE_COLUMNS[name]) for name, values in payload.items()})
