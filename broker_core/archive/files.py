@@ -51,7 +51,8 @@ class File(NamedTuple):
     @classmethod
     def of_list(cls, values: Sequence[Any]) -> File:
         """Read what `to_list` gave."""
-        return cls(*values[:4], None if values[4] is None else Deletions(values[4]))
+        path, rows, first, last, version = values
+        return cls(path, rows, first, last, None if version is None else Deletions(version))
 
     def share(self, number: int = 0, parts: int = 1) -> Share:
         """Return a share of the file: by default all of it."""

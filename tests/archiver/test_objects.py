@@ -96,7 +96,7 @@ def test_tables_of_deleted_queues_are_looked_after(make_rig: Callable[..., Rig],
     rig.up += 100_000
     rig.record()
     asked = [request["url"] for request in rig.child.asked if request["op"] == "keep"]
-    assert sorted(asked) == [f"{archive}/gone=20=C3=BC", f"{archive}/theirs"]
+    assert sorted(asked) == [f"{archive}/gone-x20-xC3-xBC", f"{archive}/theirs"]
     assert table(archive, "theirs").num_rows == 3
 
 
