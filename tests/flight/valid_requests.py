@@ -160,6 +160,7 @@ VALID_TICKETS: dict[str, dict[str, Any]] = {
         "path": "day=2020-01-01/part.parquet",
         "part": 0,
         "parts": 1,
+        "version": 1,
         **RECORDED,
         "selector": None,
         "columns": ["body"],

@@ -64,7 +64,7 @@ def encoded() -> pa.RecordBatch:
 
 
 def columnar() -> pa.RecordBatch:
-    """Those that a column of microseconds can have."""
+    """The times that a column of microseconds can have."""
     values = [each * 1000 if abs(each) < 2**63 // 1000 else None for each in TIMES]
     times = pa.array(values, pa.int64()).view(TIMESTAMP)
     return pa.record_batch({"body": pa.array([b""] * len(TIMES)), "creationTime": times, "absoluteExpiryTime": times})
