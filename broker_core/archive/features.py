@@ -17,14 +17,14 @@ MAX_READER, MAX_WRITER = 3, 7  # protocol versions; features have taken the plac
 #: Features that a read honours. Deletion vectors are applied, delta-rs reads the checkpoints; the others are about other columns,
 #: or about writers. Column mapping is in use if the property `delta.columnMapping.mode` says so.
 READ = frozenset({DELETION_VECTORS, "v2Checkpoint", "timestampNtz", "vacuumProtocolCheck", "columnMapping"})
-#: Features that a commit honours, as far as columns and properties do not use them: see `_used`.
+#: Features that a commit honours, as long as no property or column uses those that `check_writable` refuses.
 WRITTEN = frozenset(
     {
         *{DELETION_VECTORS, "v2Checkpoint", "timestampNtz", "columnMapping"},
         *{"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"},
     }
 )
-#: What a protocol version of before the features means.
+#: Features that the protocol versions before named features have.
 _OF_READER = {2: ("columnMapping",)}
 _OF_WRITER = {
     2: ("appendOnly", "invariants"),
@@ -35,7 +35,7 @@ _OF_WRITER = {
 }
 
 _DROP = "`ALTER TABLE … DROP FEATURE {}`"
-#: Commands of Spark SQL that take a feature back, where dropping it is not enough or leaves another one behind.
+#: Commands of Spark SQL that take a feature back, if dropping it is not enough, or leaves another feature behind.
 _REMEDIES = {
     "rowTracking": "`ALTER TABLE … SET TBLPROPERTIES ('delta.enableRowTracking' = 'false')`, then "
     + " and ".join(_DROP.format(name) for name in ("rowTracking", "domainMetadata")),
@@ -47,7 +47,7 @@ _REMEDIES = {
 _AWAY = "move the table away, and the broker makes a new one"
 _SPARK_READS = 'read the table with Spark\'s format("delta")'
 
-#: Keys in the metadata of a column whose rules a writer has to follow: the feature, and what the column then is.
+#: Keys in the metadata of a column whose rules a writer has to follow, and what the column then has.
 _RULES = {
     "delta.invariants": "an invariant",
     "delta.generationExpression": "a generated value",
@@ -102,7 +102,7 @@ def check_writable(table: Any, url: str) -> None:
 def refusal_of(error: Exception, url: str) -> ArchiveUnsupported | None:
     """Return the error for a table that delta-rs does not open because of its protocol; None if it failed for another reason."""
     text = str(error)
-    if not any(part in text for part in ("Unsupported", "is not supported", "catalog-managed")):
+    if "Kernel error: Unsupported" not in text and "catalog-managed" not in text:
         return None
     return _refusal(url, f"has a protocol that delta-rs does not support ({text})", None)
 

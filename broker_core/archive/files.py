@@ -20,7 +20,7 @@ from .scan import Deletions, Share
 from .table import DAY
 
 OWNER = "penstock.broker"  # in a table's configuration: the id of the broker that writes it
-BROKER = "penstock"  # in the broker's commits other than passes: what they do
+BROKER = "penstock"  # in each commit of the broker: what it does
 #: Operations of other writers, by their names in Delta's log, that leave all rows as they are.
 _OPERATIONS = frozenset(
     {

@@ -23,7 +23,7 @@ from .places import file_system, is_local, local_path
 BATCH_ROWS = 1 << 16
 BATCH_BYTES = 9 << 20  # of a batch, or few rows: what Spark wants of one, so that nobody has to join two
 #: Spark's writers may leave times as 96 bits, which would be read as nanoseconds: those end in 2262.
-TIMES: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
+READ_OPTIONS: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -78,9 +78,9 @@ def opened(url: str, path: str) -> Any:
 
     try:
         if is_local(url):
-            return pq.ParquetFile(f"{local_path(url)}/{path}", memory_map=True, **TIMES)
+            return pq.ParquetFile(f"{local_path(url)}/{path}", memory_map=True, **READ_OPTIONS)
         system, root = file_system(url)
-        return pq.ParquetFile(system.open_input_file(f"{root}/{path}"), pre_buffer=True, **TIMES)
+        return pq.ParquetFile(system.open_input_file(f"{root}/{path}"), pre_buffer=True, **READ_OPTIONS)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise ArchiveUnreachable(
             f"the archive's file {path} in {url} cannot be read here: {error}. A folder has to be mounted at the same path, and"

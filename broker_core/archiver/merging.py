@@ -33,7 +33,7 @@ class Source:
         self._store, self._path = store, path
         self.ends: tuple[Key, Key] | None = None  # None: there are no rows
         self._is_sorted = True
-        with store.open(path) as source, pq.ParquetFile(source, **scan.TIMES) as file:
+        with store.open(path) as source, pq.ParquetFile(source, **scan.READ_OPTIONS) as file:
             self.names = set(file.schema_arrow.names)
             if self.names.issuperset(COLUMNS):
                 for batch in file.iter_batches(READ_ROWS, columns=list(COLUMNS)):
@@ -53,7 +53,7 @@ class Source:
 
     def batches(self, *, alone: bool) -> Iterator[pa.Table]:
         """Yield the rows in order, with all columns of the table's files; in small parts unless the file is read alone."""
-        with self._store.open(self._path) as source, pq.ParquetFile(source, **scan.TIMES) as file:
+        with self._store.open(self._path) as source, pq.ParquetFile(source, **scan.READ_OPTIONS) as file:
             if not self._is_sorted:
                 # With our types first: Arrow sorts no views, which other writers use for strings.
                 for batch in _with_all_columns(file.read()).sort_by(_ORDER).to_batches(READ_ROWS):

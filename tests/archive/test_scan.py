@@ -181,3 +181,13 @@ def test_tasks_have_about_as_many_rows() -> None:
     assert files.tasks([], 10) == []
     groups = [number for part in range(7) for number in scan.Share("f", part, 7).of(5)]
     assert groups == list(range(5))
+
+
+def test_a_deletion_vector_may_be_shorter_than_its_file() -> None:
+    """Delta's vectors end with the last deleted row; and those of delta-rs are parts of one list."""
+    selection = pa.array([True] * 3 + [True, False, True, False]).slice(3)
+    apply = scan.Deletions.of(7, selection).applied()
+    rows = pa.record_batch({"n": pa.array(range(4))})
+    assert apply(0, rows).column(0).to_pylist() == [0, 2]
+    assert apply(3, rows).column(0).to_pylist() == [1, 2, 3]
+    assert apply(9, rows).column(0).to_pylist() == [0, 1, 2, 3]
