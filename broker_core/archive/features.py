@@ -44,6 +44,8 @@ _REMEDIES = {
         for name in ("vacuumProtocolCheck", "typeWidening", "checkpointProtection", "variantType")
     },
 }
+#: Features that Delta itself cannot take back.
+_LASTING = frozenset({"allowColumnDefaults", "identityColumns"})
 _AWAY = "move the table away, and the broker makes a new one"
 _SPARK_READS = 'read the table with Spark\'s format("delta")'
 
@@ -116,11 +118,13 @@ def _check(url: str, side: str, version: int, most: int, unknown: set[str], inst
     if version > most:
         raise _refusal(url, f"needs {side} version {version} of Delta's protocol; this Penstock has {most}", None, instead)
     if unknown:
-        name = min(unknown, key=lambda each: (each not in _REMEDIES, each))  # first what takes others back, too
+        # First a feature that decides what can be done, then one whose remedy takes others back.
+        name = min(unknown, key=lambda each: (each not in _LASTING, each not in _REMEDIES, each))
         others = f" (and {', '.join(sorted(unknown - {name}))})" if len(unknown) > 1 else ""
-        raise _refusal(url, f"has Delta's {side} feature {name!r}{others}", _REMEDIES.get(name, _DROP.format(name)), instead)
+        remedy = None if name in _LASTING else _REMEDIES.get(name, _DROP.format(name))
+        raise _refusal(url, f"has Delta's {side} feature {name!r}{others}", remedy, instead)
 
 
 def _refusal(url: str, what: str, remedy: str | None, instead: str = _AWAY) -> ArchiveUnsupported:
-    steps = f"take that back with {remedy}, or {instead}" if remedy else f"update Penstock, or {instead}"
+    steps = f"take that back with {remedy}, or {instead}" if remedy else instead
     return ArchiveUnsupported(f"the archive's table {url} {what}, which Penstock does not support: {steps}")
