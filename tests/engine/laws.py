@@ -51,7 +51,7 @@ class Watch:
         self.due: list[int] = []
         self.outcomes: dict[int, int] = {}
         self.stayed: set[int] = set()
-        self.was_there: set[int] = set()  # rows that were AVAILABLE, or held
+        self.was_there: set[int] = set()  # rows that consumers could have taken, or had
         self.held: set[int] = set()
         self.delivered: dict[str, int] = {}  # by key, the last row that a consumer got
 
@@ -62,8 +62,8 @@ class Watch:
             return
         states, outcomes = block.state[: block.filled].tolist(), column(block, "outcome").tolist()
         returned = column(block, "returned").tolist()
-        self._meet(queue, block)
         now = max(engine.wall, engine.state.time) // 1000
+        self._meet(queue, block, now)
         for row, state in enumerate(states):
             if state in (State.AVAILABLE, State.ACQUIRED):
                 self.was_there.add(row)
@@ -72,13 +72,15 @@ class Watch:
         self._outcomes_are_final(states, outcomes, column(block, "stayed").tolist())
         self._keys_have_their_values(states, outcomes, returned)
 
-    def _meet(self, queue: Queue, block: Block) -> None:
+    def _meet(self, queue: Queue, block: Block, now: int) -> None:
         """Note what is said of messages that have come since: later their names may be forgotten."""
         times = block.times(block.due, slice(0, block.filled))
         for row in range(len(self.keys), block.filled):
             code = int(column(block, "key")[row])
             self.keys.append(queue.keys.name(code) if code else None)
             self.due.append(0 if times is None else int(times[row]))
+            if self.due[row] <= now:
+                self.was_there.add(row)  # if only until the ring was cut
 
     def _states_are_whole(self, engine: Engine, queue: Queue, block: Block, states: list[int], outcomes: list[int]) -> None:
         holders = {*queue.subscriptions, *queue.batches}

@@ -70,7 +70,9 @@ def rows_in(block: Block, *states: State) -> Any:
 class History:
     """One queue `q` with its links, at most one lease and one transaction; `dead` takes dead letters and what is moved."""
 
-    def __init__(self, seed: int) -> None:
+    length = COMMANDS
+
+    def __init__(self, seed: int | str) -> None:
         self.seed, self.random = seed, random.Random(seed)
         self.engine = Engine()
         self.watch = Watch()
@@ -102,10 +104,13 @@ class History:
             *[*5 * [self.send_immediate], self.post],
         ]
 
+    def promises(self) -> None:
+        """Check what else holds after every command."""
+
     def play(self) -> None:
         commands = self.commands()
-        for number, command in enumerate([self.a_link_comes, self.send, *self.random.choices(commands, k=COMMANDS)]):
-            if number == COMMANDS // 3:
+        for number, command in enumerate([self.a_link_comes, self.send, *self.random.choices(commands, k=self.length)]):
+            if number == self.length // 3:
                 meta, blocks, logged = *self.engine.persisted(), len(self.engine.log)
             try:
                 command()
@@ -116,6 +121,7 @@ class History:
                 holds(self.queue)
             self.watch.look(self.engine)
             assert self.queue.staged == self.queue.staged_bytes == self.posted
+            self.promises()
             a_start_finds_the_same(self.queue, self.engine.from_snapshot())
         a_start_finds_the_same(self.queue, self.engine.recovered())
         state = BrokerState.restore(meta.encode(), blocks)  # as most starts do: of a snapshot, and what the log has after it
