@@ -42,6 +42,7 @@ class Watch:
     - Of the messages of a key at most one is there for consumers: AVAILABLE, or waiting for its retry.
     - A value gives way only to a message that arrived later and was there for consumers. So a key has a value until a consumer
       takes it, or it ends in another way.
+    - A message that its sender delayed gives way when it is due, and not before.
     - No consumer gets a value after a newer one of its key was delivered.
     - Nothing is delivered before it is due.
     """
@@ -70,7 +71,7 @@ class Watch:
                 assert self.due[row] <= now, f"{row} is there before it is due"
         self._states_are_whole(engine, queue, block, states, outcomes)
         self._outcomes_are_final(states, outcomes, column(block, "stayed").tolist())
-        self._keys_have_their_values(states, outcomes, returned)
+        self._keys_have_their_values(states, outcomes, returned, now)
 
     def _meet(self, queue: Queue, block: Block, now: int) -> None:
         """Note what is said of messages that have come since: later their names may be forgotten."""
@@ -97,7 +98,7 @@ class Watch:
         self.outcomes = {row: outcomes[row] for row, state in enumerate(states) if state == State.ARCHIVED}
         self.stayed = {row for row, stays in enumerate(stayed) if stays}
 
-    def _keys_have_their_values(self, states: list[int], outcomes: list[int], returned: list[int]) -> None:
+    def _keys_have_their_values(self, states: list[int], outcomes: list[int], returned: list[int], now: int) -> None:
         for key in {key for key in self.keys if key is not None}:
             rows = [row for row, its in enumerate(self.keys) if its == key]
             there = [row for row in rows if states[row] == State.AVAILABLE or (states[row] == State.DELAYED and returned[row])]
@@ -106,6 +107,7 @@ class Watch:
                 if outcomes[row] == Outcome.REPLACED:
                     newer = [other for other in rows if other > row and other in self.was_there]
                     assert newer, f"{row} was replaced, and {key!r} had no newer value"
+                    assert row in self.was_there or self.due[row] <= now, f"{row} was replaced before it was due"
             held = [row for row in rows if states[row] == State.ACQUIRED]
             for row in held:
                 before = self.delivered.get(key, 0)

@@ -19,15 +19,15 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Attributes
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.model.dispositions import attempts_towards_limit
 
 from .harness import Engine
 from .laws import column
-from .test_everything import History, rows_in
+from .test_everything import NAMES, History, rows_in
 
-ATTEMPTS, CAPACITY, RETRY_MS, STEPS = 2, 4, 1500, 45
+ATTEMPTS, CAPACITY, RETRY_MS, STEPS = 2, 2, 1500, 60
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,23 @@ class Pair(History):
         return [*always, *seldom, *(getattr(self, name) for name in mine)]
 
     def messages(self) -> tuple[int, Attributes]:
-        count, attributes = super().messages()
-        wanted = {name for feature in self.pair for name in FEATURES[feature].sends}
-        return count, Attributes(**{name: values for name, values in vars(attributes).items() if name in wanted})
+        """Some messages that use the features, so often that they meet."""
+        count = self.random.randint(1, 3)
+
+        def each(*values: Any) -> Any:
+            return np.array([self.random.choice(values) for _ in range(count)])
+
+        columns: dict[str, Callable[[], Any]] = {
+            "due": lambda: each(0, self.now + 1000),
+            "expiry": lambda: each(0, self.now + 3000, self.now + 9000),
+            "priority": lambda: each(*range(11)),
+            "group": lambda: Coded(NAMES, each(0, 1, 1, 2)),
+            "closes": lambda: each(0, 0, 1),
+            "key": lambda: Coded(NAMES, each(0, 1, 1, 2)),
+            "ids": lambda: each(b"", *(b"%d" % number for number in range(1, 30))).astype("S16"),
+        }
+        wanted = [name for feature in self.pair for name in FEATURES[feature].sends]
+        return count, Attributes(**{name: columns[name]() for name in wanted})
 
     def a_link_comes(self) -> None:
         """Without a selector, and without a priority."""
