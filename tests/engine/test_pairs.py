@@ -153,3 +153,66 @@ def test_features_that_no_queue_has_together_are_refused(pair: set[str]) -> None
     for kind, options in ((one.kind, other.options), (other.kind, one.options)):
         with pytest.raises(errors.InvalidRequest):
             Engine().run(c.DeclareQueue("q", kind, options))
+
+
+# --- rules that docs/queues.md states of pairs, and that no law shows
+
+
+def outcomes(engine: Engine) -> list[Outcome]:
+    block = engine.state.queues["q"].blocks[0]
+    return [Outcome(outcome) for outcome in column(block, "outcome").tolist()]
+
+
+def test_a_ring_that_is_held_when_a_transaction_commits_drops_what_that_brings() -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", options=FEATURES["ring"].options), c.Enqueue("q", CAPACITY, 1))
+    holder, number = engine.run(c.Subscribe("q")), engine.run(c.BeginTransaction(1))
+    engine.run(c.Post(number, "q", 1, 1), c.Acquire("q", holder, CAPACITY))
+    assert engine.run(c.Discharge(number)) is None
+    assert outcomes(engine) == [Outcome.NONE] * CAPACITY + [Outcome.DROPPED]
+
+
+def test_an_id_stays_remembered_when_its_message_was_dropped_replaced_or_expired() -> None:
+    for how, outcome in (("ring", Outcome.DROPPED), ("last value", Outcome.REPLACED), ("ttl", Outcome.EXPIRED)):
+        engine, feature = Engine(), FEATURES[how]
+        engine.run(c.DeclareQueue("q", feature.kind or "fifo", {**feature.options, "duplicateWindow": 9}))
+        key = Coded(["k"], np.array([1])) if feature.kind else None
+        expiry = np.array([engine.wall // 1000 + 1000]) if how == "ttl" else None
+        first = Attributes(key=key, expiry=expiry, ids=np.array([b"x"], "S16"))
+        engine.run(c.Enqueue("q", 1, 1, attributes=first), *[c.Enqueue("q", 1, 1, attributes=Attributes(key=key))] * CAPACITY)
+        engine.pass_time(3)
+        engine.run(c.Tick())
+        assert outcomes(engine)[0] is outcome
+        assert engine.run(c.Enqueue("q", 1, 1, attributes=first)).duplicates == 1
+
+
+def test_a_transaction_leaves_duplicates_out_and_its_delays_count_from_the_sending() -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", options={"duplicateWindow": 9}))
+    number, mine = engine.run(c.BeginTransaction(1)), np.array([b"x", b"y"], "S16")
+    due = np.array([0, engine.wall // 1000 + 2000])
+    engine.run(c.Post(number, "q", 2, 1, attributes=Attributes(due=due, ids=mine)))
+    engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(ids=mine[:1])))
+    engine.pass_time(2)
+    assert engine.run(c.Discharge(number)) is None
+    assert engine.state.queues["q"].blocks[0].state[:2].tolist() == [State.AVAILABLE, State.AVAILABLE]
+    assert engine.state.queues["q"].next_sequence == 2
+
+
+def test_a_higher_level_of_a_group_is_taken_first() -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", "priority", {"groups": "held", "levels": 2}))
+    group, priority = Coded(["g"], np.array([1, 1, 1])), np.array([1, 1, 10])
+    engine.run(c.Enqueue("q", 3, 1, attributes=Attributes(priority=priority, group=group)))
+    holder = engine.run(c.Subscribe("q"))
+    assert [engine.run(c.Acquire("q", holder, 1)).rows.first for _ in range(3)] == [2, 0, 1]
+
+
+def test_a_delayed_message_keeps_no_other_waiting() -> None:
+    """As opposed to one that waits for its retry."""
+    for options in ({"groups": "held"}, {"consumers": "single"}, {"consumers": "exclusive"}):
+        engine = Engine()
+        engine.run(c.DeclareQueue("q", options=options))
+        due, group = np.array([engine.wall // 1000 + 1000, 0]), Coded(["g"], np.array([1, 1]))
+        engine.run(c.Enqueue("q", 2, 1, attributes=Attributes(due=due, group=group if "groups" in options else None)))
+        assert engine.run(c.Acquire("q", engine.run(c.Subscribe("q")), 9)).rows.sequences().tolist() == [1]

@@ -3,6 +3,7 @@ every return."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from penstock.broker_core.selectors.names import _FIELDS
 from penstock.broker_core.server.process import Broker
 from penstock.connector.options import OUTCOMES
 
+from ..engine.test_pairs import FEATURES
 from .pages import rows, section
 
 NEVER = "never for `maxAttempts`"
@@ -139,6 +141,12 @@ def test_every_outcome(page: str) -> None:
     said = [row[0].strip("`") for row in rows(section(page, "How a message ends"))[1:]]
     names = [one.name.lower().replace("_", "-") for one in Outcome if one is not Outcome.NONE]
     assert sorted(said) == sorted(names) == sorted(OUTCOMES)
+
+
+def test_the_pairs_of_features_are_those_that_histories_are_played_of(page: str) -> None:
+    """Each pair once, in the order of the features; what has no row does not interact."""
+    said = [(one, other) for one, other, _ in rows(section(page, "Pairs of features"))[1:]]
+    assert said == [pair for pair in itertools.combinations(FEATURES, 2) if pair in said]
 
 
 def test_every_return_and_whether_it_counts(page: str) -> None:

@@ -86,7 +86,7 @@ def _add_event(
         mine = np.searchsorted(kept, some[np.isin(some, kept)])
         if len(mine):
             holders.append((holder, RowSet.of_sequences(mine + first)))
-    acquired = tuple(e.Acquired(queue.name, holder, some) for holder, some in holders)
+    acquired = tuple(e.Acquired(queue.name, holder, held) for holder, held in holders)
     whole = len(kept) == command.count
     attributes = (command.attributes if whole else command.attributes.take(kept)).journaled()
     sizes = sizes if whole or isinstance(sizes, int) else sizes[kept]
@@ -94,8 +94,8 @@ def _add_event(
     decision.add(event, command.payload)
     if queue.rules.lock_timeout:
         until = state.uptime(now.up) + queue.rules.lock_timeout
-        for _, some in holders:
-            decision.add(e.Locked(queue.name, some, until))
+        for _, held in holders:
+            decision.add(e.Locked(queue.name, held, until))
     decision.reply = decision.reply._replace(taken=holders)
 
 
