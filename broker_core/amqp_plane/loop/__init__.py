@@ -9,6 +9,6 @@ interest, acquiring   who is told that there is work, and what each link acquire
 selecting             selectors that nobody has evaluated yet
 outcomes              outcomes of receivers, until they are carried out
 exchanges             messages for an exchange: one command for all of a pass
-immediate             messages for now or never
+immediate, offers     messages that are stored only if a link takes them; the links that can
 locks                 deliveries that were held too long
 """

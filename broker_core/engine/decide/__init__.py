@@ -8,7 +8,7 @@ stages                         messages and outcomes that wait for a publish
 links, leases, outcomes        acquire, settle, return; Spark's leases; outcomes of single messages
 outcome_checks                 whether the messages of a lease's batch may still get outcomes
 dead_letters                   messages that end without being processed: rejected, tried too often, expired
-immediate                      messages that are delivered at once or not at all
+immediate                      messages that are stored only if a link takes them
 exchanges, routes              exchanges and bindings; messages that go through one
 lifetimes                      when a queue or an exchange ends by itself, and the links that this depends on
 moves                          messages sent to another queue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..columns.dictionary import distinct
 from ..columns.rowset import RowSet, as_array
 from ..columns.series import Ints
 from ..columns.states import AVAILABLE, DELAYED
@@ -26,12 +27,13 @@ def replaced(queue: Queue, rows: RowSet) -> RowSet:
     codes, sequences = _keyed(queue, rows)
     if not len(codes):
         return RowSet()
-    newest = queue.newest()
-    before = newest[codes]
-    newest[codes] = np.maximum(before, sequences + 1)  # they ascend: of equal codes the last one counts
-    older = sequences[newest[codes] != sequences + 1]
-    earlier = before[(before > 0) & (before < newest[codes])] - 1
-    return RowSet.of_sequences(np.union1d(earlier, older)) if len(earlier) or len(older) else RowSet()
+    newest, places, keys = queue.newest(), sequences + 1, distinct(codes)
+    before = newest[keys]
+    arrivals = before.max() < places[0]  # as nearly always: all of them are newer than anything else
+    newest[codes] = places if arrivals else np.maximum(newest[codes], places)  # they ascend: of equal codes the last one counts
+    older = sequences[newest[codes] != places]
+    earlier = before[(before > 0) & (before < newest[keys])] - 1
+    return RowSet.of_sequences(np.concatenate([np.sort(earlier), older]) if arrivals else np.union1d(earlier, older))
 
 
 def arrived(queue: Queue, first: int) -> RowSet:
