@@ -9,6 +9,7 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
@@ -178,6 +179,20 @@ def test_nothing_passes_a_message_that_waits_for_its_retry(keeps: str) -> None:
     assert send(engine, 2, c.Offer(one, 9), priority=priority, **group) == ([(one, [1])], [0], [])
 
 
+def test_a_retry_that_it_replaces_keeps_no_group_waiting() -> None:
+    """Q16 Q17 Q23: who waits behind that message is told."""
+    engine, (one, two) = made("lastvalue", key="subject", groups="held", retryDelay=1000)
+    engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(key=named(1), group=named(1))))
+    engine.run(c.Acquire("q", one, 1), c.Release("q", one, RowSet.single(0), Cause.MODIFIED))
+    engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(key=named(2), group=named(1))))
+    assert not engine.run(c.Acquire("q", two, 1)).rows
+    columns = Attributes(key=named(1), group=named(2))
+    command = c.EnqueueImmediate("q", 1, 1, attributes=columns, offers=[c.Offer(one, 1)])
+    assert decide(engine.state, command, c.Now(engine.wall, engine.up)).effects.looks == ("q",)
+    assert send(engine, 1, c.Offer(one, 1), key=named(1), group=named(2)) == ([(one, [2])], [], [])
+    assert engine.run(c.Acquire("q", two, 1)).rows.sequences().tolist() == [1]
+
+
 def test_a_lock_holds_for_it() -> None:
     engine, (one, _) = made(lockTimeout=1000)
     send(engine, 1, c.Offer(one, 1))
@@ -187,8 +202,6 @@ def test_a_lock_holds_for_it() -> None:
 
 
 def test_it_waits_for_the_disk_where_the_queue_or_the_message_asks_for_that() -> None:
-    from penstock.broker_core.engine import decide
-
     for durability, durable, waits in (("all", False, True), ("header", True, True), ("header", False, False)):
         engine, (one, _) = made(durability=durability)
         command = c.EnqueueImmediate("q", 1, 1, durable=durable, attributes=NO_ATTRIBUTES, offers=[c.Offer(one, 1)])

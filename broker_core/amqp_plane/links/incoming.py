@@ -396,8 +396,7 @@ def kept_out(nodes: Nodes, queue: str, found: Arrived, rows: Sequence[int]) -> l
     way_out = "drain it, or raise them (`penstock queue alter`)"
     staged = also_staged(nodes, queue)
     error = QueueFull(f"the queue {queue!r} is full{staged}: its limits keep this message out; {way_out}")
-    malformed = {number for number, _ in found.refused}
-    numbers = [number for number in range(found.rows + len(malformed)) if number not in malformed]
+    numbers = found.numbers
     return [*found.refused, *((numbers[row], error) for row in rows)]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...selectors import Selector
     from ...service.turn import Turn
     from ..links.outgoing import Outgoing
-    from .immediate import Waiting
+    from .immediate import ImmediateBatch
     from .passes import Passes
 
 log = logging.getLogger("penstock.amqp")
@@ -130,7 +130,7 @@ class Acquiring:
         levels = () if interest is None else interest.waiting()
         return {link.selector for links in levels for link in links if link.selector is not None}
 
-    def offers(self, turn: Turn, messages: Waiting) -> Offers:
+    def offers(self, turn: Turn, messages: ImmediateBatch) -> Offers:
         """Return the links that can take arriving messages, in the order in which they would be asked."""
         interest, offers = self._queues.get(messages.queue), Offers(messages, grouped=turn.is_grouped(messages.queue))
         for links in () if interest is None else interest.waiting():

@@ -88,9 +88,7 @@ def _refusals(exchanged: Exchanged, sent: Sent) -> Refused:
     unroutable, kept_out = as_array(sent.unroutable).tolist(), as_array(sent.refused).tolist()
     if not unroutable and not kept_out:
         return refused
-    malformed = {number for number, _ in refused}
-    rows = exchanged.found.rows
-    numbers = [number for number in range(rows + len(malformed)) if number not in malformed]
+    numbers = exchanged.found.numbers
     nowhere = Unroutable(Condition.NOT_FOUND, f"exchange {exchanged.exchange!r:.80} leads it to no queue")
     refused += [(numbers[row], nowhere) for row in unroutable]
     if sent.error is not None:

@@ -1,8 +1,8 @@
 """*Immediate* messages: offered to the links that can take messages, and stored only if one of them does.
 
-The engine decides (see `engine.decide.immediate`); what it needs is found here: the links with capacity, in the order in which
-they would be asked, and which of the messages their selectors match, evaluated on what has just arrived. While a link of the
-queue awaits an evaluation for earlier messages, the decision waits: those messages have precedence.
+The engine decides (see `engine.decide.immediate`). This module provides the links with capacity, in the order in which the queue
+asks them, and evaluates their selectors on the arriving messages. While a link of the queue awaits an evaluation for earlier
+messages, the decision waits: those messages have precedence. A crash meanwhile loses nothing: the sender has no outcome yet.
 
 The sender receives *accepted* for a message that a link acquired, also if that link gives it back later, and *released* for a
 message that no link could take.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .passes import Passes
 
 
-class Waiting:
+class ImmediateBatch:
     """Messages that one pass brought for one queue, at least one; not stored."""
 
     def __init__(self, queue: str, parts: list[tuple[Sender, list[Delivery]]], found: Arrived) -> None:
@@ -55,7 +55,7 @@ class Waiting:
         return known
 
     def deliver(self, turn: Turn, passes: Passes) -> None:
-        """Let the links take what they can; the senders hear what became of all."""
+        """Let the links take what they can, and tell the senders the outcomes."""
         acquiring, found = passes.acquiring, self._found
         offered = acquiring.offers(turn, self)
         delivered, error, end = turn.enqueue_immediate(self.queue, found, offered.offers, offered.budgets)
@@ -67,12 +67,6 @@ class Waiting:
         refused = kept_out(passes.nodes, self.queue, found, delivered.refused)
         if delivered.undelivered:
             nobody = Unroutable(Condition.NOT_FOUND, f"no consumer of {self.queue!r:.80} could take it immediately")
-            numbers = _numbers(found)
+            numbers = found.numbers
             refused += [(numbers[row], nobody) for row in delivered.undelivered]
         passes.when_durable(end, lambda: confirm(self._parts, refused, None))
-
-
-def _numbers(found: Arrived) -> list[int]:
-    """List the indexes, among all deliveries, of those that are messages."""
-    malformed = {number for number, _ in found.refused}
-    return [number for number in range(found.rows + len(malformed)) if number not in malformed]

@@ -9,7 +9,7 @@ from ...engine import commands as c
 
 if TYPE_CHECKING:
     from ..links.outgoing import Outgoing
-    from .immediate import Waiting
+    from .immediate import ImmediateBatch
 
 QUANTUM_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its share soon
 
@@ -17,7 +17,7 @@ QUANTUM_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one
 class Offers:
     """Offers in the order in which they are made. `links`: by holder; `budgets`: limits of connections and sessions."""
 
-    def __init__(self, messages: Waiting, *, grouped: bool) -> None:
+    def __init__(self, messages: ImmediateBatch, *, grouped: bool) -> None:
         """`grouped`: the queue has message groups, so that a link may be able to take some of the messages only."""
         self.offers: list[c.Offer] = []
         self.budgets: list[int] = []

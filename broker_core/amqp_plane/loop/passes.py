@@ -77,7 +77,7 @@ class Passes:
         self.selecting = Selecting(self, broker.matching, loop)
         self.nodes = broker.nodes
         self.has_capacity = self.acquiring.has_capacity
-        self._immediate: list[immediate.Waiting] = []
+        self._immediate: list[immediate.ImmediateBatch] = []
         self._to_send: dict[Peer, None] = {}
         # Written by other threads as well:
         self._news: dict[str, None] = {}  # queues in which something became available, in that order
@@ -222,11 +222,11 @@ class Passes:
         self._watch_outcomes()
         self._advance(handled + acquiring.handled)
 
-    def _immediate_of(self, messages: Messages) -> Iterator[immediate.Waiting]:
+    def _immediate_of(self, messages: Messages) -> Iterator[immediate.ImmediateBatch]:
         """Yield the *immediate* messages, with the selectors evaluated that links wait with; without the broker's lock."""
         for destination, parts, found in messages:
             if isinstance(destination, Immediate) and found.rows:
-                waiting = immediate.Waiting(destination.queue, parts, found)
+                waiting = immediate.ImmediateBatch(destination.queue, parts, found)
                 waiting.evaluate(self.acquiring.selectors(destination.queue))
                 yield waiting
 

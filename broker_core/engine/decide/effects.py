@@ -50,6 +50,11 @@ def _with_parts(rules: Mapping[type[e.Event], _Rule]) -> Mapping[type[e.Event], 
     return whole
 
 
+def _enqueued(state: BrokerState, event: e.Enqueued) -> Iterable[str]:
+    """Messages that links acquire with their arrival are for nobody else, but may replace one that others wait behind."""
+    return (event.queue,) if event.acquired is None or keeps_order(state.queues[event.queue]) else ()
+
+
 def _published(state: BrokerState, event: e.Published) -> Iterable[str]:
     return {part.queue: None for name in event.names for part in state.stages[name].parts}
 
@@ -87,7 +92,7 @@ def _frees(queue: Queue, holder: int) -> bool:
 
 #: By kind of event, the queues where it makes a look worth it. A kind that is in neither table has no effects.
 LOOKS: dict[type[e.Event], _Rule] = {
-    e.Enqueued: lambda state, event: (event.queue,) if event.acquired is None else (),
+    e.Enqueued: _enqueued,
     e.Returned: _its_queue,
     e.CameDue: _its_queue,
     e.Expired: _ended,

@@ -1,12 +1,12 @@
 """*Immediate* messages: a consumer acquires the message in the step that stores it, or the message is not stored.
 
-The decision comes first: which of the links that are offered can take which message. One event then stores the messages that
-links take, held by these links. A message that no link can take changes nothing: no sequence number, no entry in the duplicate
-window, no name of a group or key, nothing in the archive, and nothing that a ring or a last-value queue would give up for it.
+The decision precedes the storing. It assigns messages to the links of the offers, and one event stores the assigned messages as
+held by these links. A message that no link can take leaves no trace: it has no sequence number, no entry in the duplicate window,
+no name of a group or key and no row in the archive. No ring drops a message for it, and it replaces no value.
 
-A link takes an immediate message under the rules of any acquisition (see `search`): the message is due and not expired, the
-link's selector matches, its group is free or the link's own, no message of a retry stands before it. What waits in the queue for
-the link has precedence.
+A link takes an immediate message under the rules of any acquisition (see `search`). The message is due and not expired, the
+link's selector matches, the group is free or belongs to the link, and no earlier message waits for a retry that the message must
+not pass. Messages that wait in the queue for the link have precedence.
 """
 
 from __future__ import annotations
@@ -50,14 +50,11 @@ def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.No
             np.sort(np.concatenate([some, again[np.isin(attributes.ids[again], attributes.ids[some])]]))
             for some in (refused, undelivered)
         )
-    decision = Decision([], c.Delivered((), undelivered.tolist(), refused.tolist()), command.durable or _is_durable(queue))
+    waits = not len(rows) or command.durable or queue.rules.durability == "all"
+    decision = Decision([], c.Delivered((), undelivered.tolist(), refused.tolist()), waits)
     if len(rows):
         _add_event(state, decision, queue, command, now, taken, rows)
     return decision
-
-
-def _is_durable(queue: Queue) -> bool:
-    return queue.rules.durability == "all"
 
 
 def _deliverable(attributes: Attributes, count: int, wall: int) -> Ints:
@@ -79,7 +76,7 @@ def _add_event(
     taken: list[tuple[int, Ints]],
     kept: Ints,
 ) -> None:
-    """Add the event that stores the messages `kept`, in the hands of the links that take them."""
+    """Add the event that stores the messages `kept` as held by the links that take them."""
     first, sizes = queue.next_sequence, command.sizes
     holders: list[tuple[int, RowSet]] = []
     for holder, some in taken:
@@ -100,7 +97,7 @@ def _add_event(
 
 
 class _Assignment:
-    """Distribution of arriving messages among the links that are offered. `free`: by message, whether it is still to be had."""
+    """Distribution of arriving messages among the links that are offered. `free`: by message, whether it is not assigned yet."""
 
     def __init__(self, queue: Queue, attributes: Attributes, free: Ints) -> None:
         self._queue = queue

@@ -74,6 +74,12 @@ class Arrived(NamedTuple):
         """Return the number of messages."""
         return int(self.payload.num_rows)
 
+    @property
+    def numbers(self) -> list[int]:
+        """Return the indexes of the messages among all that arrived, the refused ones included."""
+        malformed = {number for number, _ in self.refused}
+        return [number for number in range(self.rows + len(malformed)) if number not in malformed]
+
 
 class _Parts:
     """The columns of a batch in the making. Few messages have annotations, fewer a footer: those are kept by row. So are the
