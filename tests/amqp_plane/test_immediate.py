@@ -78,7 +78,7 @@ def everything(made: Stage) -> Any:
 
 @pytest.mark.parametrize("kind", QUEUES)
 def test_a_refused_message_leaves_no_trace(made: Stage, kind: str) -> None:
-    """Q4: neither with no consumer, nor with one that has no credit, nor with one whose selector does not match."""
+    """Q4: without a consumer, with one that has no credit, and with one whose selector does not match."""
     type_, options, sections = QUEUES[kind]
     made.declare("q", type=type_, **options)
     assert Producer(made.client("ordinary"), None).send(**sections) is Accepted
@@ -94,7 +94,7 @@ def test_a_refused_message_leaves_no_trace(made: Stage, kind: str) -> None:
 
 
 def test_a_delayed_message_cannot_be_delivered_immediately(made: Stage) -> None:
-    """Q4 Q18: though a consumer waits for messages."""
+    """Q4 Q18: a waiting consumer does not change that."""
     made.declare("q")
     consumer, producer = Consumer(made, "consumer").grant(5), Producer(made.client("immediate"))
     before = everything(made)

@@ -18,7 +18,7 @@ def column(block: Block, name: str) -> Any:
 
 
 def picture(engine: Engine) -> Any:
-    """Everything that an arrival may change: what is persisted, the log, and what is derived of each queue."""
+    """Return everything that an arrival may change: persisted state, the log, and derived state of each queue."""
     return engine.persisted(), len(engine.log), {name: _derived(queue) for name, queue in engine.state.queues.items()}
 
 
@@ -35,7 +35,7 @@ def _derived(queue: Queue) -> Any:
 
 
 class Watch:
-    """What is known of the messages of the queue `q`, all of which are in block 0. `look` after every command.
+    """Record of the messages of the queue `q`, all of which are in block 0. Call `look` after every command.
 
     - A message waits, is held by a holder that exists, or is settled with an outcome; exactly one of these.
     - An outcome is final, but for a dead letter that is redriven.
@@ -74,7 +74,7 @@ class Watch:
         self._keys_have_their_values(states, outcomes, returned, now)
 
     def _meet(self, queue: Queue, block: Block, now: int) -> None:
-        """Note what is said of messages that have come since: later their names may be forgotten."""
+        """Note key and due time of messages that have arrived: the queue may forget their keys."""
         times = block.times(block.due, slice(0, block.filled))
         for row in range(len(self.keys), block.filled):
             code = int(column(block, "key")[row])

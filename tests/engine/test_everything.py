@@ -204,7 +204,7 @@ class History:
         self.stored |= {*ids}
 
     def send_immediate(self) -> None:
-        """Links that have taken what waits for them take what they can; what is left changes nothing, as if it had not come."""
+        """Offer messages to links in any order. Links that nothing waits for take what they can; other messages leave no trace."""
         count, attributes = self.messages()
         offers = [
             c.Offer(link, self.random.randint(0, 2), (), Odd() if selector else None, self.matches(count) if selector else None)
@@ -395,7 +395,7 @@ class History:
 
 
 def nothing_is_lost(queue: Queue) -> None:
-    """Nor invented."""
+    """Check the conservation law: no message is lost or invented."""
     assert conserved(queue)
 
 

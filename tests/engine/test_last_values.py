@@ -51,7 +51,7 @@ def wait(engine: Engine, seconds: float) -> None:
 
 
 def states(engine: Engine, queue: str = "q") -> list[str]:
-    """By message its state, or its outcome."""
+    """Return by message its state, or its outcome once it has ended."""
     found = engine.state.queues[queue]
     assert conserved(found)
     block = found.blocks[0]
@@ -158,7 +158,7 @@ def test_a_retry_that_comes_due_does_not_replace_itself() -> None:
 
 
 def test_a_redriven_dead_letter_does_not_pass_a_delayed_value_of_its_key() -> None:
-    """At the tail it would be the newer one, and the delayed value would never be."""
+    """A redriven message stands at the tail: it would be the newer value, and the delayed one would be lost."""
     engine = declared(deadLetterQueue="dead")
     holder = engine.run(c.Subscribe("q"))
     send(engine)
@@ -170,7 +170,7 @@ def test_a_redriven_dead_letter_does_not_pass_a_delayed_value_of_its_key() -> No
 
 
 def test_a_delayed_value_that_expired_and_is_redriven_is_the_value() -> None:
-    """It stayed in its own queue as a dead letter, and takes its old place, which is behind the value that waits."""
+    """The dead letter stayed in its own queue. It takes its old place, behind the waiting value."""
     engine = declared(deadLetterQueue="gone", expired="deadLetter")
     send(engine)
     send(engine, delay_s=DELAY_S, ttl_s=10)

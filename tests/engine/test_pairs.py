@@ -32,7 +32,7 @@ ATTEMPTS, CAPACITY, RETRY_MS, STEPS = 2, 2, 1500, 60
 
 @dataclass(frozen=True)
 class Feature:
-    """What a queue is declared with, what of a message is used, and which commands of `Pair` are played."""
+    """Options of the queue, attributes of messages and commands of `Pair` that belong to one feature."""
 
     options: dict[str, Any] = field(default_factory=dict)
     kind: str | None = None
@@ -101,7 +101,7 @@ class Pair(History):
         return count, Attributes(**{name: columns[name]() for name in wanted})
 
     def a_link_comes(self) -> None:
-        """Without a selector, and without a priority."""
+        """Subscribe a link without a selector or a priority."""
         if len(self.links) < 3:
             self.links[self.engine.run(c.Subscribe("q"))] = None
 
@@ -109,7 +109,7 @@ class Pair(History):
         self.engine.run(c.Release("q", *self.some_held(), self.random.choice([Cause.RELEASED, Cause.MODIFIED])))
 
     def fail(self) -> None:
-        """All that a link holds fails, as often as it may."""
+        """Fail some of the messages that a link holds."""
         link, rows = self.some_held()
         self.engine.run(c.Release("q", link, rows, Cause.MODIFIED))
 
@@ -117,7 +117,7 @@ class Pair(History):
         self.engine.run(c.Purge("q", self.random.randint(1, 2)))
 
     def promises(self) -> None:
-        """What the features of the pair promise of the messages in the queue."""
+        """Check what the features of the pair promise of the messages in the queue."""
         queue, block = self.queue, self.queue.blocks.get(0)
         if block is None:
             return
@@ -209,7 +209,7 @@ def test_a_higher_level_of_a_group_is_taken_first() -> None:
 
 
 def test_a_delayed_message_keeps_no_other_waiting() -> None:
-    """As opposed to one that waits for its retry."""
+    """Only a message that waits for its retry keeps others waiting."""
     for options in ({"groups": "held"}, {"consumers": "single"}, {"consumers": "exclusive"}):
         engine = Engine()
         engine.run(c.DeclareQueue("q", options=options))

@@ -92,6 +92,10 @@ class Outgoing(LinkEnd, Consumer):
             self.peer.capacity.wait(self)
         return min(free, most)
 
+    def budgets(self) -> tuple[tuple[object, int], ...]:
+        """Return the limits that it shares with other links: see `Capacity.budgets`."""
+        return self.peer.capacity.budgets(self.link.session)
+
     @property
     def exhausted(self) -> bool:
         """Return True if it can be sent nothing more before its receiver settles something, or gives credit or window."""

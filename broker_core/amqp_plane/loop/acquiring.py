@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ...selectors import Selector
     from ...service.turn import Turn
     from ..links.outgoing import Outgoing
-    from .immediate import ImmediateBatch
     from .passes import Passes
 
 log = logging.getLogger("penstock.amqp")
@@ -130,12 +129,11 @@ class Acquiring:
         levels = () if interest is None else interest.waiting()
         return {link.selector for links in levels for link in links if link.selector is not None}
 
-    def offers(self, turn: Turn, messages: ImmediateBatch) -> Offers:
-        """Return the links that can take arriving messages, in the order in which they would be asked."""
-        interest, offers = self._queues.get(messages.queue), Offers(messages, grouped=turn.is_grouped(messages.queue))
+    def add_to(self, offers: Offers[Outgoing], queue: str) -> None:
+        """Add the links of the queue that can take arriving messages, in the order in which they would be asked."""
+        interest = self._queues.get(queue)
         for links in () if interest is None else interest.waiting():
             offers.add(links)
-        return offers
 
     def acquired(self, turn: Turn, link: Outgoing, rows: RowSet) -> None:
         """Deliver messages that the link has acquired with their arrival."""

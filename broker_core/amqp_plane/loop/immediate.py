@@ -17,6 +17,7 @@ from ... import selectors
 from ...amqp import Condition
 from ..links.incoming import confirm, kept_out
 from .exchanges import Unroutable
+from .offers import Offers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ...messages.encoding.arriving import Arrived
     from ...selectors import Selector
     from ...service.turn import Turn
+    from ..links.outgoing import Outgoing
     from ..ports import Sender
     from .passes import Passes
 
@@ -36,11 +38,6 @@ class ImmediateBatch:
     def __init__(self, queue: str, parts: list[tuple[Sender, list[Delivery]]], found: Arrived) -> None:
         self.queue, self._parts, self._found = queue, parts, found
         self._matches: dict[Selector, npt.NDArray[np.bool_]] = {}
-
-    @property
-    def count(self) -> int:
-        """Count the messages."""
-        return self._found.rows
 
     def evaluate(self, several: Iterable[Selector]) -> None:
         """Evaluate selectors that are likely to be needed, before the broker's lock is taken."""
@@ -57,13 +54,14 @@ class ImmediateBatch:
     def deliver(self, turn: Turn, passes: Passes) -> None:
         """Let the links take what they can, and tell the senders the outcomes."""
         acquiring, found = passes.acquiring, self._found
-        offered = acquiring.offers(turn, self)
-        delivered, error, end = turn.enqueue_immediate(self.queue, found, offered.offers, offered.budgets)
+        offers: Offers[Outgoing] = Offers(found.rows, self.matches, grouped=turn.is_grouped(self.queue))
+        acquiring.add_to(offers, self.queue)
+        delivered, error, end = turn.enqueue_immediate(self.queue, found, offers.offers, offers.budgets)
         if error is not None:  # the queue was deleted
             passes.when_durable(end, lambda: confirm(self._parts, found.refused, error))
             return
         for holder, rows in delivered.taken:
-            acquiring.acquired(turn, offered.links[holder], rows)
+            acquiring.acquired(turn, offers.links[holder], rows)
         refused = kept_out(passes.nodes, self.queue, found, delivered.refused)
         if delivered.undelivered:
             nobody = Unroutable(Condition.NOT_FOUND, f"no consumer of {self.queue!r:.80} could take it immediately")
