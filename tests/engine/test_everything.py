@@ -204,7 +204,7 @@ class History:
         self.stored |= {*ids}
 
     def send_immediate(self) -> None:
-        """Offer messages to links in any order. Links that nothing waits for take what they can; other messages leave no trace."""
+        """Offer messages to links. Those that nothing waits for take what they can; other messages leave no trace."""
         count, attributes = self.messages()
         offers = [
             c.Offer(link, self.random.randint(0, 2), (), Odd() if selector else None, self.matches(count) if selector else None)
