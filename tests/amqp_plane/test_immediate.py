@@ -167,6 +167,7 @@ def test_an_id_is_not_a_duplicate_after_a_refusal_and_a_kill(tmp_path: Path) -> 
         if capability is None:
             assert producer.send(properties=SENT) is Accepted, "this one is a duplicate"
         broker.kill()
+        producer.client.drop(quietly=True)
         broker.start()
     with FlightClient(broker.url) as flight:
         assert [row["sequenceNumber"] for row in browse(flight, "q")] == [0]
