@@ -133,7 +133,8 @@ class Disposed:
     forgotten now.
 
     One that does not settle changes what has no outcome yet, if it brings one, or what is not in that state of a transaction.
-    Neighbouring dispositions that say the same may share an event. `ranges` are the delivery ids that they name, first and last.
+    Of *received* only the last delivery of a range is there, unless it settles. Neighbouring dispositions that say the same may
+    share an event. `ranges` are the delivery ids that they name, first and last.
     """
 
     session: Session

@@ -3,7 +3,8 @@
 The session counts transfers before a link sees them, including those of detached links; otherwise the windows of both ends would
 drift apart. Our incoming window is renewed, with a flow, when half of it is used: it bounds frames; credit bounds messages. Of
 what a disposition says, only what changes a delivery is carried out and reported: an outcome is the last word, and said once
-more, or where nothing is unsettled, it costs a search.
+more, or where nothing is unsettled, it costs a search. *Received* changes nothing; a receiver reports by it how far it has come,
+so the last delivery of its range is reported.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .performatives import (
     End,
     Error,
     Flow,
+    Received,
     TransactionalState,
     Transfer,
     in_short,
@@ -434,6 +436,8 @@ class Session:
                 found += unsettled.place(first, last, newest, state, period)
             undecided = [delivery for delivery in found if not isinstance(delivery.remote_state, TERMINAL)]
             self._set_state(undecided if issuer_receives else found, state, issuer_receives)
+        elif isinstance(state, Received) and issuer_receives:  # progress, not an outcome: only how far it has come is reported
+            found = [delivery for _, last in ranges if (delivery := unsettled.get(last)) is not None]
         if issuer_receives and isinstance(state, TransactionalState):
             beyond = any(serial.difference(last, self.next_delivery_id) >= 0 for _, last in ranges)
             self.connection.coordinated.name(state, len(found) + (self.lost.take(ranges) or beyond))

@@ -20,6 +20,7 @@ transport                 sockets and TLS
 connection                the loop between socket and protocol
 links, sender, receiver   links
 receiving                 the common part of receivers
+reports                   which deliveries the application has
 blocks                    a receiver for many messages, without an object for each
 claims                    tokens for each address, renewed before they end
 failures                  Penstock's errors for the peer's

@@ -65,6 +65,11 @@ class Connection:
         return (opened.properties if opened is not None else None) or {}
 
     @property
+    def is_penstock(self) -> bool:
+        """True if the broker is Penstock."""
+        return bool(self.remote_properties.get("product") == "Penstock")
+
+    @property
     def is_rabbitmq_3(self) -> bool:
         """True for RabbitMQ 3: its plugin breaks off at a drain, confirms filters that it does not apply, and overruns credit."""
         properties = self.remote_properties

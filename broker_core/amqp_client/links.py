@@ -27,6 +27,10 @@ class LinkConnection(Protocol):
         """The one session of all links."""
 
     @property
+    def is_penstock(self) -> bool:
+        """True if the broker is Penstock."""
+
+    @property
     def congested(self) -> bool:
         """True while the socket takes nothing more."""
 

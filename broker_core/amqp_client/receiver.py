@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from ..amqp import Accepted, Modified, Rejected, Released, events
+from ..amqp import Accepted, LocalProtocolError, Modified, Rejected, Released, events
 from ..amqp.deliveries import Delivery
 from ..amqp.performatives import Error
 from .receiving import ReceivingLink
+from .reports import report, wants_reports
 
 _ACCEPTED, _RELEASED = Accepted(), Released()
 
 
 class Receiver(ReceivingLink):
-    """A receiving link, made by `Connection.receiver`. When it ends, deliveries without an outcome return to their queue.
+    """A receiving link, made by `Connection.receiver`. When it ends, deliveries without an outcome return to their queue. At a
+    Penstock broker, only those that `receive` has returned then count as attempts.
 
     A delivery has `payload` (the encoded message, see `amqp.decode_message`), `id` and `tag`.
     """
@@ -30,6 +33,10 @@ class Receiver(ReceivingLink):
             PenstockError: The broker has ended the link, or the connection has failed.
         """
         found: list[Delivery] = self._take(most, timeout_s)
+        if found and not found[-1].settled and wants_reports(self.link):
+            with suppress(LocalProtocolError):  # the link has just ended: nothing counts
+                report(found[-1])
+            self.connection.flush()
         return found
 
     # --- outcomes

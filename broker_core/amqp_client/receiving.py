@@ -12,6 +12,7 @@ from ..amqp.states import LinkState
 from ..amqp.types import Described, Symbol
 from ..selectors import is_blank
 from .links import ClientLink, LinkConnection
+from .reports import with_reports
 
 #: Default credit: messages on the way or waiting here.
 DEFAULT_CREDIT = 1000
@@ -55,7 +56,7 @@ class ReceivingLink(ClientLink):
             source=amqp.Source(address=address, distribution_mode="copy" if browse else None, filter=_filter(selector)),
             target=amqp.Target(),
             snd_settle_mode=SND_SETTLED if presettled else SND_UNSETTLED,
-            properties=properties,
+            properties=properties if browse or presettled else with_reports(connection, properties),
         )
         self._renew()
         connection.flush()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from ..engine.columns.states import Cause
+
 if TYPE_CHECKING:
     from ..amqp import Connection, Link, Session
     from ..amqp.deliveries import Delivery
@@ -179,8 +181,8 @@ class LinkPeer(Protocol):
     def refuse(self, link: Link, error: Error) -> None:
         """Answer an attach by an attach without terminus, and a detach that says why."""
 
-    def detach(self, endpoint: Endpoint, error: Error) -> None:
-        """Detach a link, with the reason. Nothing happens when it has ended already."""
+    def detach(self, endpoint: Endpoint, error: Error, cause: Cause = Cause.LINK_LOST) -> None:
+        """Detach a link, with the reason. Nothing happens when it has ended already. `cause`: why its messages come back."""
 
     def steal(self, endpoint: Endpoint, error: Error) -> None:
         """Detach a link whose name another one has now, which goes on where it was."""
@@ -188,8 +190,8 @@ class LinkPeer(Protocol):
     def forget(self, endpoint: Endpoint) -> None:
         """Take a link out: what is under way for it is carried out."""
 
-    def close(self, error: Error | None, *, for_good: bool = False) -> None:
-        """Close the connection. `for_good`: nothing of it lives on."""
+    def close(self, error: Error | None, *, for_good: bool = False, cause: Cause = Cause.LINK_LOST) -> None:
+        """Close the connection. `for_good`: nothing of it lives on. `cause`: why its messages come back."""
 
     def when_unblocked(self, session: Session, action: Callable[[], None]) -> None:
         """Act when what waits for the window of a session has left, or perhaps when a link of it ends."""

@@ -1,4 +1,4 @@
-"""Names of the message annotations that the broker and its clients know; docs/queues.md explains them."""
+"""Names of the message annotations and link properties that the broker and its clients know; docs/queues.md explains them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ DELIVERY_TIME = Symbol("x-opt-delivery-time")  # milliseconds since 1970
 DELIVERY_DELAY = Symbol("x-opt-delivery-delay")  # milliseconds from the arrival on
 
 RETRY_DELAY = Symbol("x-opt-retry-delay")  # milliseconds, of a modified message whose queue has no delay of its own
+
+REPORTS = Symbol("penstock:reports-received")  # of a link whose receiver reports which deliveries the application has
 
 # Of a dead letter, made by `reading.dead_letters`. Its client knows by the first of them that it has died before.
 DEATH_REASON = Symbol("x-opt-death-reason")

@@ -12,7 +12,7 @@ from ..amqp import DecodeError, FieldError, decode_message
 from ..amqp.deliveries import Delivery
 from ..amqp.messages import MAX_SECTIONS_READ
 from .arrivals import Arrivals
-from .modes import PendingAcknowledgements
+from .modes import AcknowledgeMode, PendingAcknowledgements
 from .pull import pull
 from .received import UNDELIVERABLE_HERE, ReceivedMessage, expiry_ms
 from .source_link import SourceLink, SourceOptions
@@ -155,9 +155,16 @@ class Consumer:
                 session.ledger.expired(message)
                 continue
             session.ledger.delivered(message)
+            if link.reports and self._keeps_unsettled and not delivery.settled:
+                link.report(delivery)
             return message
         session.flush()
         return None
+
+    @property
+    def _keeps_unsettled(self) -> bool:
+        """True unless the client itself settles a message before the application has it."""
+        return self.callback is not None or self.session.mode is not AcknowledgeMode.AUTO
 
     def _decoded(self, link: SourceLink, delivery: Delivery) -> ReceivedMessage | None:
         session = self.session

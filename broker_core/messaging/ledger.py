@@ -16,7 +16,7 @@ from ..amqp import Accepted, serial
 from ..amqp.deliveries import Delivery
 from ..amqp.states import LinkState
 from .modes import AcknowledgeMode
-from .received import ACCEPTED, FAILED, RELEASED, UNDELIVERABLE_HERE, Outcome, ReceivedMessage, failed
+from .received import ACCEPTED, EXPIRED_HERE, FAILED, RELEASED, Outcome, ReceivedMessage, failed
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -66,10 +66,10 @@ class Ledger:
             self._settle([message], failed(message))
 
     def expired(self, message: ReceivedMessage) -> None:
-        """Settle a message that expired while it waited here; it counts like a consumed one."""
+        """Settle a message that expired while it waited here."""
         if not message.delivery.settled:
             self.unsettled[message.number] = message
-            self._gather(message, UNDELIVERABLE_HERE)
+            self._gather(message, EXPIRED_HERE)
 
     def acknowledge(self, message: ReceivedMessage, outcome: Outcome) -> None:
         """Apply an outcome that the application gives. Raises as `ReceivedMessage.acknowledge` says."""

@@ -27,9 +27,11 @@ REASON_CHARACTERS = 1000
 FAILED = Modified(delivery_failed=True)
 #: Waits of a message whose callback has raised, where its queue has no `retryDelay`.
 RETRIES = Retries()
-#: Returned to the queue, counted, and not delivered to this link again. A message that expired in the prefetch is settled so:
-#: AMQP has no outcome for it, and the broker then finds it expired by its own clock.
+#: Returned to the queue, counted, and not delivered to this link again: a message that this client cannot decode.
 UNDELIVERABLE_HERE = Modified(delivery_failed=True, undeliverable_here=True)
+#: A message that expired in the prefetch. AMQP has no outcome for it, and the broker then finds it expired by its own clock. The
+#: application did not have it, so the delivery does not count.
+EXPIRED_HERE = Modified(delivery_failed=False, undeliverable_here=True)
 
 
 class ReceivedMessage:

@@ -13,6 +13,7 @@ from ..amqp.performatives import SND_SETTLED, SND_UNSETTLED
 from ..amqp.states import LinkState
 from ..amqp.types import Described, Int, Symbol, ULong, Value
 from ..amqp_client.links import ClientLink
+from ..amqp_client.reports import report, wants_reports, with_reports
 from ..selectors import is_blank
 
 if TYPE_CHECKING:
@@ -78,8 +79,9 @@ class SourceLink(ClientLink):
             source=amqp.Source(address=address, distribution_mode="copy" if options.browse else None, filter=wanted or None),
             target=amqp.Target(),
             snd_settle_mode=SND_SETTLED if options.browse else SND_UNSETTLED,
-            properties=options.properties() or None,
+            properties=options.properties() or None if options.browse else with_reports(wire, options.properties()),
         )
+        self.reports = wants_reports(self.link)
         honoured = getattr(self.link.source, "filter", None) or {}
         if missing := [name for name in wanted if name not in honoured]:
             self.close()
@@ -92,6 +94,12 @@ class SourceLink(ClientLink):
     def usable(self) -> bool:
         """True while the link is attached and has not failed."""
         return self.link.state is LinkState.ATTACHED and self._failure is None
+
+    def report(self, delivery: Delivery) -> None:
+        """Report to the broker that the application is about to have a delivery, and write that to the socket."""
+        with suppress(LocalProtocolError):  # the connection has just ended: the broker delivers it again
+            report(delivery)
+        self.connection.flush()
 
     # --- credit
 

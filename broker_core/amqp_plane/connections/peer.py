@@ -19,6 +19,7 @@ from ...amqp.performatives import Error
 from ...amqp.sasl import PLAIN, SCRAM_SHA_256
 from ...amqp.states import ConnectionState, LinkState, SessionState
 from ...amqp.transactions import TXN_ID
+from ...engine.columns.states import Cause
 from ...engine.commands import Maker
 from ...logs import one_line
 from ...security.rights import Right
@@ -198,8 +199,11 @@ class Peer:
     def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
         log.warning("%s: login refused: %s", self.wire.address, one_line(event.reason, LINE), extra={"peer": self.wire.address})
 
-    def close(self, error: Error | None, *, for_good: bool = False) -> None:
-        """Close the connection: the broker stops, or the peer went too far. `for_good`: nothing of it lives on."""
+    def close(self, error: Error | None, *, for_good: bool = False, cause: Cause = Cause.LINK_LOST) -> None:
+        """Close the connection: the broker stops, or the peer went too far. `for_good`: nothing of it lives on. `cause`: why its
+        messages come back."""
+        for endpoint in (*self.links.values(), *self.detached.values()):
+            endpoint.end_cause = cause
         if for_good:
             self._end(list(self.links), None)
             for endpoint in list(self.detached.values()):
@@ -387,12 +391,14 @@ class Peer:
             self.plane.detached.leave(endpoint, DETACHED)
         self.loop.after_all(answer)
 
-    def detach(self, endpoint: Endpoint, error: Error) -> None:
-        """Detach a link, with the reason. Nothing happens when it has ended already."""
+    def detach(self, endpoint: Endpoint, error: Error, cause: Cause = Cause.LINK_LOST) -> None:
+        """Detach a link, with the reason. Nothing happens when it has ended already. `cause`: why its messages come back."""
         if endpoint.link in self.links:
+            endpoint.end_cause = cause
             self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
             self._end([endpoint.link], error)
         elif self.detached.get(endpoint.link) is endpoint:  # there is no link to say it on
+            endpoint.end_cause = cause
             self.plane.detached.expire(endpoint)
 
     def steal(self, endpoint: Endpoint, error: Error) -> None:
@@ -445,9 +451,9 @@ class Peer:
             endpoint.note_held(now)
             queue, named = endpoint.queue, endpoint.terminus.named
             if queue and queue not in queues:
-                self.detach(endpoint, deleted(queue))
+                self.detach(endpoint, deleted(queue), Cause.LINK_CLOSED)
             elif named is not None and named is not queue and not (named in exchanges or named in queues):
-                self.detach(endpoint, deleted(named))
+                self.detach(endpoint, deleted(named), Cause.LINK_CLOSED)
 
     def forget(self, endpoint: Endpoint) -> None:
         """Take out a link; what is under way for it is carried out."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp import Condition
 from ...amqp.performatives import Error
+from ...engine.columns.states import Cause
 from ...security.rights import Right
 from ..links.conditions import as_error, forbidden
 from ..links.incoming import Incoming
@@ -33,13 +34,14 @@ def enforce(peer: Peer) -> None:
         return
     if not holds(peer.plane.access, peer):
         peer.log(CHANGED)
-        peer.close(Error(condition=Condition.UNAUTHORIZED_ACCESS, description=CHANGED), for_good=True)
+        error = Error(condition=Condition.UNAUTHORIZED_ACCESS, description=CHANGED)
+        peer.close(error, for_good=True, cause=Cause.LINK_CLOSED)
         return
     for endpoint in list(peer.links.values()):
         right = right_of(endpoint)
         named = endpoint.terminus.named
         if named is not None and not peer.may(right, named):
-            peer.detach(endpoint, as_error(forbidden(peer.user, right, named)))
+            peer.detach(endpoint, as_error(forbidden(peer.user, right, named)), Cause.LINK_CLOSED)
 
 
 def enforce_detached(plane: AmqpPlane) -> None:
@@ -48,6 +50,7 @@ def enforce_detached(plane: AmqpPlane) -> None:
         peer, named = endpoint.peer, endpoint.terminus.named
         if not holds(plane.access, peer) or (named is not None and not peer.may(right_of(endpoint), named)):
             peer.log(f"{endpoint} ends: what it was permitted by does not hold any more")
+            endpoint.end_cause = Cause.LINK_CLOSED
             plane.detached.expire(endpoint)
 
 

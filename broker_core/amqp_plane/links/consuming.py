@@ -20,10 +20,12 @@ from ...engine.model.dispositions import Disposition
 from ..loop.locks import Locks
 from ..transactions.acquisition import Acquisition
 from ..transactions.retiring import retire, still_open
+from .conditions import as_error
 from .dispositions import NOT_HERE, RETURNED, disposition_of, left_behind
 from .outgoing import Outgoing
+from .progress import Progress
 from .resumptions import START, Resumptions
-from .tags import rows_of_tags
+from .tags import rows_of, rows_of_tags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +52,7 @@ class Consuming(Outgoing):
         self.locks = Locks(self)
         self.acquisition = Acquisition(self)
         self.resumptions = Resumptions()  # deliveries of the link before
+        self.progress = Progress(reports=terminus.options.reports)
         self._lapsed: dict[int, set[bytes]] = {}  # by the number of the acquisition: what a lock has taken back since
 
     @property
@@ -213,6 +216,7 @@ class Consuming(Outgoing):
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """Carry out the receiver's delivery state for some deliveries of this link."""
+        self.progress.reach(deliveries, state)
         if isinstance(state, TransactionalState):
             retire(self, deliveries, state, settled)
             return
@@ -253,7 +257,8 @@ class Consuming(Outgoing):
     # --- the end
 
     def end(self, turn: Turn) -> None:
-        """End the link: its messages go back, by the source's default outcome or as lost with their link."""
+        """End the link: its messages go back, by the source's default outcome or as lost with their link. If the broker ends it
+        for a reason of its own, they come back as after a crash of the broker: no default outcome applies."""
         if self.ended:
             return
         self.acquisition.end(turn)
@@ -262,13 +267,22 @@ class Consuming(Outgoing):
         if not self.holder:
             return
         self._return_unsent(turn)
+        if self.end_cause is not Cause.LINK_LOST:
+            self.execute(turn, c.Unsubscribe(self.queue, self.holder, self.end_cause))
+            return
         default = left_behind(self.default)
         if default.annotations:
             decided = (*TERMINAL, TransactionalState)
             left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, decided)]
             self.execute(turn, c.command_of(default, self.queue, self.holder, rows_of_tags(left)))
         cause = Cause.LINK_LOST if default.cause is None else default.cause
-        self.execute(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))
+        begun = self.begun() if cause is Cause.LINK_LOST else None
+        self.execute(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome, begun))
+
+    def begun(self) -> RowSet:
+        """Return the messages that its receiver may have begun to work on, of those without an outcome."""
+        deliveries = self.progress.begun(self.link)
+        return rows_of(deliveries) if deliveries else RowSet()
 
     def _return_unsent(self, turn: Turn) -> None:
         """Give back acquired messages that have not left: that is no attempt. Messages to be resumed have left before."""
@@ -316,9 +330,10 @@ class Consuming(Outgoing):
     def go_on(self, turn: Turn, kept: Consuming) -> None:
         """Go on with the deliveries of the link before, on the same session."""
         self._follow(turn, kept)
+        self.progress = kept.progress
         self.resumptions.waiting, self.resumptions.outcomes = kept.resumptions.waiting, kept.resumptions.outcomes
         if kept.resumptions.unnamed:
-            self.execute(turn, c.command_of(self._lost, self.queue, self.holder, rows_of_tags(list(kept.resumptions.unnamed))))
+            self._give_back_lost(turn, list(kept.resumptions.unnamed), RowSet())
 
     def resume(self, turn: Turn, kept: Consuming, theirs: Attach) -> None:
         """Send again the deliveries of the former link that both ends know; the others go back."""
@@ -330,7 +345,9 @@ class Consuming(Outgoing):
         tags = [number.to_bytes(8, "big") for number in held.sequences().tolist()]  # in the order of their positions
         known = {tag: mine[tag] for tag in tags}
         compared = self.resumptions.compare(known, theirs.unsettled or {}, incomplete=self.incomplete)
-        ended: dict[Disposition, list[bytes]] = {self._lost: compared.lost} if compared.lost else {}
+        if compared.lost:
+            self._give_back_lost(turn, compared.lost, kept.begun())
+        ended: dict[Disposition, list[bytes]] = {}
         for tag, state in compared.ended.items():
             disposition = disposition_of(state, None)
             if disposition is not None:
@@ -339,11 +356,17 @@ class Consuming(Outgoing):
         for disposition, several in ended.items():
             self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows_of_tags(several)))
 
-    @property
-    def _lost(self) -> Disposition:
-        """Return the outcome of a delivery that its receiver does not know: that of an ended link, unless it archives."""
-        default = left_behind(self.default)
-        return default if default.outcome is None else left_behind(None)
+    def _give_back_lost(self, turn: Turn, tags: list[bytes], begun: RowSet) -> None:
+        """Give back deliveries that the receiver does not know any more, as when a link ends, but never into the archive.
+        `begun`: the messages that it had begun to work on."""
+        default, rows = left_behind(self.default), rows_of_tags(tags)
+        if default.cause is not None and default.cause is not Cause.LINK_LOST:
+            self.execute(turn, c.command_of(default, self.queue, self.holder, rows))
+            return
+        ahead = rows.minus(begun)
+        for cause, some in ((Cause.LINK_LOST, rows.minus(ahead)), (Cause.PREFETCHED, ahead)):
+            if some:
+                self.execute(turn, c.Release(self.queue, self.holder, some, cause))
 
     def _follow(self, turn: Turn, kept: Consuming) -> None:
         self.holder, self.priority = kept.holder, kept.priority
@@ -367,5 +390,5 @@ class Consuming(Outgoing):
         except errors.IllegalTransition as error:
             self.peer.log(f"{self}: {error}")
         except errors.ResourceLimit as error:
-            limit = error
-            self.loop.when_durable(turn.end, lambda: self.fail(limit))
+            limit = as_error(error)  # the client asked for more than a link may have
+            self.loop.when_durable(turn.end, lambda: self.peer.detach(self, limit))

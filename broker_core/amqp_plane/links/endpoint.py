@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...amqp.states import LinkState
+from ...engine.columns.states import Cause
 
 if TYPE_CHECKING:
     from ...amqp import Link, Session
@@ -26,6 +27,7 @@ class LinkEnd:
     queue = ""
     opened = False  # its attach is carried out: what it names is there
     ended = False
+    end_cause = Cause.LINK_LOST  # another one where the broker ends it for a reason of its own: see `Consuming.end`
     closed = False  # its peer has detached it for good
     detached = False  # it has lived on, for a while at least
     attached_again = False  # on the same session: without unsettled maps

@@ -4,6 +4,7 @@
 |---|---|---|
 | a consumer's priority | property of the link | `priority` (Qpid Broker-J, ActiveMQ Artemis), `rabbitmq:priority` |
 | exclusive consumer | property of the link, capability of its source | `exclusive` |
+| a receiver that reports which deliveries its application has | property of the link | `penstock:reports-received` |
 | delivery at once or not at all | capability of the target | `immediate` |
 
 Our attach names the options that are granted, in the same places. A priority outside -128 to 127 counts as the nearest of these.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...amqp import Condition, Source, Target
 from ...amqp.types import Int, Symbol
+from ...messages.annotations import REPORTS
 from ..loop.interest import PRIORITIES
 from .conditions import Refusal
 
@@ -33,6 +35,7 @@ class LinkOptions(NamedTuple):
 
     priority: int = 0
     exclusive: bool = False
+    reports: bool = False
 
     def answered(self, attach: Attach) -> dict[str, Value]:
         """Return the properties of our attach: the granted options."""
@@ -40,6 +43,8 @@ class LinkOptions(NamedTuple):
         answer: dict[str, Value] = {Symbol(name): Int(self.priority) for name in _PRIORITY if name in given}
         if EXCLUSIVE in given:
             answer[Symbol(EXCLUSIVE)] = self.exclusive
+        if REPORTS in given:
+            answer[REPORTS] = self.reports
         return answer
 
 
@@ -52,7 +57,8 @@ def link_options_of(attach: Attach) -> LinkOptions:
     if not isinstance(exclusive, bool):
         raise Refusal(Condition.INVALID_FIELD, f"the link property 'exclusive' is a boolean, not {exclusive!r:.80}")
     source = attach.source
-    return LinkOptions(priority, exclusive or (isinstance(source, Source) and EXCLUSIVE in source.capabilities))
+    exclusive = exclusive or (isinstance(source, Source) and EXCLUSIVE in source.capabilities)
+    return LinkOptions(priority, exclusive, given.get(REPORTS) is True)
 
 
 def _number(value: object) -> int:

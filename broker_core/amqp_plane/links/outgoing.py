@@ -17,6 +17,7 @@ from ... import errors
 from ...amqp import Sender
 from ...amqp.states import LinkState
 from ...engine.columns.rowset import RowSet
+from ...engine.columns.states import Cause
 from ..loop.interest import AWAITS, NOTIFIED, Consumer, Interest
 from .conditions import as_error, deleted
 from .endpoint import LinkEnd
@@ -336,11 +337,10 @@ class Outgoing(LinkEnd, Consumer):
             self.peer.squeezed.pop(self.link.session, None)
 
     def fail(self, error: errors.PenstockError) -> None:
-        """Detach the link: its queue was deleted, or a limit does not let it send what it has to."""
-        if isinstance(error, errors.NotFound):  # it was there at the attach
-            self.peer.detach(self, deleted(self.queue))
-        else:
-            self.peer.detach(self, as_error(error))
+        """Detach the link: its queue was deleted, or a limit does not let it send what it has to. That is no fault of its
+        client's."""
+        told = deleted(self.queue) if isinstance(error, errors.NotFound) else as_error(error)  # it was there at the attach
+        self.peer.detach(self, told, Cause.LINK_CLOSED)
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
         """Return the deliveries of a resumed link, for our unsettled map."""

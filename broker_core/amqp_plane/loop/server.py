@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ... import __version__, errors
 from ...amqp import Condition, Settings
 from ...amqp.performatives import Error
+from ...engine.columns.states import Cause
 from ...logs import counted
 from ...security.quiet import Quiet
 from ...settings.listeners import in_url
@@ -239,7 +240,8 @@ class AmqpPlane:
     async def _close_one(self, identifier: str, reason: str) -> bool:
         for wire in self._wires:
             if listing.identifier(wire) == identifier and wire.peer is not None:
-                wire.peer.close(Error(condition=Condition.CONNECTION_FORCED, description=reason), for_good=True)
+                error = Error(condition=Condition.CONNECTION_FORCED, description=reason)
+                wire.peer.close(error, for_good=True, cause=Cause.LINK_CLOSED)
                 return True
         return False
 
@@ -348,10 +350,11 @@ class AmqpPlane:
         stops = Error(condition=Condition.CONNECTION_FORCED, description="the broker stops")
         for wire in list(self._wires):
             if wire.peer is not None and wire.peer.opened:
-                wire.peer.close(stops)
+                wire.peer.close(stops, cause=Cause.BROKER_LOST)
             else:
                 wire.abort()
         for endpoint in self.detached.links():
+            endpoint.end_cause = Cause.BROKER_LOST
             self.detached.expire(endpoint)
         until = self._loop.time() + STOP_GRACE_S  # not the broker's clock: a stop ends, whatever that one does
         while (self._wires or len(self.detached)) and self._loop.time() < until:

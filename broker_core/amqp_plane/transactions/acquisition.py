@@ -2,7 +2,8 @@
 
 They leave with the transaction as their state, and their outcomes must name it. A commit applies the outcomes; a message without
 one is the link's from then on, as any delivery. A rollback undoes the acquisition as well: the messages come back as after any
-attempt that failed, whatever the link's default outcome, and their deliveries end.
+attempt that failed, whatever the link's default outcome, and their deliveries end. If the link or its control link is lost, only
+the messages that the receiver had begun with have failed (see `links.progress`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...amqp import Condition, Modified, TransactionalState
 from ...amqp.performatives import Error
 from ...engine import commands as c
-from ...engine.columns.states import Outcome
+from ...engine.columns.states import Cause, Outcome
 from ...engine.model.dispositions import ROLLED_BACK, Disposition
 from ...errors import PenstockError, StorageError
 from ..links.conditions import Refusal, as_error
@@ -108,19 +109,31 @@ class Acquisition:
     # --- the end: of a transaction, or of the link
 
     def roll_back(self, turn: Turn, transaction: Open) -> None:
-        """Bring back what was acquired in a transaction that was rolled back."""
-        self._return(turn, [delivery for delivery, each in self.deliveries.items() if each is transaction])
+        """Bring back what was acquired in a transaction that the client rolled back."""
+        self._return(turn, [d for d, each in self.deliveries.items() if each is transaction], Cause.ROLLBACK)
+
+    def abandon(self, turn: Turn, transaction: Open, cause: Cause) -> None:
+        """Bring back what was acquired in a transaction whose control link has ended, for `cause`."""
+        self._abandon(turn, [d for d, each in self.deliveries.items() if each is transaction], cause)
 
     def end(self, turn: Turn) -> None:
         """Bring back, as the link ends, what was acquired in transactions that go on and has no outcome."""
-        self._return(turn, [d for d, each in self.deliveries.items() if not each.over and _is_open(d)])
+        self._abandon(turn, [d for d, each in self.deliveries.items() if not each.over and _is_open(d)], self._link.end_cause)
 
-    def _return(self, turn: Turn, deliveries: list[Delivery]) -> None:
+    def _abandon(self, turn: Turn, deliveries: list[Delivery], cause: Cause) -> None:
+        if cause is not Cause.LINK_LOST:
+            self._return(turn, deliveries, cause)
+            return
+        begun = set(self._link.progress.begun(self._link.link))
+        self._return(turn, [d for d in deliveries if d in begun or not _is_open(d)], Cause.ROLLBACK)
+        self._return(turn, [d for d in deliveries if d not in begun and _is_open(d)], Cause.PREFETCHED)
+
+    def _return(self, turn: Turn, deliveries: list[Delivery], cause: Cause) -> None:
         link = self._link
         if deliveries and not link.ended:
             rows = turn.held(link.queue, link.holder, rows_of(deliveries))
             if rows:
-                link.execute(turn, c.command_of(ROLLED_BACK, link.queue, link.holder, rows))
+                link.execute(turn, c.Release(link.queue, link.holder, rows, cause))
 
     def over(self, transaction: Open, *, committed: bool) -> None:
         """Tell the receiver that deliveries have ended, or let those that go on be as any: an effect."""

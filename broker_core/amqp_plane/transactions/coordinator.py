@@ -22,6 +22,7 @@ from ...amqp import (
 from ...amqp.performatives import Error
 from ...amqp.transactions import LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN, MULTI_TXNS_PER_SSN, request_of
 from ...engine import commands as c
+from ...engine.columns.states import Cause
 from ..links.conditions import Refusal, as_error
 from ..links.incoming import Incoming, can_reject
 from .registry import Open
@@ -119,7 +120,8 @@ class Control(Incoming):
             turn.execute(c.FailTransaction(transaction.number, str(transaction.failed)))
         why, _ = turn.execute(c.Discharge(transaction.number, fail))
         if fail or why is not None:
-            _undo(turn, transaction)
+            for link in transaction.takers:
+                link.acquisition.roll_back(turn, transaction)
         self.loop.behind_all(turn, lambda: self._discharged(delivery, transaction, not fail, why))
 
     def end(self, turn: Turn) -> None:
@@ -128,8 +130,10 @@ class Control(Incoming):
         for transaction in self._declared:
             if not transaction.over:
                 transaction.over = transaction.discharging = True
-                turn.execute(c.Discharge(transaction.number, fail=True))
-                _undo(turn, transaction)
+                cause = Cause.ROLLBACK if self.end_cause is Cause.LINK_LOST else self.end_cause
+                turn.execute(c.Discharge(transaction.number, fail=True, cause=cause))
+                for link in transaction.takers:
+                    link.acquisition.abandon(turn, transaction, self.end_cause)
                 self._over(transaction, committed=False)
 
     # --- effects
@@ -175,12 +179,6 @@ class Control(Incoming):
         else:
             self._unconfirmed -= 1
             self.peer.detach(self, as_error(error))
-
-
-def _undo(turn: Turn, transaction: Open) -> None:
-    """Bring back what was acquired in the transaction."""
-    for link in transaction.takers:
-        link.acquisition.roll_back(turn, transaction)
 
 
 def _is_partly(link: object, transaction: Open) -> bool:

@@ -80,6 +80,8 @@ class Cause(IntEnum):
     REJECTED = 9  # where the queue's policy is to deliver it again
     MODIFIED_BY_DEFAULT = 10  # MODIFIED, by the source's default outcome when the link ended
     REJECTED_BY_DEFAULT = 11  # REJECTED, by the source's default outcome when the link ended
+    PREFETCHED = 12  # the link was lost, and its client had not begun to work on the message
+    LINK_CLOSED = 13  # the broker ended the link for a reason of its own: an operator closed it, or withdrew its rights
 
 
 class Reason(IntEnum):
@@ -118,13 +120,14 @@ TRANSITIONS: dict[tuple[State, Verb], State] = {
 }
 
 # How a message comes back: does the attempt count as unsuccessful? Queue policies (below) refine these rows, they add none.
-# An attempt counts when somebody may have begun to work on the message and did not say that he had not.
+# An attempt counts if a consumer had begun to work on the message and did not report that it had not. BROKER_LOST never counts:
+# after a crash the broker cannot tell which deliveries were only prefetched, and its own end is no failure of any message.
 RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
     Cause.RELEASED: False,
     Cause.MODIFIED: True,
     Cause.LOCK_TIMED_OUT: True,
     Cause.LINK_LOST: True,
-    Cause.BROKER_LOST: True,
+    Cause.BROKER_LOST: False,
     Cause.ROLLBACK: True,
     Cause.LEASE_UNREAD: False,
     Cause.LEASE_READ: True,
@@ -132,11 +135,12 @@ RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
     Cause.REJECTED: True,
     Cause.MODIFIED_BY_DEFAULT: True,
     Cause.REJECTED_BY_DEFAULT: True,
+    Cause.PREFETCHED: False,
+    Cause.LINK_CLOSED: False,
 }
-COUNTS_BY_RULE: dict[Cause, str] = {  # the rule of the queue that says it instead
+COUNTS_BY_RULE: dict[Cause, str] = {  # the rule of the queue that decides instead
     Cause.LOCK_TIMED_OUT: "lock_counts",
     Cause.LINK_LOST: "lost_counts",
-    Cause.BROKER_LOST: "lost_counts",
 }
 # After an unsuccessful attempt a message waits for its retry, and the attempt counts towards the queue's limit; for these causes
 # only where a rule of the queue says so: a default outcome speaks of what nobody has looked at, as well as of what made its

@@ -33,6 +33,7 @@ class Unsubscribe(Command[RowSet]):
     holder: int
     cause: Cause = Cause.LINK_LOST  # how what the link still holds comes back, unless
     outcome: Outcome | None = None  # the source's default outcome ends it: ACCEPTED or REJECTED
+    begun: RowSet | None = None  # of LINK_LOST: the other messages come back as PREFETCHED; None: there are no others
 
 
 class Taken(NamedTuple):

@@ -9,6 +9,7 @@ from ...errors import PenstockError
 from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
+from ..columns.states import Cause
 from ..model.dispositions import ROLLED_BACK, Disposition
 from .command import Command
 
@@ -64,6 +65,7 @@ class Discharge(Command[PenstockError | None]):
 
     transaction: int
     fail: bool = False
+    cause: Cause = Cause.ROLLBACK  # of a rollback that the broker causes itself: how messages that no link can settle come back
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ NotFound, and nothing else is touched. Declared again under the same name it is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -212,15 +213,24 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
         events += dead_letters.settle(
             state, queue, rows, command.outcome, now, coming, holder=command.holder, taker=taker, returned=returned
         )
-    elif rows:
-        event = e.Returned(queue.name, command.holder, rows, int(command.cause))
-        events += [event, *dead_letters.after_return(state, queue, rows, command.cause, now, coming, taker=taker)]
-        back = rows.minus(dead_letters.last_attempts(queue, rows, command.cause))
+    else:
+        for cause, part in _by_cause(rows, command):
+            events.append(e.Returned(queue.name, command.holder, part, int(cause)))
+            events += dead_letters.after_return(state, queue, part, cause, now, coming, taker=taker)
+            back = back.plus(part.minus(dead_letters.last_attempts(queue, part, cause)))
     events += dead_letters.leave(state, queue, command.holder, back, now, coming)
     if events:
         decision.add(dead_letters.as_one(events))
     decision.add(e.Unsubscribed(queue.name, command.holder))
     return decision
+
+
+def _by_cause(rows: RowSet, command: c.Unsubscribe) -> Iterator[tuple[Cause, RowSet]]:
+    """Yield the messages that an ended link gives back, by the cause of their return."""
+    ahead = RowSet() if command.begun is None else rows.minus(command.begun)
+    for cause, part in ((command.cause, rows.minus(ahead)), (Cause.PREFETCHED, ahead)):
+        if part:
+            yield cause, part
 
 
 def _held_by(block: Block, holder: int) -> Any:

@@ -22,6 +22,7 @@ from ..columns.limits import (
     TRANSACTION_AGE,
 )
 from ..columns.rowset import RowSet
+from ..columns.states import Cause
 from ..model.capacity import Coming
 from ..model.dispositions import ROLLED_BACK, Disposition
 from ..model.state import BrokerState
@@ -119,7 +120,7 @@ def discharge(state: BrokerState, command: c.Discharge, now: c.Now) -> Decision[
             return Decision([(ended, None), *_together(_commit(state, transaction, now))], None)
         except errors.PenstockError as error:
             why = errors.TransactionRolledBack(f"nothing of this transaction was done: {error}")
-    undone = _together(_roll_back(state, transaction, now, {}))
+    undone = _together(_roll_back(state, transaction, now, {}, command.cause))
     return Decision([(ended, None), *undone], None if command.fail else why)
 
 
@@ -148,8 +149,9 @@ def _end(
     return release(state, command, now, coming).events
 
 
-def _roll_back(state: BrokerState, transaction: Transaction, now: c.Now, coming: Coming) -> Parts:
-    """Drop what was posted, forget what was retired; messages that no link can settle any longer end with their default."""
+def _roll_back(state: BrokerState, transaction: Transaction, now: c.Now, coming: Coming, cause: Cause = Cause.ROLLBACK) -> Parts:
+    """Drop what was posted, forget what was retired. Messages that no link can settle any longer end with their default. If the
+    rollback has another cause than the client, they come back for that."""
     parts: Parts = []
     if (name := stage_of(transaction.number)) in state.stages:
         parts.append((e.Discarded([name]), None))
@@ -157,7 +159,8 @@ def _roll_back(state: BrokerState, transaction: Transaction, now: c.Now, coming:
         queue = state.queues.get(outcomes.queue)
         for outcome, rows in outcomes if queue is not None else ():
             if outcome.settled or holder not in queue.subscriptions:  # type: ignore[union-attr]
-                parts += _end_by_default(state, outcomes.queue, holder, rows, outcome.default, now, coming)
+                default = outcome.default if cause is Cause.ROLLBACK else Disposition(cause=cause)
+                parts += _end_by_default(state, outcomes.queue, holder, rows, default, now, coming)
     return parts
 
 

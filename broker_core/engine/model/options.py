@@ -107,7 +107,7 @@ class Rules:
     lost_counts: bool = option(
         True,
         _NO_YES,
-        "Count a delivery whose link was lost as an attempt.",
+        "Count a delivery whose link was lost as an attempt, if its client had begun to work on the message.",
         alterable=True,
         on_arrival=False,
     )
