@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from .. import errors
-from . import protobuf
+from . import arrow_types, protobuf
 
 if TYPE_CHECKING:
     from .calls import Call, Message
@@ -32,8 +32,9 @@ DICTIONARY_COST = 1 << 10  # of each that comes, one that adds to another too: p
 MOST_BUFFERS = 1024  # of one record batch; all message columns together have some sixty
 _CONTINUATION = b"\xff\xff\xff\xff"
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3  # MessageHeader
-_TIMESTAMP = 10  # Type
-_KINDS = {0: "nothing", _SCHEMA: "a schema", _DICTIONARY: "a dictionary", _BATCH: "a record batch"}
+_KINDS = ("nothing", "a schema", "a dictionary", "a record batch", "a tensor", "a sparse tensor")  # by MessageHeader
+_BYTE_ORDERS = range(2)  # Endianness: little and big, which pyarrow swaps
+_VERSIONS = range(3, 5)  # MetadataVersion: V4 and V5; pyarrow reads no older ones
 
 
 class Dictionaries:
@@ -156,7 +157,8 @@ class BatchReader:
         except (struct.error, ValueError, IndexError) as error:
             raise errors.InvalidRequest(f"the record batch is malformed: its metadata cannot be read ({error})") from None
         if kind not in (_SCHEMA, _DICTIONARY, _BATCH) or (kind == _SCHEMA) == self._began:
-            raise errors.InvalidRequest(f"the stream is malformed: {_KINDS.get(kind, 'something')} where none may be")
+            what = _KINDS[kind] if kind < len(_KINDS) else f"a message of the unknown kind {kind}"
+            raise errors.InvalidRequest(f"the stream is malformed: {what} is not expected here")
         self._began = True
         if found.body_length != body:
             raise errors.InvalidRequest(f"the record batch is malformed: a body of {body} bytes that says {found.body_length}")
@@ -216,7 +218,13 @@ def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None
     message = _Table(data, _offset(data, 0))
     kind, found = message.scalar(1, "<B"), _Found(message.scalar(3, "<q"))
     header = message.table(2)
+    if (version := message.scalar(0, "<h")) not in _VERSIONS:
+        raise errors.InvalidRequest(f"metadata version {version + 1} of Arrow's format is refused: send version 4 or 5")
     _check_texts(message, header if kind == _SCHEMA else None)
+    if kind == _SCHEMA and header is not None:
+        if (order := header.scalar(0, "<h")) not in _BYTE_ORDERS:
+            raise errors.InvalidRequest(f"the schema is malformed: the byte order {order} is unknown")
+        _check_types(header)
     if header is None or kind not in (_DICTIONARY, _BATCH):
         return kind, None, found
     dictionary = None
@@ -229,6 +237,18 @@ def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None
     found.compressed = header.table(3) is not None
     found.buffers = header.pairs(2)
     return kind, dictionary, found
+
+
+def _check_types(schema: _Table) -> None:
+    """Refuse types that no message column can have. `_check_texts` has bounded the fields and their names."""
+    for column in schema.tables(1):
+        waiting = [column]
+        while waiting:
+            field = waiting.pop()
+            number = field.scalar(2, "<B")
+            if number not in arrow_types.ACCEPTED and (error := arrow_types.refusal(column.text(0), number)) is not None:
+                raise error
+            waiting += field.tables(5)
 
 
 def _check_texts(message: _Table, schema: _Table | None) -> None:
@@ -244,7 +264,7 @@ def _check_texts(message: _Table, schema: _Table | None) -> None:
             raise _too_many_fields()
         texts += field.length(0)
         kind = field.table(3)
-        if kind is not None and field.scalar(2, "<B") == _TIMESTAMP:
+        if kind is not None and field.scalar(2, "<B") == arrow_types.TIMESTAMP:
             texts += kind.length(1)  # its zone
     if texts + sum(note.length(0) + note.length(1) for note in notes) > METADATA_BYTES:
         raise _too_much_metadata()
@@ -283,6 +303,14 @@ class _Table:
         """The length of a text; 0 where there is none."""
         at = self._field(number)
         return 0 if at is None else int(struct.unpack_from("<I", self._data, _offset(self._data, at))[0])
+
+    def text(self, number: int) -> str:
+        """A text; "" where there is none. What is not UTF-8 is replaced: `incoming` refuses it."""
+        size, at = self.length(number), self._field(number)
+        if at is None:
+            return ""
+        first = _offset(self._data, at) + 4
+        return str(self._data[first : first + size], errors="replace")
 
     def tables(self, number: int) -> list[_Table]:
         """A vector of tables."""

@@ -44,6 +44,14 @@ def leave_released(engine: Engine, holder: int) -> None:
     engine.run(c.Unsubscribe("q", holder, Cause.RELEASED))
 
 
+def leave_prefetched(engine: Engine, holder: int) -> None:
+    engine.run(c.Unsubscribe("q", holder, begun=RowSet()))
+
+
+def leave_closed(engine: Engine, holder: int) -> None:
+    engine.run(c.Unsubscribe("q", holder, Cause.LINK_CLOSED))
+
+
 def restart(engine: Engine, holder: int) -> None:
     engine.run(c.Recovered())
 
@@ -78,8 +86,10 @@ TABLE = [
     (leave_modified, {"maxAttempts": 1, "defaultOutcomeCounts": True, "lostCounts": False}, "dead_lettered"),
     (default_rejected, {"rejected": "return", "maxAttempts": 1}, "available"),
     (default_rejected, {"rejected": "return", "maxAttempts": 1, "defaultOutcomeCounts": True}, "dead_lettered"),
-    (restart, {"maxAttempts": 1}, "dead_lettered"),
-    (restart, {"maxAttempts": 1, "lostCounts": False}, "available"),
+    (restart, {"maxAttempts": 1}, "available"),
+    (restart, {"maxAttempts": 1, "lostCounts": True}, "available"),
+    (leave_prefetched, {"maxAttempts": 1}, "available"),
+    (leave_closed, {"maxAttempts": 1}, "available"),
     (lock_out, {"maxAttempts": 1, "lockTimeout": 60_000}, "dead_lettered"),
     (lock_out, {"maxAttempts": 1, "lockTimeout": 60_000, "lockCounts": False}, "available"),
     (lock_out, {"maxAttempts": 1}, "acquired"),
@@ -292,19 +302,18 @@ def test_a_full_dead_letter_queue_takes_what_fits() -> None:
         survives(engine)
 
 
-@pytest.mark.parametrize("restarts", [True, False])
-def test_what_dies_in_several_queues_at_once_shares_the_room(restarts: bool) -> None:
-    """Q13 Q15: at a restart, and when time passes."""
+@pytest.mark.parametrize("held", [True, False])
+def test_what_dies_in_several_queues_at_once_shares_the_room(held: bool) -> None:
+    """Q13 Q15: locks that end, and messages that expire."""
     mortal = Attributes(expiry=np.array([START // 1000 + 5000] * 3))
-    engine = make(3, dead={"maxMessages": 4}, attributes=mortal, maxAttempts=1, expired="deadLetter")
-    engine.run(c.DeclareQueue("r", options={**DLQ, "maxAttempts": 1, "expired": "deadLetter"}))
+    options = {"maxAttempts": 1, "expired": "deadLetter", "lockTimeout": 5000}
+    engine = make(3, dead={"maxMessages": 4}, attributes=mortal, **options)
+    engine.run(c.DeclareQueue("r", options={**DLQ, **options}))
     engine.run(c.Enqueue("r", 3, 1, attributes=mortal))
-    if restarts:
+    if held:
         taken(engine), taken(engine, name="r")
-        engine.run(c.Recovered())
-    else:
-        engine.pass_time(8)
-        engine.run(c.Tick())
+    engine.pass_time(8)
+    engine.run(c.Tick())
     assert queue(engine, "dead").live == 4
     assert queue(engine).stayed + queue(engine, "r").stayed == 2
     survives(engine)

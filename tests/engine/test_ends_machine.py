@@ -185,9 +185,8 @@ class EndsMachine(RuleBasedStateMachine):
         held = {name: [n for n, m in enumerate(model.rows) if m.state == State.ACQUIRED] for name, model in self.models.items()}
         self.engine.run(c.Recovered())
         self.links = {}
-        rooms = {name: model.room() for name, model in self.models.items()}
         for name in self.engine.state.queues:
-            self.give_back(name, held[name], counts=True, rooms=rooms)
+            self.give_back(name, held[name], counts=False)
 
     @rule()
     def wait(self) -> None:

@@ -121,8 +121,9 @@ CAUSES = [
     (leave(Cause.MODIFIED_BY_DEFAULT), {"defaultOutcomeCounts": True}, True),
     (lock_out, {"lockTimeout": 60_000}, True),
     (lock_out, {"lockTimeout": 60_000, "lockCounts": False}, False),
-    (lambda engine, holder: engine.run(c.Recovered()), {}, True),
-    (lambda engine, holder: engine.run(c.Recovered()), {"lostCounts": False}, False),
+    (lambda engine, holder: engine.run(c.Recovered()), {}, False),
+    (lambda engine, holder: engine.run(c.Unsubscribe("q", holder, begun=RowSet())), {}, False),
+    (leave(Cause.LINK_CLOSED), {}, False),
     (roll_back, {}, True),
 ]
 
@@ -440,9 +441,9 @@ def test_one_event_for_each_delay_however_many_messages() -> None:
     engine = make(500, **DELAY)
     holder = taken(engine, 500)
     fail(engine, holder, *range(250))
+    engine.run(c.Release("q", holder, RowSet.range(250, 500)))
     wait(engine, 5000)
-    taken(engine, 500)
-    engine.run(c.AlterQueue("q", {"retryBackoff": 2}), c.Recovered())
+    engine.run(c.AlterQueue("q", {"retryBackoff": 2}), c.Unsubscribe("q", taken(engine, 500)))
     together = codec.decode(engine.log[-1][0])
     assert isinstance(together, e.Together)
     delays = [(part.until - engine.wall // 1000, part.rows.count) for part in together.parts if isinstance(part, e.Delayed)]

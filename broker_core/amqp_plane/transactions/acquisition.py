@@ -8,9 +8,10 @@ the messages that the receiver had begun with have failed (see `links.progress`)
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ...amqp import Condition, Modified, TransactionalState
+from ...amqp import Condition, Modified, Released, TransactionalState
 from ...amqp.performatives import Error
 from ...engine import commands as c
 from ...engine.columns.states import Cause, Outcome
@@ -37,13 +38,14 @@ class Acquisition:
     `aborts`: the transaction of a delivery whose end waits for the session's window: the rest of it is aborted.
     """
 
-    __slots__ = ("_link", "aborts", "deliveries", "transaction")
+    __slots__ = ("_link", "_untouched", "aborts", "deliveries", "transaction")
 
     def __init__(self, link: Consuming) -> None:
         self._link = link
         self.transaction: Open | None = None
         self.deliveries: dict[Delivery, Open] = {}
         self.aborts: Open | None = None
+        self._untouched: set[Delivery] = set()  # that came back though the receiver had not begun with them
 
     @property
     def state(self) -> TransactionalState | None:
@@ -124,9 +126,11 @@ class Acquisition:
         if cause is not Cause.LINK_LOST:
             self._return(turn, deliveries, cause)
             return
-        begun = set(self._link.progress.begun(self._link.link))
-        self._return(turn, [d for d in deliveries if d in begun or not _is_open(d)], Cause.ROLLBACK)
-        self._return(turn, [d for d in deliveries if d not in begun and _is_open(d)], Cause.PREFETCHED)
+        begun = self._link.progress.begun(self._link.link)
+        untouched = {d for d in deliveries if _is_open(d)}.difference(begun)
+        self._untouched |= untouched
+        self._return(turn, [d for d in deliveries if d not in untouched], Cause.ROLLBACK)
+        self._return(turn, [d for d in deliveries if d in untouched], Cause.PREFETCHED)
 
     def _return(self, turn: Turn, deliveries: list[Delivery], cause: Cause) -> None:
         link = self._link
@@ -146,13 +150,15 @@ class Acquisition:
                 delivery.state = None
             return
         waiting = [delivery for delivery in mine if not delivery.settled and not delivery.remote_settled]
+        untouched, self._untouched = self._untouched, set()
         for delivery in waiting:
-            delivery.state = Modified(delivery_failed=True)
+            delivery.state = Released() if delivery in untouched else Modified(delivery_failed=True)
         link.session.lost.add(delivery.id for delivery in waiting)
         if waiting and link.may_tell:
             if link.link.incomplete in waiting and link.link.abort_rest():
                 self.aborts = transaction
-            link.session.dispose([delivery for delivery in waiting if not delivery.settled], waiting[0].state)
+            for state, several in groupby((each for each in waiting if not each.settled), lambda each: each.state):
+                link.session.dispose(list(several), state)
             link.peer.send_soon()
         if mine and not link.ended:
             link.gained_capacity()

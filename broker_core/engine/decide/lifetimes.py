@@ -126,17 +126,10 @@ def check_owner(state: BrokerState, node: str, owner: str | None) -> None:
         raise InUse(f"{kind} {node!r} belongs to another connection, which alone may receive from it")
 
 
-def gone_at_start(state: BrokerState, returning: Container[str], filled: Container[str]) -> list[e.Event]:
+def gone_at_start(state: BrokerState, returning: Container[str]) -> list[e.Event]:
     """List the ends of queues and exchanges that lived by links: a restart leaves no links. Queues to which messages are
-    `returning` end after that, by `EndNode`: some of these messages may be settled then, and have to be recorded. Those that
-    are `filled` with dead letters are not empty, though they may be in `state`: they end with the last of these."""
-    queues = [
-        queue
-        for queue in state.queues.values()
-        if queue.name not in returning
-        and not (queue.name in filled and queue.rules.lifetime in _UNTIL_EMPTY)
-        and _queue_is_over(state, queue, {})
-    ]
+    `returning` end after that, by `EndNode`: some of these messages may be settled then, and have to be recorded."""
+    queues = [queue for queue in state.queues.values() if queue.name not in returning and _queue_is_over(state, queue, {})]
     gone = {queue.name for queue in queues}
     events: list[e.Event] = [departure(state, state.queues[name]) for name in sorted(gone)]
     for exchange in state.exchanges.by_name.values():

@@ -125,19 +125,13 @@ def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[
         if rows:
             lost[queue.name] = rows
     decision = Decision([], {name: rows.count for name, rows in lost.items()})
-    filled: set[str] = set()
-    if lost:
-        events: list[e.Event] = [e.HoldersLost(lost, int(Cause.BROKER_LOST))]
-        coming: Coming = {}
-        for name, rows in lost.items():
-            events += dead_letters.after_return(state, state.queues[name], rows, Cause.BROKER_LOST, now, coming)
-        filled = {event.target for event in events if isinstance(event, e.Moved) and event.target is not None}
-        decision.add(dead_letters.as_one(events))
+    if lost:  # for this cause no attempt counts, so nothing follows from the return
+        decision.add(e.HoldersLost(lost, int(Cause.BROKER_LOST)))
     left = [name for name in state.stages if is_transactional(name)]
     if left:
         decision.add(e.Discarded(left))
     decision.add(e.ClockStarted(now.up, command.nonce))
-    for event in gone_at_start(state, lost, filled):
+    for event in gone_at_start(state, lost):
         decision.add(event)
     return decision
 

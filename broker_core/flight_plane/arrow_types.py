@@ -1,0 +1,74 @@
+"""The types of Arrow's format, by their numbers in its schemas: which of them a message column may have.
+
+pyarrow has no class for some types, and fails when the type of such a column is read. So the numbers are checked before pyarrow
+gets the schema. `messages.incoming` then checks which of the accepted types a column takes. A new version of the format appends to
+`NAMES`; until then its types are refused by their numbers.
+"""
+
+from __future__ import annotations
+
+from ..errors import InvalidColumn, PenstockError
+from ..messages.columns import MESSAGE_COLUMNS
+
+#: The union `Type` of the format's Schema.fbs, whose members have the numbers from 0 on.
+NAMES = (
+    "none",
+    "null",
+    "int",
+    "floating point",
+    "binary",
+    "utf8",
+    "bool",
+    "decimal",
+    "date",
+    "time",
+    "timestamp",
+    "interval",
+    "list",
+    "struct",
+    "union",
+    "fixed size binary",
+    "fixed size list",
+    "map",
+    "duration",
+    "large binary",
+    "large utf8",
+    "large list",
+    "run-end encoded",
+    "binary view",
+    "utf8 view",
+    "list view",
+    "large list view",
+)
+TIMESTAMP = NAMES.index("timestamp")
+#: Of message columns, or inside of them: a map has a struct. Dictionaries have the type of their values.
+ACCEPTED = frozenset(
+    map(
+        NAMES.index,
+        (
+            "null",
+            "int",
+            "binary",
+            "utf8",
+            "bool",
+            "timestamp",
+            "struct",
+            "map",
+            "large binary",
+            "large utf8",
+            "binary view",
+            "utf8 view",
+        ),
+    )
+)
+
+
+def refusal(column: str, number: int) -> PenstockError | None:
+    """Return the error for a column that has a type of this number, at any depth; None if it may have it. A known type of a column
+    that messages do not have is left to the error about its name."""
+    wanted = MESSAGE_COLUMNS.get(column)
+    if number in ACCEPTED or (wanted is None and 0 < number < len(NAMES)):
+        return None
+    must = "" if wanted is None else f"; it must be {wanted}"
+    known = NAMES[number] if number < len(NAMES) else f"with the number {number}, which this broker does not know"
+    return InvalidColumn(f"column {column!r:.200} has the Arrow type {known}{must}: cast or drop the column")
