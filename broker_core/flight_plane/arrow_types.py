@@ -1,8 +1,8 @@
 """The types of Arrow's format, by their numbers in its schemas: which of them a message column may have.
 
 pyarrow has no class for some types, and fails when the type of such a column is read. So the numbers are checked before pyarrow
-gets the schema. `messages.incoming` then checks which of the accepted types a column takes. A new version of the format appends to
-`NAMES`; until then its types are refused by their numbers.
+gets the schema. `messages.incoming` then checks which of the accepted types a column takes. A new version of the format appends
+to `NAMES`; until then its types are refused by their numbers.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ ACCEPTED = frozenset(
 
 
 def refusal(column: str, number: int) -> PenstockError | None:
-    """Return the error for a column that has a type of this number, at any depth; None if it may have it. A known type of a column
-    that messages do not have is left to the error about its name."""
+    """Return the error for a column that has a type of this number, at any depth; None if it may have it. A known type of a
+    column that messages do not have is left to the error about its name."""
     wanted = MESSAGE_COLUMNS.get(column)
     if number in ACCEPTED or (wanted is None and 0 < number < len(NAMES)):
         return None

@@ -309,7 +309,7 @@ def test_a_restart_rolls_back(snapshot: bool) -> None:
     engine.run(c.Unsubscribe("q", holder))
     found = engine.from_snapshot() if snapshot else engine.recovered()
     found.run(c.Recovered())
-    assert (states(found), attempts(found), list(found.state.stages)) == ("..", [1, 1], ["of the sink"])
+    assert (states(found), attempts(found), list(found.state.stages)) == ("..", [0, 1], ["of the sink"])
     with pytest.raises(errors.UnknownTransaction):
         found.run(c.Discharge(number))
 

@@ -1,4 +1,4 @@
-"""Every type, unit and kind of Arrow's format: accepted, or refused with an error that names column and type, by a real broker."""
+"""Every type, unit and kind of Arrow's format: a real broker accepts it, or refuses it by an error that names column and type."""
 
 from __future__ import annotations
 
