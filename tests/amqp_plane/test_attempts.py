@@ -9,9 +9,9 @@ import pytest
 
 from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released, Source
 from penstock.broker_core.amqp.performatives import Attach, Close, Detach, End, Received
-from penstock.broker_core.engine import commands as c
 from penstock.broker_core.messages.annotations import REPORTS
 
+from ..service.helpers import Clock, enqueue
 from .frames import detach, flow, says, symbol
 from .harness import Script, Stage, stage
 from .logins import Site, log_in, user
@@ -95,11 +95,13 @@ def test_c8_a_right_that_is_withdrawn_is_no_attempt(tmp_path: Path, what: str) -
     with stage(tmp_path, access=site.access, fsync="never") as s:
         s.declare("q", maxAttempts=1)
         a = log_in(s, "alice").usual()
-        holding(s, a, source=Source(address="q", default_outcome=FAILED))
+        s.service.submit(enqueue("q", *[b"m%d" % number for number in range(COUNT)]))
+        a.receiver(credit=COUNT, source=Source(address="q", default_outcome=FAILED))
+        a.expect_messages(*[b"m%d" % number for number in range(COUNT)])
         if what == "login":
-            site.write({"alice": user("another")}, {"alice": both})
+            site.edit({"alice": user("another")}, {"alice": both})
         else:
-            site.write({"alice": user("secret")}, {"alice": {"q": "send"}})
+            site.edit({"alice": user("secret")}, {"alice": {"q": "send"}})
         a.expect(Close if what == "login" else Detach)
         assert are_back(s) == dict.fromkeys(range(COUNT), 0)
 
@@ -208,8 +210,8 @@ def test_c8_a_message_that_is_sent_in_part_has_no_attempt(tmp_path: Path) -> Non
     """Its receiver's window took one frame of several."""
     with stage(tmp_path) as s:
         s.declare("q", maxAttempts=1)
-        filled(s, b"x" * 100_000)
-        a = s.script().usual()
+        s.service.submit(enqueue("q", b"x" * 2000))
+        a = s.script(max_frame_size=512).usual()
         a.receiver()
         a.send(flow(0, 1, incoming_window=1))
         s.until(lambda: s.counts("q") == {"acquired": 1}, "it is on its way")
@@ -220,8 +222,6 @@ def test_c8_a_message_that_is_sent_in_part_has_no_attempt(tmp_path: Path) -> Non
 
 def test_c8_a_lock_that_ends_counts_by_its_own_rule(tmp_path: Path) -> None:
     """Also where the link is lost later: the message is not the link's any more."""
-    from ..service.helpers import Clock
-
     with stage(tmp_path, clock=Clock()) as s:
         s.declare("q", lockTimeout=60_000)
         a = s.script().usual()
@@ -231,4 +231,3 @@ def test_c8_a_lock_that_ends_counts_by_its_own_rule(tmp_path: Path) -> None:
         a.drop()
         s.settle()
         assert are_back(s) == dict.fromkeys(range(COUNT), 1)
-        s.service.submit(c.AlterQueue("q", {"lockCounts": False}))
