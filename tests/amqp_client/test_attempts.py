@@ -6,9 +6,12 @@ dead letter.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,3 +141,81 @@ def test_c8_the_end_of_the_broker_uses_up_no_attempt(kept: Broker, end: Callable
     with Client(kept.url) as client:
         for queue in (*SESSIONS, "proton", "dead"):
             client.call("queue.delete", queue=queue)
+
+
+def test_c8_a_connection_that_an_operator_closes_uses_up_no_attempt(kept: Broker) -> None:
+    filled(kept, *SESSIONS)
+    connection = connect(kept.amqp_url, reconnect=None)
+    begin_all(connection)
+    for queue in SESSIONS:
+        all_are_held(kept, queue)
+    with Client(kept.url) as client:
+        [mine] = [each for each in client.call("connection.list")["connections"] if each["container"] == connection.client_id]
+        client.call("connection.close", id=mine["id"])
+        for name, (*_, left, _) in SESSIONS.items():
+            until(lambda queue=name: not stat(kept, queue)["acquired"], f"{name} is back")  # type: ignore[misc]
+            assert (name, counts(kept, name)) == (name, [0] * left)
+        assert stat(kept, "dead")["enqueued"] == 0
+        for queue in (*SESSIONS, "dead"):
+            client.call("queue.delete", queue=queue)
+
+
+CRASHING = """
+import os, sys
+from penstock.broker_core import amqp_client
+from tests.amqp_client.test_attempts import begin_all, COUNT
+from tests.amqp_client.applications import connect
+from tests.waiting import until
+
+begin_all(connect(sys.argv[1], reconnect=None))
+small = amqp_client.connect(sys.argv[1]).receiver("small", COUNT)
+until(lambda: small.link.link_credit == 0 or small.connection.step(0.1), "all have come")
+assert len(small.receive(2)) == 2
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_c7_of_a_client_that_crashes_only_what_the_application_has_counts(kept: Broker, repository: Path) -> None:
+    """kill -9: nothing is said any more."""
+    filled(kept, *SESSIONS, "small", maxAttempts=0)
+    command = [sys.executable, "-c", CRASHING, kept.amqp_url]
+    with subprocess.Popen(command, cwd=repository, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            for queue in (*SESSIONS, "small"):
+                all_are_held(kept, queue)
+        finally:
+            process.kill()
+    for name, (*_, left, had) in {**SESSIONS, "small": (COUNT, 2)}.items():
+        until(lambda queue=name: not stat(kept, queue)["acquired"], f"{name} is back")  # type: ignore[misc]
+        assert (name, counts(kept, name)) == (name, [1] * had + [0] * (left - had))
+    with Client(kept.url) as client:
+        for queue in (*SESSIONS, "small", "dead"):
+            client.call("queue.delete", queue=queue)
+
+
+def test_c7_what_expires_or_waits_in_the_prefetch_has_no_attempt(kept: Broker) -> None:
+    """Closed in turn: a consumer, its session, its connection. The client's clock is ahead of the broker's."""
+    filled(kept, "closing", maxAttempts=1)
+    late = [0.0]
+    with connect(kept.amqp_url, wall=lambda: late[0]) as connection:
+        connection.session().producer("closing").send("stale", ttl_ms=3_600_000)
+        session = connection.session(INDIVIDUAL)
+        consumer = session.consumer("closing", prefetch=COUNT + 1)
+        assert consumer.receive(LIMIT_S) is not None
+        consumer.close()
+        until(lambda: stat(kept, "closing")["available"] == COUNT, "what was prefetched is back")
+        session.close()  # the one that the application has had its attempt
+        assert stat(kept, "dead")["available"] == 1
+        auto = connection.session()
+        consumer = auto.consumer("closing", prefetch=COUNT)
+        until(lambda: len(consumer.arrivals) == COUNT, "all are prefetched")
+        late[0] = 4_000.0  # the broker's hour is not over
+        for _ in range(COUNT - 1):
+            assert consumer.receive(LIMIT_S) is not None
+        assert consumer.receive(0.05) is None
+        assert consumer.expired == 1
+    assert counts(kept, "closing") == [0]
+    assert stat(kept, "dead")["available"] == 1
