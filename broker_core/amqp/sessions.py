@@ -437,7 +437,7 @@ class Session:
             undecided = [delivery for delivery in found if not isinstance(delivery.remote_state, TERMINAL)]
             self._set_state(undecided if issuer_receives else found, state, issuer_receives)
         elif isinstance(state, Received) and issuer_receives:  # progress, not an outcome: only how far it has come is reported
-            found = [delivery for _, last in ranges if (delivery := unsettled.get(last)) is not None]
+            found = [furthest for _, last in ranges if (furthest := unsettled.get(last)) is not None]
         if issuer_receives and isinstance(state, TransactionalState):
             beyond = any(serial.difference(last, self.next_delivery_id) >= 0 for _, last in ranges)
             self.connection.coordinated.name(state, len(found) + (self.lost.take(ranges) or beyond))
