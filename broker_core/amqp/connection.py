@@ -5,16 +5,16 @@
     transport.write(connection.data_to_send())
 
 No sockets, clocks or threads: the caller gives the octets as they come, the time if time matters, and closes the transport when
-the connection is `finished`. A mistake of the peer is answered here and reported as `Violated`; a mistake of the caller is a
-LocalProtocolError and changes nothing. After our close, all further input is dropped, as it must be after an answer to an error
-(2.4.6).
+the connection is `finished`. A mistake of the peer is reported as `Violated` and answered, after our own open, begin or attach; a
+mistake of the caller is a LocalProtocolError and changes nothing. After our close, all further input is dropped, as it must be
+after an error (2.4.6).
 
 Headers and SASL come first, in `handshake`; the idle time-outs are in `idle`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 from . import events, states
 from .composites import Composite
@@ -37,6 +37,7 @@ _C = ConnectionState
 MAX_PARTS = 64
 """Pieces of an incomplete frame that are kept apart: a frame that comes in two octets at a time would take 28 times its size."""
 _READ_ENOUGH = (_C.CLOSE_RCVD_UNANSWERED, _C.CLOSE_RCVD, _C.END)  # after the peer's close nothing is read (2.4.6)
+_DISCARDS = (_C.DISCARDING, _C.VIOLATED, _C.VIOLATED_UNANSWERED)  # after an error nothing but its close is read
 
 
 class Connection:
@@ -73,6 +74,9 @@ class Connection:
         self._parts: list[bytes | bytearray] = []
         self._need = 0
         self._dead = False
+        self._deaf = False  # the start of the next frame is unknown
+        self._has_opened = False  # the peer's open was reported
+        self._violation: RemoteProtocolError | None = None  # that our close has to report
         self._scan = Scanner().scan if fast else scan_plainly
         self._idle = IdleTimers()
         self._handshake = Handshake(role, settings, sasl, sasl_required)
@@ -83,7 +87,11 @@ class Connection:
     @property
     def finished(self) -> bool:
         """True when nothing more will be read or written: close the transport once `data_to_send` is empty."""
-        return self._dead or self.state is _C.END
+        return self._dead or self.state is _C.END or (self._deaf and self.state is _C.DISCARDING)
+
+    @property
+    def _reads(self) -> bool:
+        return not (self._dead or self._deaf or self.state in _READ_ENOUGH)
 
     @property
     def may_send(self) -> bool:
@@ -114,23 +122,28 @@ class Connection:
         The octets may end anywhere; an incomplete frame waits for more, bounded by the frame size. `now`, in seconds of any clock
         that only goes forward, makes the idle time-outs exact (see `tick`).
         """
-        if self.finished or not data:
-            return []
+        return list(self.events_in(data, now))
+
+    def events_in(self, data: bytes, now: float | None = None) -> Iterator[events.Event]:
+        """Return an iterator over the events in these octets, as `receive_data` returns them, to be taken to its end.
+
+        A frame is handled when its event is asked for. So a frame that came together with an open or begin finds it answered.
+        """
+        if not (data and self._reads):
+            return
         self._parts.append(data)
         self._need -= len(data)
         if self._need > 0:  # the frame is not complete yet
             if len(self._parts) > MAX_PARTS:
                 self._parts = [_joined(self._parts)]
-            return []
+            return
         buffer = self._buffer + b"".join(self._parts) if self._buffer else b"".join(self._parts)
         self._parts.clear()
-        found: list[events.Event] = []
-        position = self._process(bytes(buffer), found)
+        position = yield from self._process(bytes(buffer))
         self._buffer = buffer[position:]
         self._need = self._missing()
         if position:
             self._idle.received(now)
-        return found
 
     def receive_eof(self) -> list[events.Event]:
         """Return the events of the transport's end."""
@@ -158,52 +171,56 @@ class Connection:
             return max(1, int.from_bytes(self._buffer[:4], "big") - len(self._buffer))
         return 1
 
-    def _process(self, buffer: bytes, found: list[events.Event]) -> int:
+    def _process(self, buffer: bytes) -> Generator[events.Event, None, int]:
+        """Handle the frames in a buffer; return the start of the rest."""
         position = 0
-        while not self.finished and self.state not in _READ_ENOUGH:
+        while self._reads:
             before = position
             if not self._handshake.done:
                 step = self._handshake.receive(buffer, position)
                 position = step.position
                 self._leave_handshake(step.out)
-                found += step.events
                 if step.failed:
                     self._dead = True
+                yield from step.events
             else:
-                position = self._frames(buffer, position, found)
+                position = yield from self._frames(buffer, position)
             if position == before:
                 break
-        return len(buffer) if self.finished or self.state in _READ_ENOUGH else position
+        return position if self._reads else len(buffer)
 
     def _leave_handshake(self, out: list[bytes]) -> None:
         self._out += out
         for action in self._handshake.take_actions():
             self.state = states.advance(states.CONNECTION, self.state, action)
 
-    def _frames(self, buffer: bytes, position: int, found: list[events.Event]) -> int:
+    def _frames(self, buffer: bytes, position: int) -> Generator[events.Event, None, int]:
         opened = self.remote_open is not None
         limit = self.settings.max_frame_size if opened else self.settings.first_frame_size
         items, after, error = self._scan(buffer, position, limit, not opened)
         for item in items:
-            if self.finished or self.state in _READ_ENOUGH:
+            if not self._reads:
                 return after
             happened = self._on_frame(item) if isinstance(item, Frame) else self._on_run(item)
-            found += self.coordinated.take()
-            found += happened
-        if error is not None and not self.finished and self.state not in _READ_ENOUGH:
+            yield from self.coordinated.take()
+            yield from happened
+        if error is not None and self._reads:
             if isinstance(error, FramingError):
-                found += self._fail(error)
-                self._dead = True  # the start of the next frame is unknown
+                self._deaf = True
+                yield from self._violated(error)
                 return after
-            if self.state not in (_C.DISCARDING, _C.CLOSE_SENT):
-                found += self._fail(error)
+            if self.state not in _DISCARDS and self.state is not _C.CLOSE_SENT:
+                yield from self._violated(error)
             after += frame_size(buffer, after, limit)
         return after
 
     # --- our side
 
     def open(self) -> None:
-        """Send our open, from the settings. Raises LocalProtocolError if it was sent, or does not fit a first frame."""
+        """Send our open, from the settings. A close follows if the peer has made an error meanwhile.
+
+        Raises LocalProtocolError if the open was sent, or does not fit a first frame.
+        """
         state = states.advance(states.CONNECTION, self.state, "s:open")
         s = self.settings
         mine = Open(
@@ -218,6 +235,8 @@ class Connection:
         )
         self._write(0, mine)
         self.state, self.local_open = state, mine
+        if self._violation is not None and self.settings.answers_violations:
+            self.answer_violation()
 
     def begin(
         self,
@@ -243,7 +262,7 @@ class Connection:
         state = states.advance(states.CONNECTION, self.state, action)
         if self.state is not _C.CLOSE_SENT:
             self._write(0, Close(error=error))
-        self.state = state
+        self.state, self._violation = state, None
 
     def refuse(self, error: RemoteProtocolError) -> bool:
         """Tell the peer that there will be no open, as far as possible now: a SASL outcome, or an open and a close.
@@ -253,7 +272,8 @@ class Connection:
         if self.finished or self.local_open is not None:
             return False
         if self._handshake.done:
-            self._fail(error)
+            self._violated(error)
+            self.answer_violation()
         else:
             self._out += self._handshake.give_up()
             self._dead = True
@@ -316,7 +336,7 @@ class Connection:
             return []
         try:
             if performative is None:
-                if self.remote_open is None and self.state is not _C.DISCARDING:
+                if self.remote_open is None and self.state not in _DISCARDS:
                     raise not_allowed("an empty frame before the open", Scope.CONNECTION)
                 return []
             if isinstance(performative, Open):
@@ -324,13 +344,13 @@ class Connection:
             if isinstance(performative, Close):
                 return self._on_close(performative)
             self.state = states.advance(states.CONNECTION, self.state, "r:frame")
-            if self.state is _C.DISCARDING:
+            if self.state in _DISCARDS:
                 return []
             return self._on_channel(frame.channel, performative, frame.payload)
         except RemoteProtocolError as error:
-            return self._fail(error)
+            return self._violated(error)
         except LocalProtocolError as error:
-            return self._fail(_unanswerable(error))
+            return self._violated(_unanswerable(error))
 
     def _on_run(self, run: Run | Dispositions) -> list[events.Event]:
         session = self.remote_sessions.get(run.channel)
@@ -339,27 +359,23 @@ class Connection:
         return take_run(session, run) if isinstance(run, Run) else take_dispositions(session, run)
 
     def guarded(self, session: Session, performative: Composite, payload: bytes) -> list[events.Event]:
-        """Handle a frame of a session; answer a session's error with an end, a connection's with a close."""
+        """Handle a frame of a session; an error ends the session, or the connection, as its scope says."""
         try:
             return self._in_session(session, performative, payload)
         except RemoteProtocolError as error:
-            return self._fail(error)
+            return self._violated(error)
         except LocalProtocolError as error:
-            return self._fail(_unanswerable(error))
+            return self._violated(_unanswerable(error))
 
     def _in_session(self, session: Session, performative: Composite, payload: bytes) -> list[events.Event]:
-        if self.state is _C.DISCARDING:
+        if self.state in _DISCARDS:
             return []
         try:
             return session.on_frame(performative, payload)
         except RemoteProtocolError as error:
-            try:
-                if error.scope is not Scope.CONNECTION and self.may_send:
-                    session.fail(error)
-                    return [events.Violated(error, session)]
-            except LocalProtocolError:  # no channel is left for a begin and an end
-                pass
-            raise RemoteProtocolError(error.condition, error.description) from error
+            if error.scope is Scope.CONNECTION:
+                raise
+            return [session.violated(error)]
 
     def _on_open(self, theirs: Open, channel: int) -> list[events.Event]:
         state = states.advance(states.CONNECTION, self.state, "r:open")
@@ -368,7 +384,7 @@ class Connection:
         if theirs.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise FieldError(f"a max-frame-size of {theirs.max_frame_size}")
         self.state, self.remote_open = state, theirs
-        if state is _C.DISCARDING or state is _C.CLOSE_SENT:
+        if state in _DISCARDS or state is _C.CLOSE_SENT:
             return []
         asked = theirs.idle_time_out or None
         if asked is not None and asked < self.settings.min_remote_idle_time_out:
@@ -377,10 +393,11 @@ class Connection:
                 Scope.CONNECTION,
             )
         self._idle.agree(self.settings.idle_time_out, asked)
+        self._has_opened = True
         return [events.Opened(theirs)]
 
     def _on_close(self, theirs: Close) -> list[events.Event]:
-        silent = self.state is _C.DISCARDING
+        silent = self.state in _DISCARDS
         self.state = states.advance(states.CONNECTION, self.state, "r:close")
         return [] if silent else [events.Closed(theirs.error)]
 
@@ -411,15 +428,41 @@ class Connection:
         self.remote_sessions[channel] = session
         return [event]
 
-    def _fail(self, error: RemoteProtocolError) -> list[events.Event]:
-        """Answer the peer's error with a close, after an open if there was none."""
+    def _violated(self, error: RemoteProtocolError) -> list[events.Event]:
+        """Discard the peer's input from here on because of its error (2.4.6); the answer is a close.
+
+        It is sent here if the application does not know of the connection, so that it will not send our open.
+        """
+        state = states.CONNECTION[self.state].get("r:error")
+        if state is None:  # no frame can be sent any more
+            self._dead = True
+        else:
+            self.state = state
+            self._violation = None if state is _C.DISCARDING else error  # there our close was sent before
+            unknown = self.role is Role.SERVER and not self._has_opened
+            if unknown or (self.settings.answers_violations and self.may_send):
+                self.answer_violation()
+        return [events.Violated(error)]
+
+    def answer(self, violated: events.Violated) -> None:
+        """Send the detach, end or close that an error of the peer is answered with, after an attach, begin or open if ours is missing.
+
+        No-op if it was sent, or cannot be sent any more. Raises LocalProtocolError if the peer's limits do not allow it.
+        """
+        (violated.link or violated.session or self).answer_violation()
+
+    def answer_violation(self) -> None:
+        """Answer the peer's error with a close, after an open if ours is missing (see `answer`)."""
+        if self._violation is None or self.finished:
+            return
+        error = as_error(self._violation)
         try:
-            if self.state in (_C.HDR_EXCH, _C.OPEN_RCVD):
+            if not self.may_send:
+                self._violation = None
                 self.open()
-            self.close(as_error(error))
+            self.close(error)
         except LocalProtocolError:  # no frame can be sent any more
             self._dead = True
-        return [events.Violated(error)]
 
     # --- time
 

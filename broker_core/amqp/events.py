@@ -2,7 +2,8 @@
 
 Answer an open, begin or attach with the method of the same name on the object that the event carries; a close, end or detach
 likewise, unless ours was first. No answer has to be sent at once. The library itself answers only what the specification leaves
-no choice about: headers, flows with `echo`, and the peer's errors (`Violated`).
+no choice about: headers, flows with `echo`, and the peer's errors (`Violated`). An application that answers each event before it
+takes the next one (`Connection.events_in`) answers the same frames in the same way, however TCP splits them.
 """
 
 from __future__ import annotations
@@ -158,7 +159,11 @@ class Named:
 
 @dataclass(slots=True)
 class Violated:
-    """A violation of the protocol by the peer. The answer (close, end or detach with `error.condition`) is ready to send."""
+    """A violation of the protocol by the peer, which ends the link, the session, or the connection if both are None.
+
+    The answer is a detach, end or close with `error.condition`. The library sends it, after our own attach, begin or open. With
+    `Settings.answers_violations` set to False the application has to call `Connection.answer`.
+    """
 
     error: RemoteProtocolError
     session: Session | None = None

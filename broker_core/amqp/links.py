@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from .sessions import Session
 
 
+UNANSWERED = frozenset({LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED, LinkState.VIOLATED_UNANSWERED})
+"""States of a link whose attach we have to answer."""
+
+
 class Link:
     """One endpoint. `role` is ours: SENDER or RECEIVER. Numbers are of 32 bits and wrap.
 
@@ -59,6 +63,7 @@ class Link:
         self.available = 0
         self.drain = False
         self.closing = False  # our detach had closed=True
+        self._violation: RemoteProtocolError | None = None  # that our detach has to report
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.state.value})"
@@ -114,7 +119,8 @@ class Link:
     ) -> None:
         """Send our attach. In an answer, modes that are left out are the peer's; a null terminus of ours refuses (see `refuse`).
 
-        Raises LocalProtocolError if the link's state, the peer's handle-max or its max-frame-size does not allow it.
+        A detach follows if the peer has made an error meanwhile. Raises LocalProtocolError if the link's state, the peer's
+        handle-max or its max-frame-size does not allow the attach.
         """
         state = states.advance(states.LINK, self.state, "s:attach")
         remote = self.remote_attach
@@ -146,6 +152,8 @@ class Link:
         self.session.handles.take(self)
         if self.role == SENDER:
             self.delivery_count = initial_delivery_count
+        if self._violation is not None and self.session.settings.answers_violations:
+            self.answer_violation()
 
     def refuse(self, condition: str, description: str | None = None) -> None:
         """Refuse an attach: answer with a null terminus, then a closing detach with the error (2.6.3)."""
@@ -155,18 +163,20 @@ class Link:
             self.attach(target=remote.target)
         else:
             self.attach(source=remote.source)
-        self.detach(closed=True, error=Error(condition=condition, description=description))
+        if "s:error" in states.LINK[self.state]:  # else the attach was followed by the answer to an error
+            self.detach(closed=True, error=Error(condition=condition, description=description))
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
         """Send our detach; `closed` ends the link for good, otherwise its unsettled deliveries stay alive for a resume.
 
         An error leaves the endpoint destroyed (2.6.5). Raises LocalProtocolError if the state does not allow it.
         """
-        if self.state is LinkState.ATTACH_RCVD or self.state is LinkState.DETACH_RCVD_UNANSWERED:
+        if self.state in UNANSWERED:
             raise LocalProtocolError("an attach is answered with attach before detach")
         state = states.advance(states.LINK, self.state, "s:detach" if error is None else "s:error")
         assert self.handle is not None
         self.session.send(Detach(handle=self.handle, closed=closed, error=error))
+        self._violation = None
         self.closing = closed or error is not None
         self._leave(state, forget=closed or error is not None)
 
@@ -202,19 +212,32 @@ class Link:
             assert attach.initial_delivery_count is not None
             self.delivery_count = attach.initial_delivery_count
 
-    def on_detach(self, detach: Detach) -> events.Event:
-        """Handle the peer's detach. Its handle is free afterwards."""
+    def on_detach(self, detach: Detach) -> list[events.Event]:
+        """Handle the peer's detach. Its handle is free afterwards. No event if our own detach has an error to report."""
         state = states.advance(states.LINK, self.state, "r:detach")
         self._leave(state, forget=detach.closed or detach.error is not None)
-        return events.Detached(self, detach.closed, detach.error)
+        return [] if self._violation is not None else [events.Detached(self, detach.closed, detach.error)]
 
-    def fail(self, error: RemoteProtocolError) -> None:
-        """Answer the peer's error with a detach (2.6.5); a link not attached yet is attached first, to have a handle."""
-        if self.state is LinkState.ATTACH_RCVD:
-            assert self.remote_attach is not None
-            self.refuse(error.condition, as_error(error).description)
+    def violated(self, error: RemoteProtocolError) -> events.Event:
+        """Discard the peer's input from here on because of its error (2.6.5); the answer is a detach."""
+        self.state = states.advance(states.LINK, self.state, "r:error")
+        self.drop_unfinished()
+        if self.state in (LinkState.VIOLATED, LinkState.VIOLATED_UNANSWERED):
+            self._violation = error
+        if self.session.settings.answers_violations and self.state is LinkState.VIOLATED:
+            self.answer_violation()
+        return events.Violated(error, self.session, self)
+
+    def answer_violation(self) -> None:
+        """Answer the peer's error with a detach, after an attach if ours is missing (see `Connection.answer`)."""
+        if self._violation is None or not self.session.may_send:
+            return
+        error = as_error(self._violation)
+        if self.state in UNANSWERED:
+            self._violation = None
+            self.refuse(error.condition, error.description)
         else:
-            self.detach(closed=True, error=as_error(error))
+            self.detach(closed=True, error=error)
 
     def drop_unfinished(self) -> None:
         """Discard a delivery that is half received."""

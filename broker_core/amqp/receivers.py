@@ -122,16 +122,13 @@ class Receiver(Link):
             self.drain = False
 
     def guarded(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
-        """Handle one transfer as `on_transfer`; answer an error of this link's with a detach."""
+        """Handle one transfer as `on_transfer`; an error that belongs to this link ends it alone."""
         try:
             return self.on_transfer(transfer, payload)
         except RemoteProtocolError as error:
             if error.scope is not Scope.LINK:
                 raise
-            if not self.session.may_send:  # the peer did not wait for our begin
-                raise RemoteProtocolError(error.condition, error.description, Scope.SESSION) from error
-            self.fail(error)
-            return [events.Violated(error, self.session, self)]
+            return [self.violated(error)]
 
     def on_transfer(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
         """Handle one transfer; return the event of the delivery that it completes or aborts, if any."""

@@ -12,7 +12,6 @@ from .fastpath import Dispositions, Run
 from .frames import Frame
 from .receivers import Receiver
 from .sessions import Session
-from .states import SessionState
 
 
 def take_run(session: Session, run: Run) -> list[events.Event]:
@@ -21,7 +20,7 @@ def take_run(session: Session, run: Run) -> list[events.Event]:
     begin, count = 0, len(run.ids)
     while begin < count:
         states.advance(states.SESSION, session.state, "r:frame")
-        if session.state is SessionState.DISCARDING:
+        if session.discards:
             session.connection.coordinated.name(run.transfer.state, count - begin)
             return found
         link = session.remote_links.get(run.transfer.handle)
@@ -43,7 +42,7 @@ def take_run(session: Session, run: Run) -> list[events.Event]:
 def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]:
     """Return the one event of a run of dispositions."""
     states.advance(states.SESSION, session.state, "r:frame")
-    if session.state is SessionState.DISCARDING:
+    if session.discards:
         session.connection.coordinated.name(run.disposition.state, len(run.ranges))
         return []
     exhausted = session.outgoing.exhausted or session.incoming.exhausted

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 MAX_UINT = 0xFFFFFFFF
+_DISCARDS = frozenset({SessionState.DISCARDING, SessionState.VIOLATED, SessionState.VIOLATED_UNANSWERED})
+_IN_ERROR = frozenset({LinkState.ERRORED, LinkState.VIOLATED, LinkState.VIOLATED_UNANSWERED})
 
 
 class Session:
@@ -78,6 +80,7 @@ class Session:
         self.lost = Lost()  # of `outgoing`
         self._counted = 0
         self.outbox = Outbox(self)
+        self._violation: RemoteProtocolError | None = None  # that our end has to report
 
     def __repr__(self) -> str:
         return f"Session({self.local_channel}, {self.state.value})"
@@ -101,7 +104,10 @@ class Session:
         desired_capabilities: tuple[str, ...] = (),
         properties: Mapping[str, Value] | None = None,
     ) -> None:
-        """Send our begin, as the first or as the answer. Raises LocalProtocolError if no channel is left."""
+        """Send our begin, as the first or as the answer. An end follows if the peer has made an error meanwhile.
+
+        Raises LocalProtocolError if no channel is left.
+        """
         state = states.advance(states.SESSION, self.state, "s:begin")
         begin = Begin(
             remote_channel=self.remote_channel,
@@ -120,11 +126,14 @@ class Session:
             self.connection.release_channel(self)
             raise
         self.state = state
+        if self._violation is not None and self.settings.answers_violations:
+            self.answer_violation()
 
     def end(self, error: Error | None = None) -> None:
         """Send our end; with an error, later input from the peer is discarded (2.5.4)."""
         state = states.advance(states.SESSION, self.state, "s:end" if error is None else "s:error")
         self.connection.send(self.local_channel, End(error=error))
+        self._violation = None
         self._leave(state)
 
     def sender(self, name: str) -> Sender:
@@ -296,26 +305,45 @@ class Session:
         return events.Begun(self, begin)
 
     def on_end(self, end: End) -> events.Event | None:
-        """Handle the peer's end; no event if ours had an error."""
-        discarding = self.state is SessionState.DISCARDING
+        """Handle the peer's end; no event if ours had, or will have, an error."""
+        discards = self.discards
         self._leave(states.advance(states.SESSION, self.state, "r:end"))
-        return None if discarding else events.Ended(self, end.error)
+        return None if discards else events.Ended(self, end.error)
 
-    def fail(self, error: RemoteProtocolError) -> None:
-        """Answer the peer's error with an end (2.5.4), after a begin if there was none."""
-        if self.state is SessionState.BEGIN_RCVD:
+    def violated(self, error: RemoteProtocolError) -> events.Event:
+        """Discard the peer's input from here on because of its error (2.5.4); the answer is an end."""
+        self.state = states.advance(states.SESSION, self.state, "r:error")
+        if self.state is SessionState.DISCARDING:  # our end was sent before
+            self._leave(self.state)
+        else:
+            self._violation = error
+            for link in self.handles.all_links:
+                link.drop_unfinished()
+            if self.settings.answers_violations and self.may_send:
+                self.answer_violation()
+        return events.Violated(error, self)
+
+    def answer_violation(self) -> None:
+        """Answer the peer's error with an end, after a begin if ours is missing (see `Connection.answer`)."""
+        if self._violation is None or not self.connection.may_send:
+            return
+        error = as_error(self._violation)
+        if not self.may_send:
+            self._violation = None
             self.begin()
-        following = states.advance(states.SESSION, self.state, "s:error")
-        if self.state is not SessionState.END_SENT:
-            self.connection.send(self.local_channel, End(error=as_error(error)))
-        self._leave(following)
+        self.end(error)
+
+    @property
+    def discards(self) -> bool:
+        """True if the peer's input is discarded because of its error, until its end."""
+        return self.state in _DISCARDS
 
     def on_frame(self, performative: Composite, payload: bytes) -> list[events.Event]:
         """Handle a frame on this session's channel; begin and end come through the connection."""
         states.advance(states.SESSION, self.state, "r:frame")
         if isinstance(performative, Transfer):
             self._count_in_transaction(performative)
-        if self.state is SessionState.DISCARDING:
+        if self.discards:
             if isinstance(performative, Disposition):
                 self.connection.coordinated.name(performative.state)
             return []
@@ -338,12 +366,14 @@ class Session:
         return link
 
     def _usable(self, link: Link) -> bool:
-        """Return False if input for the link is to be dropped, since we have closed it.
+        """Return False if input for the link is to be dropped, since we have closed it, or will because of the peer's error.
 
         A link that we have only detached still receives until the peer has detached, too. Otherwise transfers on their way would
         be lost, and both ends would think that the receiver has them.
         """
         if link.state is LinkState.ERRORED and not self.settings.errant_link_ends_session:
+            return False
+        if link.state is LinkState.VIOLATED or link.state is LinkState.VIOLATED_UNANSWERED:
             return False
         states.advance(states.LINK, link.state, "r:frame")
         return link.state is not LinkState.DETACH_SENT or not link.closing
@@ -489,7 +519,7 @@ class Session:
         same = self.handles.named.get((ours, attach.name), ())
         link = next((x for x in same if x.state in (LinkState.ATTACH_SENT, LinkState.DETACH_PIPE)), None)
         if link is None:
-            if attach.unsettled is None and any(x.state is LinkState.ERRORED for x in same):
+            if attach.unsettled is None and any(x.state in _IN_ERROR for x in same):
                 raise RemoteProtocolError(Condition.ERRANT_LINK, "an attach for a link in error", Scope.SESSION)
             found = self.connection.steal(attach.name, ours)
             link = self.receiver(attach.name) if ours == RECEIVER else self.sender(attach.name)
@@ -499,6 +529,6 @@ class Session:
 
     def _on_detach(self, detach: Detach) -> list[events.Event]:
         link = self._link(detach.handle)
-        event = link.on_detach(detach)
+        found = link.on_detach(detach)
         self.handles.detached(detach.handle)
-        return [event]
+        return found

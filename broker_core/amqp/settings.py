@@ -30,6 +30,8 @@ class Settings:
     - `incoming_window`, `outgoing_window`: transfer frames per session; a flow renews the incoming one when half of it is used.
     - `max_message_size`: octets of a delivery on a link that sets no other limit, 0 for any. `max_unfinished_size`: octets of
       incomplete deliveries, over all links, 0 for any; the link that goes beyond is detached.
+    - `answers_violations`: an error of the peer is answered when it is read, or when our own open, begin or attach has been sent.
+      False leaves the moment to the application (`Connection.answer`), which may have earlier frames to answer first.
     - `errant_link_ends_session`: input for a link that we detached with an error ends the session, as 2.6.5 says; False drops
       it, for peers whose transfers were on their way.
     """
@@ -47,6 +49,7 @@ class Settings:
     outgoing_window: int = 2048
     max_message_size: int = 0
     max_unfinished_size: int = 0
+    answers_violations: bool = True
     errant_link_ends_session: bool = True
     offered_capabilities: tuple[str, ...] = ()
     desired_capabilities: tuple[str, ...] = ()

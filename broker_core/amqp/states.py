@@ -5,7 +5,8 @@ entry is the error path: a LocalProtocolError for a frame of ours, a RemoteProto
 in `_CONDITIONS` or amqp:illegal-state. The tables follow the specification's diagrams, and add states that a sans-I/O endpoint
 meets because a peer may pipeline: its close, end or detach may be read before our own open, begin or attach has been sent
 (`*_UNANSWERED`). Closing, ending and detaching with an error (`s:error`) have states of their own, since later input is treated
-differently.
+differently. So has an error of the peer (`r:error`) whose answer is still to be sent (`VIOLATED*`): the peer's input is discarded
+from the error on, and our own begin or attach, and the answers to earlier frames, still leave before the answer to the error.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class ConnectionState(_State):
     CLOSE_RCVD_UNANSWERED = "open and close received"
     CLOSE_RCVD = "close received"
     CLOSE_SENT = "close sent"
+    VIOLATED_UNANSWERED = "violated before our open"
+    VIOLATED = "violated"
     DISCARDING = "discarding"
     END = "end"
 
@@ -51,6 +54,8 @@ class SessionState(_State):
     END_RCVD_UNANSWERED = "begin and end received"
     END_SENT = "end sent"
     END_RCVD = "end received"
+    VIOLATED_UNANSWERED = "violated before our begin"
+    VIOLATED = "violated"
     DISCARDING = "discarding"
 
 
@@ -65,6 +70,8 @@ class LinkState(_State):
     DETACH_RCVD_UNANSWERED = "attach and detach received"
     DETACH_SENT = "detach sent"
     DETACH_RCVD = "detach received"
+    VIOLATED_UNANSWERED = "violated before our attach"
+    VIOLATED = "violated"
     ERRORED = "detached with an error"
 
 
@@ -77,11 +84,22 @@ CONNECTION: _Table[ConnectionState] = {
     _C.START: {"s:header": _C.HDR_SENT, "r:header": _C.HDR_RCVD},
     _C.HDR_RCVD: {"s:header": _C.HDR_EXCH},
     _C.HDR_SENT: {"r:header": _C.HDR_EXCH, "s:open": _C.OPEN_PIPE},
-    _C.HDR_EXCH: {"s:open": _C.OPEN_SENT, "r:open": _C.OPEN_RCVD},
+    _C.HDR_EXCH: {"s:open": _C.OPEN_SENT, "r:open": _C.OPEN_RCVD, "r:error": _C.VIOLATED_UNANSWERED},
     _C.OPEN_PIPE: {"r:header": _C.OPEN_SENT, "s:frame": _C.OPEN_PIPE, "s:close": _C.OC_PIPE, "s:error": _C.DISCARDING},
     _C.OC_PIPE: {"r:header": _C.CLOSE_PIPE},
-    _C.OPEN_RCVD: {"s:open": _C.OPENED, "r:frame": _C.OPEN_RCVD, "r:close": _C.CLOSE_RCVD_UNANSWERED},
-    _C.OPEN_SENT: {"r:open": _C.OPENED, "s:frame": _C.OPEN_SENT, "s:close": _C.CLOSE_PIPE, "s:error": _C.DISCARDING},
+    _C.OPEN_RCVD: {
+        "s:open": _C.OPENED,
+        "r:frame": _C.OPEN_RCVD,
+        "r:close": _C.CLOSE_RCVD_UNANSWERED,
+        "r:error": _C.VIOLATED_UNANSWERED,
+    },
+    _C.OPEN_SENT: {
+        "r:open": _C.OPENED,
+        "s:frame": _C.OPEN_SENT,
+        "s:close": _C.CLOSE_PIPE,
+        "s:error": _C.DISCARDING,
+        "r:error": _C.VIOLATED,
+    },
     _C.CLOSE_PIPE: {"r:open": _C.CLOSE_SENT},
     _C.OPENED: {
         "s:frame": _C.OPENED,
@@ -89,10 +107,25 @@ CONNECTION: _Table[ConnectionState] = {
         "s:close": _C.CLOSE_SENT,
         "r:close": _C.CLOSE_RCVD,
         "s:error": _C.DISCARDING,
+        "r:error": _C.VIOLATED,
     },
     _C.CLOSE_RCVD_UNANSWERED: {"s:open": _C.CLOSE_RCVD},
     _C.CLOSE_RCVD: {"s:frame": _C.CLOSE_RCVD, "s:close": _C.END, "s:error": _C.END},
-    _C.CLOSE_SENT: {"r:frame": _C.CLOSE_SENT, "r:close": _C.END, "s:error": _C.DISCARDING},
+    _C.CLOSE_SENT: {"r:frame": _C.CLOSE_SENT, "r:close": _C.END, "s:error": _C.DISCARDING, "r:error": _C.DISCARDING},
+    _C.VIOLATED_UNANSWERED: {
+        "s:open": _C.VIOLATED,
+        "r:open": _C.VIOLATED_UNANSWERED,
+        "r:frame": _C.VIOLATED_UNANSWERED,
+        "r:close": _C.CLOSE_RCVD_UNANSWERED,
+    },
+    _C.VIOLATED: {
+        "s:frame": _C.VIOLATED,
+        "r:open": _C.VIOLATED,
+        "r:frame": _C.VIOLATED,
+        "r:close": _C.CLOSE_RCVD,
+        "s:close": _C.CLOSE_SENT,
+        "s:error": _C.DISCARDING,
+    },
     _C.DISCARDING: {
         "r:header": _C.DISCARDING,
         "r:open": _C.DISCARDING,
@@ -105,35 +138,71 @@ CONNECTION: _Table[ConnectionState] = {
 SESSION: _Table[SessionState] = {
     _S.UNMAPPED: {"s:begin": _S.BEGIN_SENT, "r:begin": _S.BEGIN_RCVD},
     _S.BEGIN_SENT: {"r:begin": _S.MAPPED, "s:frame": _S.BEGIN_SENT},
-    _S.BEGIN_RCVD: {"s:begin": _S.MAPPED, "r:frame": _S.BEGIN_RCVD, "r:end": _S.END_RCVD_UNANSWERED},
+    _S.BEGIN_RCVD: {
+        "s:begin": _S.MAPPED,
+        "r:frame": _S.BEGIN_RCVD,
+        "r:end": _S.END_RCVD_UNANSWERED,
+        "r:error": _S.VIOLATED_UNANSWERED,
+    },
     _S.MAPPED: {
         "s:frame": _S.MAPPED,
         "r:frame": _S.MAPPED,
         "s:end": _S.END_SENT,
         "r:end": _S.END_RCVD,
         "s:error": _S.DISCARDING,
+        "r:error": _S.VIOLATED,
     },
     _S.END_RCVD_UNANSWERED: {"s:begin": _S.END_RCVD},
-    _S.END_SENT: {"r:frame": _S.END_SENT, "r:end": _S.UNMAPPED, "s:error": _S.DISCARDING},
+    _S.END_SENT: {"r:frame": _S.END_SENT, "r:end": _S.UNMAPPED, "r:error": _S.DISCARDING},
     _S.END_RCVD: {"s:frame": _S.END_RCVD, "s:end": _S.UNMAPPED, "s:error": _S.UNMAPPED},
+    _S.VIOLATED_UNANSWERED: {
+        "s:begin": _S.VIOLATED,
+        "r:frame": _S.VIOLATED_UNANSWERED,
+        "r:end": _S.END_RCVD_UNANSWERED,
+    },
+    _S.VIOLATED: {
+        "s:frame": _S.VIOLATED,
+        "r:frame": _S.VIOLATED,
+        "r:end": _S.END_RCVD,
+        "s:end": _S.END_SENT,
+        "s:error": _S.DISCARDING,
+    },
     _S.DISCARDING: {"r:frame": _S.DISCARDING, "r:end": _S.UNMAPPED},
 }
 
 LINK: _Table[LinkState] = {
     _L.DETACHED: {"s:attach": _L.ATTACH_SENT, "r:attach": _L.ATTACH_RCVD},
     _L.ATTACH_SENT: {"r:attach": _L.ATTACHED, "s:frame": _L.ATTACH_SENT, "s:detach": _L.DETACH_PIPE},
-    _L.ATTACH_RCVD: {"s:attach": _L.ATTACHED, "r:frame": _L.ATTACH_RCVD, "r:detach": _L.DETACH_RCVD_UNANSWERED},
+    _L.ATTACH_RCVD: {
+        "s:attach": _L.ATTACHED,
+        "r:frame": _L.ATTACH_RCVD,
+        "r:detach": _L.DETACH_RCVD_UNANSWERED,
+        "r:error": _L.VIOLATED_UNANSWERED,
+    },
     _L.ATTACHED: {
         "s:frame": _L.ATTACHED,
         "r:frame": _L.ATTACHED,
         "s:detach": _L.DETACH_SENT,
         "r:detach": _L.DETACH_RCVD,
         "s:error": _L.ERRORED,
+        "r:error": _L.VIOLATED,
     },
     _L.DETACH_PIPE: {"r:attach": _L.DETACH_SENT},
     _L.DETACH_RCVD_UNANSWERED: {"s:attach": _L.DETACH_RCVD},
-    _L.DETACH_SENT: {"r:frame": _L.DETACH_SENT, "r:detach": _L.DETACHED, "s:error": _L.ERRORED},
+    _L.DETACH_SENT: {"r:frame": _L.DETACH_SENT, "r:detach": _L.DETACHED, "r:error": _L.ERRORED},
     _L.DETACH_RCVD: {"s:detach": _L.DETACHED, "s:error": _L.DETACHED},
+    _L.VIOLATED_UNANSWERED: {
+        "s:attach": _L.VIOLATED,
+        "r:frame": _L.VIOLATED_UNANSWERED,
+        "r:detach": _L.DETACH_RCVD_UNANSWERED,
+    },
+    _L.VIOLATED: {
+        "s:frame": _L.VIOLATED,
+        "r:frame": _L.VIOLATED,
+        "r:detach": _L.DETACH_RCVD,
+        "s:detach": _L.DETACH_SENT,
+        "s:error": _L.ERRORED,
+    },
     _L.ERRORED: {"r:detach": _L.DETACHED},
 }
 

@@ -6,6 +6,7 @@ from penstock.broker_core.amqp.frames import encode_frame
 from penstock.broker_core.amqp.performatives import (
     RECEIVER,
     SENDER,
+    Accepted,
     Attach,
     Begin,
     Close,
@@ -201,22 +202,77 @@ def error_transfer_limit_exceeded() -> Wire:
 
 def error_pipelined_transfer_without_credit() -> Wire:
     w = Wire()
-    w.note("a peer that waits neither for our open nor for credit: there is no session yet to end, so the connection closes")
+    w.note("a peer that waits neither for our open nor for credit: its link alone ends, behind our open, begin and attach")
     begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
     attach = Attach(name="in", handle=0, role=SENDER, source=Source(), target=Target(), initial_delivery_count=0)
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0)
     frames = [encode_frame(0, body.encode()) for body in (Open(container_id="peer"), begin, attach, transfer)]
-    w.octets(b"AMQP\x00\x01\x00\x00" + b"".join(frames))
+    _, begun, attached, _ = w.octets(b"AMQP\x00\x01\x00\x00" + b"".join(frames))
+    w.do("open", w.us.open)
+    w.do("begin", begun.session.begin)  # type: ignore[union-attr]
+    w.do("attach", attached.link.attach)  # type: ignore[union-attr]
     return w
 
 
 def error_begun_transfer_without_credit() -> Wire:
     w = Wire().opened()
-    w.note("the same after our open: the session is begun and ended at once")
+    w.note("the same after our open, and the peer ends its session before it is begun")
     begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
     attach = Attach(name="in", handle=0, role=SENDER, source=Source(), target=Target(), initial_delivery_count=0)
-    w.peer(begin, attach, Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0))
+    begun, *_ = w.peer(begin, attach, Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0))
     w.peer(End())
+    w.do("begin", begun.session.begin)  # type: ignore[union-attr]
+    w.do("end", begun.session.end)  # type: ignore[union-attr]
+    return w
+
+
+def error_in_a_session_not_begun() -> Wire:
+    w = Wire().opened()
+    w.note("the end waits for our begin; what the peer sends meanwhile is discarded, a second error too")
+    begun, _ = w.peer(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1), Detach(handle=7), Detach(handle=8))
+    w.do("begin", begun.session.begin)  # type: ignore[union-attr]
+    w.peer(End())
+    return w
+
+
+def error_in_a_connection_not_opened() -> Wire:
+    w = Wire()
+    w.note("the close waits for our open")
+    w.octets(b"AMQP\x00\x01\x00\x00" + encode_frame(0, Open(container_id="peer").encode()) + encode_frame(1, End().encode()))
+    w.do("open", w.us.open)
+    w.peer(Close())
+    return w
+
+
+def error_then_an_end() -> Wire:
+    w = Wire().opened()
+    w.note("the peer ends the session behind its error: our end has the error all the same, and is the last frame")
+    begun, _ = w.peer(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1), Detach(handle=7), End())
+    w.do("begin", begun.session.begin)  # type: ignore[union-attr]
+    return w
+
+
+def error_then_a_detach() -> Wire:
+    w = Wire().opened()
+    w.session()
+    w.note("the peer detaches behind its error: our detach has the error all the same")
+    attach = Attach(name="in", handle=0, role=SENDER, source=Source(), target=Target(), initial_delivery_count=0)
+    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0)
+    attached, _ = w.peer(attach, transfer, Detach(handle=0, closed=True))
+    w.do("attach", attached.link.attach)  # type: ignore[union-attr]
+    return w
+
+
+def error_answered_by_the_application() -> Wire:
+    w = Wire(answers_violations=False).opened()
+    session = w.session()
+    w.receiver(credit=1)
+    w.note("the outcome of what came before the error leaves before the detach")
+    message, second = (Transfer(handle=0, delivery_id=n, delivery_tag=b"%d" % n, message_format=0) for n in range(2))
+    delivered, violated = w.peer(message, second)
+    w.do("accept", lambda: session.dispose(delivered.deliveries, Accepted()))  # type: ignore[union-attr]
+    w.do("answer", lambda: w.us.answer(violated))  # type: ignore[arg-type]
+    w.do("answer again", lambda: w.us.answer(violated))  # type: ignore[arg-type]
     return w
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.broker_core.amqp import events, serial
-from penstock.broker_core.amqp.performatives import Error, Flow, Source, Target, Transfer
+from penstock.broker_core.amqp.errors import LocalProtocolError
+from penstock.broker_core.amqp.performatives import Flow, Source, Target, Transfer
 
 from .values import Pair, calls
 
@@ -74,9 +75,9 @@ def test_no_count_of_a_receiver_makes_a_credit_that_cannot_be_told(ahead: int) -
     assert sender.link_credit == 2**32 - 1
 
 
-def test_what_the_peers_limits_let_nobody_answer_closes_its_connection() -> None:
+def test_an_answer_beyond_the_peers_limits_is_the_applications_error() -> None:
     """A link is refused with the source that it came with, here larger than a frame that the peer takes."""
-    pair = Pair(client={"max_frame_size": 512}, server={"errant_link_ends_session": False}).opened()
+    pair = Pair(client={"max_frame_size": 512}, server={"answers_violations": False}).opened()
     ours, _ = pair.session()
     link = ours.sender("link")
     link.attach(source=Source(address="long" * 200), target=Target(address="there"))
@@ -84,10 +85,10 @@ def test_what_the_peers_limits_let_nobody_answer_closes_its_connection() -> None
     ours.send(Transfer(handle=link.handle, delivery_id=0, delivery_tag=b"1", message_format=0), b"without credit")
     ours.send(Flow(next_incoming_id=0, incoming_window=1, next_outgoing_id=1, outgoing_window=1))
     at_client, at_server = pair.pump()
-    assert [type(event) for event in at_server] == [events.Attached, events.Flowed, events.Violated]
-    assert at_server[-1].session is None  # type: ignore[union-attr]
-    assert at_client == [events.Closed(Error(condition="amqp:not-allowed", description=at_client[0].error.description))]  # type: ignore[union-attr]
-    assert "frame-size-too-small" in at_client[0].error.description  # type: ignore[union-attr]
+    assert [type(event) for event in at_server] == [events.Attached, events.Flowed, events.Violated, events.Flowed]
+    assert at_client == []
+    with pytest.raises(LocalProtocolError, match="frame-size-too-small"):
+        pair.server.answer(at_server[2])  # type: ignore[arg-type]
 
 
 def test_a_frame_in_small_pieces_takes_its_own_size() -> None:

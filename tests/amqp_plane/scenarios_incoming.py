@@ -119,6 +119,7 @@ def credit_is_a_window_of_what_is_not_finished(s: Stage) -> None:
     a.expect(Flow, delivery_count=10, link_credit=5)
     s.note("one message more than that")
     a.send(*[transfer(number, handle=1) for number in range(14, 20)])
+    a.expect(Disposition, first=14, last=18, settled=False)
     refused = a.expect(Detach, handle=1)
     assert _conditions(refused) == "amqp:link:transfer-limit-exceeded"
     a.send(detach(1))

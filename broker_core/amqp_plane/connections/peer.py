@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import Condition, Connection, Role, SaslServer, events
 from ...amqp.errors import LocalProtocolError, RemoteProtocolError
+from ...amqp.links import UNANSWERED
 from ...amqp.performatives import Error
 from ...amqp.sasl import PLAIN, SCRAM_SHA_256
 from ...amqp.states import ConnectionState, LinkState, SessionState
@@ -103,22 +104,25 @@ class Peer:
 
     def receive(self, data: bytes, now: float) -> None:
         """Read octets of the peer's, whatever layers they came through."""
-        self.happened(self.log_in(data, now) if self.logging_in else self.connection.receive_data(data, now))
+        self.happened(self.log_in(data, now) if self.logging_in else self.connection.events_in(data, now))
 
-    def log_in(self, data: bytes, now: float) -> list[events.Event]:
-        """Read octets of the login, and count a failure, for `happened`. From any thread, while the loop does not read."""
+    def log_in(self, data: bytes, now: float) -> Iterator[events.Event]:
+        """Read octets up to the end of the login, and count a failure; `happened` reads the rest.
+
+        From any thread, while the loop does not read.
+        """
         attempts = self.plane.access.attempts
         # A proof is looked at in microseconds: one after another, so that those that come at once are no more than the limit.
         with attempts.turn if self._sasl.mechanism == SCRAM_SHA_256 else nullcontext():
-            found = self.connection.receive_data(data, now)
-            failed = any(isinstance(event, events.AuthenticationFailed) for event in found)
-            if failed and self._sasl.mechanism != PLAIN:  # there the check has counted it
+            happening = self.connection.events_in(data, now)
+            first = next(happening, None)
+            if isinstance(first, events.AuthenticationFailed) and self._sasl.mechanism != PLAIN:  # there the check has counted it
                 attempts.failed(self.wire.address, self._sasl.claimed)
-        return found
+        return happening if first is None else itertools.chain((first,), happening)
 
-    def happened(self, found: list[events.Event]) -> None:
-        """Handle what the protocol has found in some octets."""
-        for event in found:
+    def happened(self, happening: Iterable[events.Event]) -> None:
+        """Handle the events in some octets. Each is answered, as far as it does not wait for the disk, before the next is read."""
+        for event in happening:
             if self.gone and not isinstance(event, events.AuthenticationFailed):
                 return  # it left while its password was checked
             try:
@@ -237,10 +241,24 @@ class Peer:
             self._end([event.link], None)
         elif event.session is not None:
             self._session_ended(event.session)
-            self.loop.after_all(partial(self.capacity.forget, event.session))
         else:
             self._connection_ended()
+        self.loop.after_all(partial(self._answer_violation, event))
+
+    def _answer_violation(self, event: events.Violated) -> None:
+        """Tell the peer of its error, behind the answers to all that it sent before."""
+        link, session = event.link, event.session
+        if link is not None:
+            self.say(link, link.answer_violation)
+            self._unblock(link.session)
+        elif session is not None:
+            self.connection.answer(event)
+            self._unblock(session)
+            self.capacity.forget(session)
+        else:
+            self.connection.answer(event)
             self.wire.expect_close()
+        self.send_soon()
 
     def _on_timeout(self, event: events.TimedOut) -> None:
         self.log("silent beyond its idle time-out")
@@ -319,8 +337,7 @@ class Peer:
 
     def awaits_attach(self, link: Link) -> bool:
         """Say whether the link's attach is not answered, and can still be."""
-        waiting = (LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED)
-        return link.state in waiting and link.session.may_send
+        return link.state in UNANSWERED and link.session.may_send
 
     def _on_flow(self, event: events.Flowed) -> None:
         session = event.session

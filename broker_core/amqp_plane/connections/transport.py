@@ -21,6 +21,7 @@ from .layers import LayerError, stack
 from .peer import Peer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from concurrent.futures import Future
 
     from ...amqp.events import Event
@@ -62,7 +63,7 @@ class Wire(asyncio.Protocol):
         self._deadline: float | None = None  # of the login, of our close: the plane's tick looks
         self._begun = False  # something was read
         self._stuck_until: float | None = None  # of a socket that takes no more
-        self._checking: Future[list[Event]] | None = None
+        self._checking: Future[Iterator[Event]] | None = None
 
     # --- the loop's
 
@@ -189,7 +190,7 @@ class Wire(asyncio.Protocol):
         else:
             peer.receive(data, self.plane.now())
 
-    def _checked(self, done: Future[list[Event]]) -> None:
+    def _checked(self, done: Future[Iterator[Event]]) -> None:
         self._checking = None
         if not done.cancelled() and self.peer is not None:
             self.peer.happened(done.result())

@@ -80,7 +80,7 @@ class LinkEnd:
         That is so until we have answered the peer's end of the link, its session or the connection; and for deliveries of a
         detached link, while its session lives.
         """
-        there = self.link.state in (LinkState.ATTACHED, LinkState.DETACH_RCVD) or self.detached
+        there = self.link.state in (LinkState.ATTACHED, LinkState.VIOLATED, LinkState.DETACH_RCVD) or self.detached
         return there and self.link.session.may_send
 
     @property

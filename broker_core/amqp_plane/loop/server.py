@@ -133,6 +133,7 @@ class AmqpPlane:
             min_remote_idle_time_out=SHORTEST_HEARTBEAT_MS,
             max_message_size=limits.message_bytes,
             max_unfinished_size=UNFINISHED_MESSAGES * limits.message_bytes,
+            answers_violations=False,  # a peer is told behind the answers to what it sent before
             errant_link_ends_session=False,
             offered_capabilities=("ANONYMOUS-RELAY", SOLE, SHARED_SUBS, DELAYED_DELIVERY),
             properties={"product": "Penstock", "version": __version__},

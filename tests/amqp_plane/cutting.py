@@ -1,0 +1,51 @@
+"""Cuts of what a socket brings: the plane reads a client's octets in other pieces than the client has written."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+
+import pytest
+
+from penstock.broker_core.amqp_plane.connections.transport import Wire
+
+Cut = Callable[[bytes], Iterable[bytes]]
+
+
+def octets(data: bytes) -> Iterable[bytes]:
+    return [data[at : at + 1] for at in range(len(data))]
+
+
+def randomly(seed: int) -> Cut:
+    random = Random(seed)
+
+    def cut(data: bytes) -> Iterable[bytes]:
+        pieces, at = [], 0
+        while at < len(data):
+            size = random.choice([1, 3, 7, 20, 100, 1 << 16])
+            pieces.append(data[at : at + size])
+            at += size
+        return pieces
+
+    return cut
+
+
+def reads(monkeypatch: pytest.MonkeyPatch, cut: Cut, *, passes: bool) -> None:
+    """Have all sockets of all planes bring their octets in pieces. With `passes`, a pass may run behind each piece."""
+    name = "data_received" if passes else "_read"
+    whole, waiting = getattr(Wire, name), dict[Wire, deque[bytes]]()
+
+    def go_on(wire: Wire) -> None:
+        pieces = waiting[wire]
+        while pieces:
+            if wire._checking is not None:  # its password: the socket would not be read
+                wire.plane._loop.call_later(0.001, go_on, wire)
+                return
+            whole(wire, pieces.popleft())
+
+    def read(wire: Wire, data: bytes) -> None:
+        waiting.setdefault(wire, deque()).extend(cut(data))
+        go_on(wire)
+
+    monkeypatch.setattr(Wire, name, read)

@@ -1,0 +1,200 @@
+"""A client that does not wait for answers: each error ends what it concerns, behind the answers to all that came before it.
+
+A `send` is one write, and one read of the broker's; `test_splits` cuts the same octets otherwise.
+"""
+
+from __future__ import annotations
+
+from penstock.broker_core.amqp.frames import encode_frame, protocol_header
+from penstock.broker_core.amqp.performatives import (
+    Accepted,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Open,
+    Transfer,
+)
+
+from .frames import begin, detach, flow, message, more, receives, says, sends, transfer
+from .harness import Script, Stage
+
+UNATTACHED = "amqp:session:unattached-handle"
+NO_CREDIT = "amqp:link:transfer-limit-exceeded"
+
+
+def _condition(answer: End | Detach | Close) -> str | None:
+    return None if answer.error is None else answer.error.condition
+
+
+def _still_served(a: Script, number: int = 0, handle: int = 0) -> None:
+    """Session 0, which has a sender."""
+    a.send(transfer(number, handle=handle))
+    a.expect(Disposition, 0, first=number, state=Accepted())
+
+
+def an_error_with_its_begin(s: Stage) -> None:
+    a = s.script().usual()
+    a.sender()
+    a.send(begin(), flow(77, 1), channel=1)
+    a.expect(Begin, 1)
+    assert _condition(a.expect(End, 1)) == UNATTACHED
+    a.send(End(), channel=1)
+    _still_served(a)
+    s.note("and after the attach: that is answered before the session ends")
+    a.send(begin(), receives(), flow(77, 1), flow(78, 1), channel=1)
+    a.expect(Begin, 1)
+    a.expect(Attach, 1)
+    assert _condition(a.expect(End, 1)) == UNATTACHED
+    a.send(End(), channel=1)
+    s.show("q")
+
+
+def an_error_with_its_attach(s: Stage) -> None:
+    s.note("a message without credit: its link ends, its session and connection go on")
+    a = s.script().usual()
+    a.sender()
+    a.send(begin(), sends(name="other"), transfer(0), transfer(1), channel=1)
+    a.expect(Begin, 1)
+    a.expect(Attach, 1)
+    assert _condition(a.expect(Detach, 1)) == NO_CREDIT
+    a.send(detach(), receives(), channel=1)
+    a.expect(Attach, 1)
+    _still_served(a)
+    s.note("with a detach behind it, and the name again")
+    a.send(sends(handle=1, name="other"), transfer(1, handle=1), detach(1), sends(handle=1, name="other"))
+    a.expect(Attach, 0, handle=1)
+    assert _condition(a.expect(Detach, handle=1)) == NO_CREDIT
+    a.expect(Attach, 0)
+    a.expect(Flow)
+    s.note("a refused attach")
+    a.send(sends("nowhere", handle=2), transfer(1, handle=2))
+    a.expect(Attach, handle=2, target=None)
+    assert _condition(a.expect(Detach, handle=2)) == "amqp:not-found"
+    s.show("q")
+
+
+def an_error_with_its_open(s: Stage) -> None:
+    frames = (Open(container_id="client"), begin(), receives(), flow(77, 1))
+    a = s.script(open=False)
+    a.say("header, open, begin, attach, and a flow of another handle", protocol_header(0), *_octets(*frames))
+    a.hear_header()
+    a.expect(Open)
+    a.expect(Begin)
+    a.expect(Attach)
+    assert _condition(a.expect(End)) == UNATTACHED
+    a.send(End())
+    a.usual().sender()
+    _still_served(a)
+    s.note("an end of a session that is not there: the connection")
+    b = s.script("B", open=False)
+    b.say("header, open, begin, an end on channel 1", protocol_header(0), *_octets(*frames[:2]), encode_frame(1, End().encode()))
+    b.hear_header()
+    b.expect(Open)
+    b.expect(Begin)
+    assert _condition(b.expect(Close)) == "amqp:not-allowed"
+    b.send(Close())
+    b.expect_end()
+    s.note("an error in the open itself: an open answers it all the same")
+    c = s.script("C", open=False)
+    c.say("header, an open with frames of 100 octets, a begin", protocol_header(0), *_octets(_small(), begin()))
+    c.hear_header()
+    c.expect(Open)
+    assert _condition(c.expect(Close)) == "amqp:invalid-field"
+    c.send(Close())
+    c.expect_end()
+
+
+def _small() -> Open:
+    return Open(container_id="client", max_frame_size=100)
+
+
+def _octets(*bodies: Open | Begin | Attach | Flow | Close) -> list[bytes]:
+    return [encode_frame(0, body.encode()) for body in bodies]
+
+
+def what_came_before_an_error_is_served(s: Stage) -> None:
+    s.note("messages of a session, then a second one whose first frame is an error, in one write")
+    a = s.script().usual()
+    a.sender()
+    a.say(
+        "two messages on channel 0, then begin(1) and a flow of another handle",
+        *(encode_frame(0, body.encode(), payload) for body, payload in (transfer(0), transfer(1))),
+        *(encode_frame(1, body.encode()) for body in (begin(), flow(77, 1))),
+        *(encode_frame(0, body.encode(), payload) for body, payload in (transfer(2),)),
+    )
+    a.expect(Begin, 1)
+    a.expect(Disposition, 0, first=0, last=2)
+    assert _condition(a.expect(End, 1)) == UNATTACHED
+    a.send(End(), channel=1)
+    s.note("a message in three frames, an error of its session behind it: accepted, then the session ends")
+    whole = message(b"x" * 100)
+    a.send(transfer(3, whole[:40], more=True), more(whole[40:80], more=True), more(whole[80:]), flow(77, 1))
+    a.expect(Disposition, first=3)
+    assert _condition(a.expect(End)) == UNATTACHED
+    a.send(End())
+    s.note("one that is not complete is not stored")
+    a.usual().sender()
+    a.send(transfer(0, whole[:40], more=True), flow(77, 1))
+    assert _condition(a.expect(End)) == UNATTACHED
+    a.send(End())
+    s.show("q")
+
+
+def what_looks_like_an_error_and_is_none(s: Stage) -> None:
+    a = s.script()
+    s.note("a detach before the attach is answered, an end before the begin, a close before the open")
+    a.send(begin(), receives(), detach(), End())
+    a.expect(Begin)
+    a.expect(Attach)
+    a.expect(Detach, error=None)
+    a.expect(End, error=None)
+    s.note("dispositions of deliveries that are not there, an echo with its begin")
+    a.send(begin(), says(Accepted(), 0, 99), flow(None, echo=True))
+    a.expect(Begin)
+    a.expect(Flow, handle=None)
+    a.nothing()
+    b = s.script("B", open=False)
+    b.say("header, open and close", protocol_header(0), *_octets(Open(container_id="b"), Close()))
+    b.hear_header()
+    b.expect(Open)
+    b.expect(Close, error=None)
+    b.expect_end()
+
+
+def two_errors_in_one_write(s: Stage) -> None:
+    s.note("of two links: both end")
+    a = s.script().usual()
+    a.sender()
+    a.sender(handle=1, name="other")
+    bad = [(Transfer(handle=handle, delivery_id=handle), message(b"no tag")) for handle in range(2)]
+    a.send(*bad)
+    assert _condition(a.expect(Detach, handle=0)) == "amqp:invalid-field"
+    assert _condition(a.expect(Detach, handle=1)) == "amqp:invalid-field"
+    a.send(detach(), detach(1))
+    s.note("of a link and its session: both are told")
+    a.sender()
+    a.send(bad[0], flow(77, 1))
+    assert _condition(a.expect(Detach, handle=0)) == "amqp:invalid-field"
+    assert _condition(a.expect(End)) == UNATTACHED
+    a.send(End())
+    s.note("of a session and the connection, with a reason for a close behind them")
+    a.usual()
+    a.send(flow(77, 1), begin(), Close(error=Error(condition="com.example:enough")))
+    assert _condition(a.expect(End)) == UNATTACHED
+    assert _condition(a.expect(Close)) == "amqp:illegal-state"
+    a.expect_end()
+
+
+SCENARIOS = [
+    an_error_with_its_begin,
+    an_error_with_its_attach,
+    an_error_with_its_open,
+    what_came_before_an_error_is_served,
+    what_looks_like_an_error_and_is_none,
+    two_errors_in_one_write,
+]
