@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -124,16 +125,61 @@ def decode_composite(buffer: bytes, position: int, end: int, role: str, limits: 
     return found, after
 
 
+class Invalid(NamedTuple):
+    """A composite of a known type with fields that its definition does not allow.
+
+    `values` is the list as it came. `fields` are its valid fields, by attribute, and `wrong` the attributes of the others; both
+    are empty if the list itself is wrong. `description` is that of the error.
+    """
+
+    cls: type[Composite]
+    values: Value
+    fields: dict[str, Any]
+    wrong: frozenset[str]
+    description: str
+
+
+def decode_body(buffer: bytes, position: int, end: int, limits: Limits = LIMITS) -> tuple[Composite | Invalid, int]:
+    """Return the body of a frame at `position`, and its end. An invalid field leaves the valid ones. Raises DecodeError."""
+    value, after = decode(buffer, position, end, limits)
+    try:
+        found = compose(value)
+    except FieldError as error:
+        assert isinstance(value, Described)
+        found = _sifted(_class_of(value.descriptor), value.value, error)
+    cls = found.cls if isinstance(found, Invalid) else type(found)
+    if not issubclass(cls, Composite) or "frame" not in cls.PROVIDES:
+        descriptor = found.descriptor if isinstance(found, Described) else cls.__name__
+        raise DecodeError(f"{descriptor!r} is not a frame", position)
+    return found, after
+
+
+def _sifted(cls: type[Composite], values: Value, error: FieldError) -> Invalid:
+    fields: dict[str, Any] = {}
+    wrong: set[str] = set()
+    if isinstance(values, list) and len(values) <= len(cls.FIELDS):
+        for field, value in zip_longest(cls.FIELDS, values):
+            try:
+                if value is not None:
+                    fields[field.attribute] = _checked(cls, field, value)
+                elif field.mandatory:
+                    wrong.add(field.attribute)
+            except FieldError:
+                wrong.add(field.attribute)
+    return Invalid(cls, values, fields, frozenset(wrong), error.description)
+
+
+def _class_of(descriptor: Value) -> type[Composite] | None:
+    if type(descriptor) is ULong:
+        return _BY_CODE.get(descriptor)
+    return _BY_SYMBOL.get(descriptor) if type(descriptor) is Symbol else None
+
+
 def compose(value: Value) -> Value:
     """Return a `Described` with a known descriptor as its composite, anything else unchanged. FieldError if a field is wrong."""
     if not isinstance(value, Described):
         return value
-    descriptor = value.descriptor
-    cls = None
-    if type(descriptor) is ULong:
-        cls = _BY_CODE.get(descriptor)
-    elif type(descriptor) is Symbol:
-        cls = _BY_SYMBOL.get(descriptor)
+    cls = _class_of(value.descriptor)
     return value if cls is None else from_values(cls, value.value)
 
 
@@ -158,12 +204,16 @@ def _checked(cls: type[Composite], field: Field, value: Value) -> Value:
     try:
         value = convert(value)
     except (TypeError, ValueError):
-        raise FieldError(f"{cls.SYMBOL}: {field.name} is not of type {field.wire}") from None
+        kind = _NAMES.get(field.wire, field.wire)
+        raise FieldError(f"{cls.SYMBOL}: {field.name} is not of type {kind}") from None
     if field.choices and value not in field.choices:
         raise FieldError(f"{cls.SYMBOL}: {field.name} cannot be {value!r}")
     if field.mandatory and value == ():
         raise FieldError(f"{cls.SYMBOL} without its {field.name}")
     return value
+
+
+_NAMES = {"fields": "map with symbols as keys", "unsettled": "map with binaries as keys", "symbols": "symbol or array of symbols"}
 
 
 def _exactly(*classes: type) -> Callable[[Value], Value]:

@@ -17,14 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 
 from . import events, states
-from .composites import Composite
+from .composites import Composite, Invalid
 from .errors import Condition, FieldError, FramingError, LocalProtocolError, RemoteProtocolError, Scope
 from .fastpath import Dispositions, Run, Scanner, scan_plainly
 from .frames import MIN_MAX_FRAME_SIZE, Frame, encode_frame, frame_size
+from .handles import Freed
 from .handshake import Handshake
 from .idle import IdleTimers
 from .links import Link, as_error, not_allowed
 from .performatives import Begin, Close, End, Error, Open
+from .reassembly import Reassembly
 from .runs import take_dispositions, take_run
 from .sasl import SaslClient, SaslServer
 from .sessions import Session
@@ -34,8 +36,6 @@ from .transactions import Coordinated
 from .types import Value
 
 _C = ConnectionState
-MAX_PARTS = 64
-"""Pieces of an incomplete frame that are kept apart: a frame that comes in two octets at a time would take 28 times its size."""
 _READ_ENOUGH = (_C.CLOSE_RCVD_UNANSWERED, _C.CLOSE_RCVD, _C.END)  # after the peer's close nothing is read (2.4.6)
 _DISCARDS = (_C.DISCARDING, _C.VIOLATED, _C.VIOLATED_UNANSWERED)  # after an error nothing but its close is read
 
@@ -64,15 +64,14 @@ class Connection:
         self.coordinated = Coordinated()
         self.sessions: dict[int, Session] = {}
         self.remote_sessions: dict[int, Session] = {}
+        self._ended = Freed()  # channels of the peer's
         self.unsettled_sent = 0  # deliveries in `outgoing` of all sessions
         self.unfinished_size = 0  # octets of incomplete deliveries
         self.credit_overrun = 0  # deliveries that each link takes beyond its credit, from a peer that is known to miscount
         #: Called with that number whenever it changes; returns False if it is too much, for limits over several connections.
         self.may_keep: Callable[[int], bool] = lambda octets: True
         self._out: list[bytes] = []
-        self._buffer = b""
-        self._parts: list[bytes | bytearray] = []
-        self._need = 0
+        self._received = Reassembly()
         self._dead = False
         self._deaf = False  # the start of the next frame is unknown
         self._has_opened = False  # the peer's open was reported
@@ -131,17 +130,11 @@ class Connection:
         """
         if not (data and self._reads):
             return
-        self._parts.append(data)
-        self._need -= len(data)
-        if self._need > 0:  # the frame is not complete yet
-            if len(self._parts) > MAX_PARTS:
-                self._parts = [_joined(self._parts)]
+        buffer = self._received.add(data)
+        if buffer is None:
             return
-        buffer = self._buffer + b"".join(self._parts) if self._buffer else b"".join(self._parts)
-        self._parts.clear()
-        position = yield from self._process(bytes(buffer))
-        self._buffer = buffer[position:]
-        self._need = self._missing()
+        position = yield from self._process(buffer)
+        self._received.keep(buffer[position:], framed=self._handshake.done)
         if position:
             self._idle.received(now)
 
@@ -158,18 +151,12 @@ class Connection:
         Who keeps a link to resume it keeps its connection, too. The link has its own deliveries still, in `unsettled`.
         """
         self._out.clear()
-        self._parts.clear()
-        self._buffer, self._scan = b"", scan_plainly
+        self._received.clear()
+        self._scan = scan_plainly
         for session in {*self.sessions.values(), *self.remote_sessions.values()}:
             session.forget_all()
         self.sessions.clear()
         self.remote_sessions.clear()
-
-    def _missing(self) -> int:
-        """Return the octets to wait for before parsing again."""
-        if self._handshake.done and len(self._buffer) >= 4:
-            return max(1, int.from_bytes(self._buffer[:4], "big") - len(self._buffer))
-        return 1
 
     def _process(self, buffer: bytes) -> Generator[events.Event, None, int]:
         """Handle the frames in a buffer; return the start of the rest."""
@@ -332,7 +319,8 @@ class Connection:
 
     def _on_frame(self, frame: Frame) -> list[events.Event]:
         performative = frame.performative
-        if self.state is _C.CLOSE_SENT and not isinstance(performative, Close):
+        kind = performative.cls if isinstance(performative, Invalid) else type(performative)
+        if self.state is _C.CLOSE_SENT and kind is not Close:
             return []
         try:
             if performative is None:
@@ -343,6 +331,8 @@ class Connection:
                 return self._on_open(performative, frame.channel)
             if isinstance(performative, Close):
                 return self._on_close(performative)
+            if isinstance(performative, Invalid) and kind in (Open, Close):
+                return self._on_invalid(performative)
             self.state = states.advance(states.CONNECTION, self.state, "r:frame")
             if self.state in _DISCARDS:
                 return []
@@ -358,7 +348,7 @@ class Connection:
             return [event for frame in run.frames() for event in ([] if self.finished else self._on_frame(frame))]
         return take_run(session, run) if isinstance(run, Run) else take_dispositions(session, run)
 
-    def guarded(self, session: Session, performative: Composite, payload: bytes) -> list[events.Event]:
+    def guarded(self, session: Session, performative: Composite | Invalid, payload: bytes) -> list[events.Event]:
         """Handle a frame of a session; an error ends the session, or the connection, as its scope says."""
         try:
             return self._in_session(session, performative, payload)
@@ -367,7 +357,7 @@ class Connection:
         except LocalProtocolError as error:
             return self._violated(_unanswerable(error))
 
-    def _in_session(self, session: Session, performative: Composite, payload: bytes) -> list[events.Event]:
+    def _in_session(self, session: Session, performative: Composite | Invalid, payload: bytes) -> list[events.Event]:
         if self.state in _DISCARDS:
             return []
         try:
@@ -401,21 +391,34 @@ class Connection:
         self.state = states.advance(states.CONNECTION, self.state, "r:close")
         return [] if silent else [events.Closed(theirs.error)]
 
-    def _on_channel(self, channel: int, performative: Composite, payload: bytes) -> list[events.Event]:
+    def _on_invalid(self, performative: Invalid) -> list[events.Event]:
+        """Handle an open or close with an invalid field. The peer sends nothing behind its close."""
+        found = [] if self.state in _DISCARDS else self._violated(FieldError(performative.description))
+        if performative.cls is Close:
+            self.state = states.advance(states.CONNECTION, self.state, "r:close")
+        return found
+
+    def _on_channel(self, channel: int, performative: Composite | Invalid, payload: bytes) -> list[events.Event]:
         if channel > self.settings.channel_max:
             raise RemoteProtocolError(Condition.FRAMING_ERROR, f"channel {channel} beyond channel-max")
         session = self.remote_sessions.get(channel)
-        if isinstance(performative, Begin):
+        kind = performative.cls if isinstance(performative, Invalid) else type(performative)
+        if kind is Begin:
             return self._on_begin(channel, session, performative)
+        if session is None and kind is End and channel in self._ended:
+            return []  # a second one: clients answer an end that crossed theirs
         if session is None:
-            raise not_allowed(f"{performative.SYMBOL} on channel {channel}, which has no session", Scope.CONNECTION)
-        if isinstance(performative, End):
-            event = session.on_end(performative)
+            raise not_allowed(f"{kind.SYMBOL} on channel {channel}, which has no session", Scope.CONNECTION)
+        if kind is End:
+            found = session.on_end(performative)
             del self.remote_sessions[channel]
-            return [] if event is None else [event]
+            self._ended.add(channel)
+            return found
         return self._in_session(session, performative, payload)
 
-    def _on_begin(self, channel: int, session: Session | None, begin: Begin) -> list[events.Event]:
+    def _on_begin(self, channel: int, session: Session | None, begin: Begin | Invalid) -> list[events.Event]:
+        if isinstance(begin, Invalid):
+            raise FieldError(begin.description)
         if session is not None:
             raise RemoteProtocolError(Condition.ILLEGAL_STATE, f"a second begin on channel {channel}")
         if begin.remote_channel is None:
@@ -426,6 +429,7 @@ class Connection:
                 raise FieldError(f"a begin that answers channel {begin.remote_channel}, where none is awaited")
         event = session.on_begin(begin, channel)
         self.remote_sessions[channel] = session
+        self._ended.discard(channel)
         return [event]
 
     def _violated(self, error: RemoteProtocolError) -> list[events.Event]:
@@ -445,7 +449,7 @@ class Connection:
         return [events.Violated(error)]
 
     def answer(self, violated: events.Violated) -> None:
-        """Send the detach, end or close that an error of the peer is answered with, after an attach, begin or open if ours is missing.
+        """Answer an error of the peer with a detach, end or close, after an attach, begin or open if ours is missing.
 
         No-op if it was sent, or cannot be sent any more. Raises LocalProtocolError if the peer's limits do not allow it.
         """
@@ -481,15 +485,6 @@ class Connection:
     def next_tick(self, now: float) -> float | None:
         """Return the latest time for `tick`, in seconds of the caller's clock; None if no idle time-out was agreed."""
         return None if self.finished else self._idle.next_deadline(now)
-
-
-def _joined(parts: list[bytes | bytearray]) -> bytearray:
-    """Join pieces. The first one grows if it was joined before: each octet is copied a few times, not once for each join."""
-    first, *others = parts
-    whole = first if type(first) is bytearray else bytearray(first)
-    for part in others:
-        whole += part
-    return whole
 
 
 def _unanswerable(error: LocalProtocolError) -> RemoteProtocolError:

@@ -141,6 +141,11 @@ class Unsettled(dict[int, "Delivery"]):
         self._changed += len(found)
         return found
 
+    def links(self, first: int, last: int, newest: int) -> list[Link]:
+        """Return the links of the deliveries from `first` to `last`, each once."""
+        self._refresh(newest)
+        return list({delivery.link: None for delivery in self._alive(*self._range(first, last))})
+
     @property
     def exhausted(self) -> bool:
         """Say whether outcomes in transactions were changed more often than any client does."""

@@ -1,7 +1,8 @@
 """Protocol headers and frames (2.2, 2.3, 5.3.1): the plain way, one frame at a time.
 
 A frame is checked from the outside in: its size against the limits before the body is waited for, data offset, type, then the
-body. `fastpath` must give the same result for every frame.
+body. `fastpath` must give the same result for every frame. A body with invalid fields is a result, `Invalid`, since its error may
+concern a link or session only.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from .composites import Composite, decode_composite
+from .composites import Composite, Invalid, decode_body, decode_composite
 from .decoder import Limits
 from .errors import DecodeError, EncodeError, FramingError
 
@@ -31,7 +32,7 @@ class Frame(NamedTuple):
     """A frame. `performative` is None for an empty frame (a heartbeat); `payload` follows the performative."""
 
     channel: int
-    performative: Composite | None
+    performative: Composite | Invalid | None
     payload: bytes
 
 
@@ -60,7 +61,7 @@ def frame_size(buffer: bytes, position: int, max_frame_size: int) -> int:
 def parse_frame(buffer: bytes, position: int, size: int, frame_type: int = AMQP_FRAME) -> Frame:
     """Parse the complete frame of `size` octets at `position`, which must be of `frame_type`.
 
-    Raises FramingError for its header, DecodeError (with the offset in the frame) or FieldError for its body.
+    Raises FramingError for its header, DecodeError (with the offset in the frame) for its body, FieldError in a SASL frame.
     """
     try:
         return _parse(buffer, position, size, frame_type)
@@ -78,8 +79,8 @@ def _parse(buffer: bytes, position: int, size: int, frame_type: int) -> Frame:
     if frame_type == AMQP_FRAME:
         if start == end:
             return Frame(channel, None, b"")
-        performative, after = decode_composite(buffer, start, end, "frame", FRAME_LIMITS)
-        return Frame(channel, performative, buffer[after:end])
+        body, after = decode_body(buffer, start, end, FRAME_LIMITS)
+        return Frame(channel, body, buffer[after:end])
     if start == end:
         raise DecodeError("an empty SASL frame", start)
     performative, after = decode_composite(buffer, start, end, "sasl-frame", FRAME_LIMITS)

@@ -1,9 +1,39 @@
-"""Handles of a session, ours and the peer's (2.6.2): whose they are, and which of ours is the lowest that is free."""
+"""Handles of a session, ours and the peer's (2.6.2): whose they are, which of ours is free, and which the peer has freed."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
+
+FREED = 1024
+"""Handles of one session, or channels, that are remembered as freed: detaches that cross follow each other at once."""
+
+
+class Freed:
+    """The numbers that the peer has freed last, and not used again: at most `FREED`."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, None] = {}  # in the order in which they were freed
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._numbers
+
+    def add(self, number: int) -> None:
+        """Note that the peer has freed a number."""
+        self._numbers.pop(number, None)
+        if len(self._numbers) >= FREED:
+            del self._numbers[next(iter(self._numbers))]
+        self._numbers[number] = None
+
+    def discard(self, number: int) -> None:
+        """Note that the peer uses a number again."""
+        self._numbers.pop(number, None)
+
+    def clear(self) -> None:
+        """Forget all numbers."""
+        self._numbers.clear()
 
 
 class Held(Protocol):
@@ -33,7 +63,7 @@ class Handles(Generic[L]):
         self.remote_links: dict[int, L] = {}
         self.named: dict[tuple[bool, str], list[L]] = {}
         self._freed: list[int] = []  # ours below the highest that are free, a heap
-        self._left: set[int] = set()  # that the peer has detached, and not attached again
+        self._left = Freed()  # the peer's
 
     @property
     def lowest(self) -> int:
@@ -71,7 +101,7 @@ class Handles(Generic[L]):
         self._left.add(handle)
 
     def was_left(self, handle: int) -> bool:
-        """Say whether the peer has freed this handle of its own, and not given it to a link again."""
+        """Return True if the peer has lately freed this handle of its own, and not given it to a link again."""
         return handle in self._left
 
     def clear(self) -> None:

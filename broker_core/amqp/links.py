@@ -222,6 +222,7 @@ class Link:
         """Discard the peer's input from here on because of its error (2.6.5); the answer is a detach."""
         self.state = states.advance(states.LINK, self.state, "r:error")
         self.drop_unfinished()
+        self.session.forget(self)
         if self.state in (LinkState.VIOLATED, LinkState.VIOLATED_UNANSWERED):
             self._violation = error
         if self.session.settings.answers_violations and self.state is LinkState.VIOLATED:

@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from . import events, serial, states
+from . import dispositions, events, serial, states
 from .deliveries import Block
 from .fastpath import Dispositions, Run
 from .frames import Frame
@@ -48,7 +48,7 @@ def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]
     exhausted = session.outgoing.exhausted or session.incoming.exhausted
     if exhausted or any(serial.difference(last, first) < 0 for first, last in run.ranges):
         return _plainly(session, run.frames())
-    return [session.disposed(run.disposition, run.ranges)]
+    return [dispositions.apply(session, run.disposition, run.ranges)]
 
 
 def _one_by_one(session: Session, run: Run, begin: int) -> list[events.Event]:

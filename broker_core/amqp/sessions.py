@@ -3,8 +3,7 @@
 The session counts transfers before a link sees them, including those of detached links; otherwise the windows of both ends would
 drift apart. Our incoming window is renewed, with a flow, when half of it is used: it bounds frames; credit bounds messages. Of
 what a disposition says, only what changes a delivery is carried out and reported: an outcome is the last word, and said once
-more, or where nothing is unsettled, it costs a search. *Received* changes nothing; a receiver reports by it how far it has come,
-so the last delivery of its range is reported.
+more, or where nothing is unsettled, it costs a search.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import disposing, events, serial, states
-from .composites import Composite
+from . import disposing, dispositions, events, invalid, serial, states
+from .composites import Composite, Invalid
 from .deliveries import Delivery, Lost, Unsettled
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
 from .handles import Handles
@@ -32,10 +31,7 @@ from .performatives import (
     End,
     Error,
     Flow,
-    Received,
-    TransactionalState,
     Transfer,
-    in_short,
 )
 from .receivers import Receiver
 from .senders import Sender
@@ -76,7 +72,7 @@ class Session:
         self._unannounced = 0  # frames of a renewed window that was not sent to the peer yet
         self.remote_incoming_window = 0
         self.remote_outgoing_window = 0
-        self._last_delivery_id: int | None = None
+        self.last_delivery_id: int | None = None
         self.lost = Lost()  # of `outgoing`
         self._counted = 0
         self.outbox = Outbox(self)
@@ -189,7 +185,7 @@ class Session:
             raise LocalProtocolError(f"ranges cannot be settled with {state!r}")
         self.connection.send_raw(frames)
         for first, last in ranges if self.incoming else ():
-            for delivery in self.incoming.take(first, last, self._last_delivery_id or 0):
+            for delivery in self.incoming.take(first, last, self.last_delivery_id or 0):
                 delivery.state, delivery.settled = state, True
                 self.settle(delivery)
 
@@ -235,12 +231,12 @@ class Session:
     def take_delivery_id(self, number: int) -> None:
         """Note the id of a delivery that begins; ids of a session only increase."""
         if not self.is_next_delivery_id(number):
-            raise FieldError(f"delivery-id {number} after {self._last_delivery_id}", Scope.SESSION)
-        self._last_delivery_id = number
+            raise FieldError(f"delivery-id {number} after {self.last_delivery_id}", Scope.SESSION)
+        self.last_delivery_id = number
 
     def is_next_delivery_id(self, number: int) -> bool:
         """Return True if `number` comes after all delivery ids seen so far."""
-        return self._last_delivery_id is None or serial.difference(number, self._last_delivery_id) > 0
+        return self.last_delivery_id is None or serial.difference(number, self.last_delivery_id) > 0
 
     def count_outgoing(self) -> None:
         """Bring the connection's count of unsettled deliveries up to date: some may have come or gone."""
@@ -304,11 +300,15 @@ class Session:
         self.remote_incoming_window, self.remote_outgoing_window = begin.incoming_window, begin.outgoing_window
         return events.Begun(self, begin)
 
-    def on_end(self, end: End) -> events.Event | None:
-        """Handle the peer's end; no event if ours had, or will have, an error."""
-        discards = self.discards
+    def on_end(self, end: End | Invalid) -> list[events.Event]:
+        """Handle the peer's end; no event of it if ours had, or will have, an error."""
+        found: list[events.Event] = []
+        if isinstance(end, End):
+            found = [] if self.discards else [events.Ended(self, end.error)]
+        elif not self.discards:
+            found = [self.violated(FieldError(end.description, Scope.SESSION))]
         self._leave(states.advance(states.SESSION, self.state, "r:end"))
-        return None if discards else events.Ended(self, end.error)
+        return found
 
     def violated(self, error: RemoteProtocolError) -> events.Event:
         """Discard the peer's input from here on because of its error (2.5.4); the answer is an end."""
@@ -338,11 +338,13 @@ class Session:
         """True if the peer's input is discarded because of its error, until its end."""
         return self.state in _DISCARDS
 
-    def on_frame(self, performative: Composite, payload: bytes) -> list[events.Event]:
+    def on_frame(self, performative: Composite | Invalid, payload: bytes) -> list[events.Event]:
         """Handle a frame on this session's channel; begin and end come through the connection."""
         states.advance(states.SESSION, self.state, "r:frame")
         if isinstance(performative, Transfer):
             self._count_in_transaction(performative)
+        elif isinstance(performative, Invalid):
+            self.connection.coordinated.name(invalid.state_of(performative))
         if self.discards:
             if isinstance(performative, Disposition):
                 self.connection.coordinated.name(performative.state)
@@ -350,22 +352,25 @@ class Session:
         if isinstance(performative, Transfer):
             return self._on_transfer(performative, payload)
         if isinstance(performative, Disposition):
-            return self._on_disposition(performative)
+            return dispositions.take(self, performative)
         if isinstance(performative, Flow):
-            return self._on_flow(performative)
+            return self.on_flow(performative)
         if isinstance(performative, Attach):
-            return self._on_attach(performative)
+            return self.on_attach(performative)
         if isinstance(performative, Detach):
-            return self._on_detach(performative)
+            return self.on_detach(performative)
+        if isinstance(performative, Invalid):
+            return invalid.take(self, performative)
         raise not_allowed(f"{performative.SYMBOL} inside a session", Scope.CONNECTION)
 
-    def _link(self, handle: int) -> Link:
+    def link(self, handle: int) -> Link:
+        """Return the link of one of the peer's handles. Raises amqp:session:unattached-handle."""
         link = self.remote_links.get(handle)
         if link is None:
             raise RemoteProtocolError(Condition.UNATTACHED_HANDLE, f"handle {handle} is not attached", Scope.SESSION)
         return link
 
-    def _usable(self, link: Link) -> bool:
+    def is_usable(self, link: Link) -> bool:
         """Return False if input for the link is to be dropped, since we have closed it, or will because of the peer's error.
 
         A link that we have only detached still receives until the peer has detached, too. Otherwise transfers on their way would
@@ -418,9 +423,9 @@ class Session:
                 self.connection.coordinated.name(transfer.state)
 
     def _on_transfer(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
-        link = self._link(transfer.handle)
+        link = self.link(transfer.handle)
         self.count_received(1)
-        if not self._usable(link):
+        if not self.is_usable(link):
             found: list[events.Event] = []
         elif isinstance(link, Receiver):
             found = link.guarded(transfer, payload)
@@ -429,73 +434,17 @@ class Session:
         self.renew_window()
         return found
 
-    def _on_disposition(self, disposition: Disposition) -> list[events.Event]:
-        first = disposition.first
-        last = first if disposition.last is None else disposition.last
-        if serial.difference(last, first) < 0:
-            raise FieldError(f"a disposition from {first} to {disposition.last}", Scope.SESSION)
-        if self.outgoing.exhausted or self.incoming.exhausted:
-            why = "outcomes in a transaction were changed again and again"
-            raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, why, Scope.SESSION)
-        return [self.disposed(disposition, [(first, last)])]
-
-    def disposed(self, disposition: Disposition, ranges: Sequence[tuple[int, int]]) -> events.Disposed:
-        """Apply a disposition to each of these ranges in turn, instead of its own."""
-        issuer_receives, state, settled = disposition.role == RECEIVER, disposition.state, disposition.settled
-        unsettled = self.outgoing if issuer_receives else self.incoming
-        newest = serial.add(self.next_delivery_id, -1) if issuer_receives else (self._last_delivery_id or 0)
-        found: list[Delivery] = []
-        if settled:
-            for first, last in ranges:
-                found += unsettled.take(first, last, newest)
-            self.count_outgoing()
-            if state is not None:
-                self._set_state(found, state, issuer_receives)
-            for delivery in found:
-                delivery.remote_settled = True
-                if delivery.link.unsettled.get(delivery.tag) is delivery:
-                    del delivery.link.unsettled[delivery.tag]
-        elif isinstance(state, TERMINAL):
-            for first, last in ranges:
-                undecided = unsettled.decide(first, last, newest)
-                self._set_state(undecided, state, issuer_receives)
-                found += undecided
-        elif isinstance(state, TransactionalState):
-            period = self.connection.coordinated.period
-            for first, last in ranges:
-                found += unsettled.place(first, last, newest, state, period)
-            undecided = [delivery for delivery in found if not isinstance(delivery.remote_state, TERMINAL)]
-            self._set_state(undecided if issuer_receives else found, state, issuer_receives)
-        elif isinstance(state, Received) and issuer_receives:  # progress, not an outcome: only how far it has come is reported
-            found = [furthest for _, last in ranges if (furthest := unsettled.get(last)) is not None]
-        if issuer_receives and isinstance(state, TransactionalState):
-            beyond = any(serial.difference(last, self.next_delivery_id) >= 0 for _, last in ranges)
-            self.connection.coordinated.name(state, len(found) + (self.lost.take(ranges) or beyond))
-        return events.Disposed(self, found, state, settled, ranges)
-
-    def _set_state(self, deliveries: list[Delivery], state: DeliveryState, issuer_receives: bool) -> None:
-        known = in_short(state)
-        for delivery in deliveries:
-            if issuer_receives or self._may_set_state(delivery, state):
-                delivery.remote_state = known
-
-    def _may_set_state(self, delivery: Delivery, state: DeliveryState) -> bool:
-        """Return True if the sender may set this state: a transaction that it names stays, and so does an outcome (4.4.1)."""
-        known = delivery.remote_state
-        if not is_same(known, state):
-            self.connection.coordinated.name(state)
-        return not isinstance(known, (*TERMINAL, TransactionalState))
-
-    def _on_flow(self, flow: Flow) -> list[events.Event]:
-        # go-amqp's receivers may grant credit once more when they have detached already.
-        link = None if flow.handle is None or self.handles.was_left(flow.handle) else self._link(flow.handle)
+    def on_flow(self, flow: Flow) -> list[events.Event]:
+        """Handle a flow of the session, or of one of its links."""
+        # go-amqp's receivers may grant credit after their detach.
+        link = None if flow.handle is None or self.handles.was_left(flow.handle) else self.link(flow.handle)
         if flow.handle is None and ((flow.delivery_count, flow.link_credit, flow.available) != (None,) * 3 or flow.drain):
             raise FieldError("a flow with a link's fields and no handle", Scope.SESSION)
         self.next_incoming_id = flow.next_outgoing_id
         self.remote_outgoing_window = flow.outgoing_window
         base = self.initial_outgoing_id if flow.next_incoming_id is None else flow.next_incoming_id
         self.remote_incoming_window = max(0, flow.incoming_window - serial.difference(self.next_outgoing_id, base))
-        if link is not None and not self._usable(link):
+        if link is not None and not self.is_usable(link):
             link = None
         if link is not None:
             link.on_flow(flow)
@@ -507,7 +456,8 @@ class Session:
                 self.send_flow()
         return [events.Flowed(self, link, flow, completed)]
 
-    def _on_attach(self, attach: Attach) -> list[events.Event]:
+    def on_attach(self, attach: Attach, *, is_valid: bool = True) -> list[events.Event]:
+        """Handle the peer's attach: an answer to ours, or a new link, which takes its name from another one if it is valid."""
         if attach.handle > self.settings.handle_max:
             raise RemoteProtocolError(Condition.FRAMING_ERROR, f"handle {attach.handle} beyond handle-max")
         if attach.handle in self.remote_links:
@@ -521,14 +471,17 @@ class Session:
         if link is None:
             if attach.unsettled is None and any(x.state in _IN_ERROR for x in same):
                 raise RemoteProtocolError(Condition.ERRANT_LINK, "an attach for a link in error", Scope.SESSION)
-            found = self.connection.steal(attach.name, ours)
+            found = self.connection.steal(attach.name, ours) if is_valid else []
             link = self.receiver(attach.name) if ours == RECEIVER else self.sender(attach.name)
         self.handles.attached(attach.handle, link)
         link.on_attach(attach)
         return [*found, events.Attached(link, attach)]
 
-    def _on_detach(self, detach: Detach) -> list[events.Event]:
-        link = self._link(detach.handle)
+    def on_detach(self, detach: Detach) -> list[events.Event]:
+        """Handle the peer's detach of one of its handles. Ignore a second one: clients answer a detach that crossed theirs."""
+        if self.handles.was_left(detach.handle):
+            return []
+        link = self.link(detach.handle)
         found = link.on_detach(detach)
         self.handles.detached(detach.handle)
         return found

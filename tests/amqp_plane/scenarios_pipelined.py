@@ -5,6 +5,10 @@ A `send` is one write, and one read of the broker's; `test_splits` cuts the same
 
 from __future__ import annotations
 
+from typing import Any
+
+from penstock.broker_core.amqp.composites import Composite
+from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.frames import encode_frame, protocol_header
 from penstock.broker_core.amqp.performatives import (
     Accepted,
@@ -16,13 +20,18 @@ from penstock.broker_core.amqp.performatives import (
     End,
     Error,
     Flow,
+    Modified,
     Open,
+    Source,
     Transfer,
 )
+from penstock.broker_core.amqp.types import Described, UInt, ULong
 
 from .frames import begin, detach, flow, message, more, receives, says, sends, transfer
 from .harness import Script, Stage
+from .scenarios_outgoing import filled, numbered
 
+ZERO = UInt(0)
 UNATTACHED = "amqp:session:unattached-handle"
 NO_CREDIT = "amqp:link:transfer-limit-exceeded"
 
@@ -190,7 +199,43 @@ def two_errors_in_one_write(s: Stage) -> None:
     a.expect_end()
 
 
+def invalid_fields_end_what_they_name(s: Stage) -> None:
+    s.declare("r")
+    filled(s, *numbered(2))
+    a = s.script().usual()
+    a.sender("r")
+    a.receiver(handle=1, credit=1)
+    a.expect_messages(b"m0")
+    s.note("modified, with a text as the key of an annotation: its link ends, and the message is back")
+    texts = Described(ULong(Modified.CODE), [True, None, {"x-opt-a": 1}])
+    a.say("disposition(first=0, state=modified(annotations={'x-opt-a': 1}))", _raw(Disposition, True, ZERO, None, True, texts))
+    assert _condition(a.expect(Detach, handle=1)) == "amqp:invalid-field"
+    a.send(detach(1))
+    s.show("q")
+    s.note("a second detach, and a third: they cross our own")
+    a.send(detach(1), detach(1))
+    a.receiver(handle=1, name="again", credit=1)
+    a.expect_messages(b"m0")
+    s.note("an attach with an invalid source, in one write with its begin: refused, and detached twice, as fe2o3-amqp does")
+    source = Described(ULong(Source.CODE), ["q", UInt(9)])
+    attach = _raw(Attach, "invalid", ZERO, True, None, None, source, channel=1)
+    a.say("begin(1), attach(source=source(durable=9))", _raw(Begin, None, ZERO, UInt(9), UInt(9), channel=1), attach)
+    a.expect(Begin, 1)
+    a.expect(Attach, 1, source=None)
+    assert _condition(a.expect(Detach, 1)) == "amqp:invalid-field"
+    a.send(detach(), detach(), End(), channel=1)
+    a.expect(End, 1, error=None)
+    s.note("a second end")
+    a.send(End(), channel=1)
+    _still_served(a)
+
+
+def _raw(kind: type[Composite], *fields: Any, channel: int = 0) -> bytes:
+    return encode_frame(channel, encode(Described(ULong(kind.CODE), list(fields))))
+
+
 SCENARIOS = [
+    invalid_fields_end_what_they_name,
     an_error_with_its_begin,
     an_error_with_its_attach,
     an_error_with_its_open,

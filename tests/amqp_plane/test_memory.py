@@ -96,7 +96,8 @@ def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: S
     dropped(made, a, 1)
     [connection] = [each for each in there(Connection) if id(each) not in before]
     assert connection.sessions == connection.remote_sessions == {}
-    assert (connection._buffer, connection._parts, connection._out) == (b"", [], [])
+    received = connection._received
+    assert (received._rest, received._parts, connection._out) == (b"", [], [])
     assert len(there(_Template)) == templates
     [kept] = made.plane.detached.links()
     session = kept.link.session

@@ -1,7 +1,7 @@
 """The answers do not depend on how TCP splits a client's octets: transcripts again, with other reads than the client's writes.
 
-The transcripts of errors run in all ways. Of the others, a few chosen by a seed run in one way each; with `PENSTOCK_SPLITS=all` all
-of them do, in all ways (about two minutes).
+The transcripts of errors run in all ways. A few of the others, chosen by a seed, run in one way each. With `PENSTOCK_SPLITS=all`
+all of them run in all ways, which takes about two minutes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .test_transcripts import FOLDER, SCENARIOS
 SEED = int(os.environ.get("PENSTOCK_SEED", "0")) or Random().getrandbits(32)
 CHOSEN = 24  # transcripts a run, beside those of errors
 
-#: In one pass, answers are the same to the octet. With a pass behind each read they are, but for these transcripts, which show how
-#: a pass puts outcomes together in one disposition (each message has the same outcome), and when it renews credit.
+#: In one pass, the answers are always the same, byte for byte. With a pass behind each read, these transcripts differ: they show
+#: how a pass combines outcomes in one disposition, when it renews credit, and what it still takes behind a refused message.
 ONE_PASS = {
     "a_full_queue_behind_an_exchange",
     "a_link_is_stolen_on_one_connection",

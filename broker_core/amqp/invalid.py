@@ -1,0 +1,90 @@
+"""Frames of a session with an invalid field: the links that they name end, or the session if they do not name any (2.6.5, 2.5.4).
+
+The octets of such a frame are sound, so that the frames behind it can be read, and its valid fields count: a transfer uses the
+session's window, a flow sets it, a detach frees its handle, and a state names its transaction. A disposition ends the links of
+the unsettled deliveries in its range. One without such deliveries changes nothing, as if its fields were valid.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import dispositions, events, serial
+from .errors import FieldError, Scope
+from .performatives import SENDER, Attach, Detach, Disposition, Flow, TransactionalState, Transfer
+from .types import Described, Symbol, ULong
+
+if TYPE_CHECKING:
+    from .composites import Invalid
+    from .links import Link
+    from .sessions import Session
+
+_FLOW_OF_SESSION = ("next_incoming_id", "incoming_window", "next_outgoing_id", "outgoing_window")
+_NEEDED = {
+    Attach: {"name", "handle", "role", "initial_delivery_count"},
+    Detach: {"handle"},
+    Disposition: {"role", "first", "last"},
+    Flow: {"handle", *_FLOW_OF_SESSION},
+    Transfer: {"handle"},
+}
+"""Fields without which a frame does not say which link it is for, or without which its session cannot go on."""
+
+
+def take(session: Session, frame: Invalid) -> list[events.Event]:
+    """Handle an invalid frame. Raises the session's error if it does not name a link."""
+    needed, fields = _NEEDED.get(frame.cls), frame.fields
+    if needed is None or not fields or needed & frame.wrong:
+        raise FieldError(frame.description, Scope.SESSION)
+    if frame.cls is Attach:
+        return _attach(session, frame)
+    found: list[events.Event] = []
+    if frame.cls is Disposition:
+        links = _disposed(session, frame)
+    else:
+        links = [session.link(fields["handle"])] if "handle" in fields else []
+    if frame.cls is Transfer:
+        session.count_received(1)
+        session.renew_window()
+    if frame.cls is Flow:
+        if not links:
+            raise FieldError(frame.description, Scope.SESSION)
+        found = session.on_flow(Flow(**{name: fields[name] for name in _FLOW_OF_SESSION if name in fields}))
+    error = FieldError(frame.description, Scope.LINK)
+    found += [link.violated(error) for link in links if session.is_usable(link)]
+    if frame.cls is Detach:
+        found += session.on_detach(Detach(handle=fields["handle"], closed=fields.get("closed", False)))
+    return found
+
+
+def _attach(session: Session, frame: Invalid) -> list[events.Event]:
+    """Attach a link that is refused. The application does not know of it, so that the answer is due here."""
+    fields = frame.fields
+    name, handle, role = fields["name"], fields["handle"], fields["role"]
+    if not session.may_send:  # our begin is missing
+        raise FieldError(frame.description, Scope.SESSION)
+    count = fields.get("initial_delivery_count", 0) if role == SENDER else None
+    session.on_attach(Attach(name=name, handle=handle, role=role, initial_delivery_count=count), is_valid=False)
+    return [session.remote_links[handle].violated(FieldError(frame.description, Scope.LINK))]
+
+
+def _disposed(session: Session, frame: Invalid) -> list[Link]:
+    first, last = frame.fields["first"], frame.fields.get("last", frame.fields["first"])
+    if serial.difference(last, first) < 0:
+        raise FieldError(f"a disposition from {first} to {last}", Scope.SESSION)
+    unsettled, newest = dispositions.named(session, frame.fields["role"])
+    return unsettled.links(first, last, newest)
+
+
+def state_of(frame: Invalid) -> object:
+    """Return the state of a transfer or disposition, as far as it names a transaction; None if there is none."""
+    if "state" in frame.fields or "state" not in frame.wrong:
+        return frame.fields.get("state")
+    index = next(number for number, field in enumerate(frame.cls.FIELDS) if field.attribute == "state")
+    state = frame.values[index] if isinstance(frame.values, list) and index < len(frame.values) else None
+    if not isinstance(state, Described) or not isinstance(state.value, list) or not state.value:
+        return None
+    named = (ULong(TransactionalState.CODE), Symbol(TransactionalState.SYMBOL))
+    txn_id = state.value[0]
+    if any(type(state.descriptor) is type(known) and state.descriptor == known for known in named) and type(txn_id) is bytes:
+        return TransactionalState(txn_id=txn_id)
+    return None
