@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -176,7 +177,7 @@ class Writer:
         if "priority" in names and "message" not in names:
             _check_priorities(chosen.column("priority"))
         routed = batch.column(self._columns["queue"]) if "queue" in self._columns else None
-        return routed, incoming.validate(chosen)
+        return routed, incoming.validate(chosen, now=time.time_ns() // 1_000_000)
 
     def _publish(self, tasks: Sequence[Staged], write: str, key: dict[str, Any] | None) -> bool:
         """Publish the stages of these attempts, in this order, and discard those of other attempts of the write. Return whether

@@ -109,6 +109,9 @@ class Host(Protocol):
     def now(self) -> float:
         """Tell the time in seconds, for all time-outs of the plane."""
 
+    def wall_ms(self) -> int:
+        """Return the broker's wall-clock time, in milliseconds since 1970."""
+
     def call(self, function: Callable[[], None]) -> None:
         """Have the event loop call `function`, from any thread."""
 

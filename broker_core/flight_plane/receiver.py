@@ -117,7 +117,7 @@ class Receiver:
         nbytes = data.get_total_buffer_size()  # not `nbytes`, which follows offsets that nobody has checked yet
         if nbytes > limits.max_batch_bytes:
             raise too_large(limits.max_batch_bytes, nbytes)
-        batch = incoming.validate(data, limits.max_batch_bytes)
+        batch = incoming.validate(data, limits.max_batch_bytes, now=self._service.wall_ms())
         sizes = columns.stored_sizes(batch)
         largest = sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
         if largest > limits.max_message_bytes:

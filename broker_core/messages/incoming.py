@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import InvalidColumn, InvalidRequest, ResourceLimit
-from . import representable, texts
+from . import delivery_times, representable, texts
 from .columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS, where_valid
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-def validate(batch: pa.RecordBatch, most_bytes: int | None = None) -> pa.RecordBatch:
+def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int | None = None) -> pa.RecordBatch:
     """Return an incoming batch with known columns of the right types, in mask order.
 
     A string body becomes its UTF-8 bytes; large, view and dictionary forms of a type, and other widths of an integer, are cast.
     Exactly one of `body` and `message` must be there, with a value in every row. The inside of a `message` is not checked: see
     `encoding.sections`. Raises InvalidRequest, which names column and row, and ResourceLimit if the cast columns would have more
-    than `most_bytes`. That is computed before the cast, since a dictionary or views can repeat one value many times.
+    than `most_bytes`. That is computed before the cast, since a dictionary or views can repeat one value many times. `now`:
+    milliseconds since 1970; None sets no limit to `deliveryTime`.
     """
     try:
         names = batch.schema.names
@@ -50,6 +51,8 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None) -> pa.RecordB
         row = pc.index(pc.is_null(columns[content]), True).as_py()
         raise InvalidColumn(f"column {content!r} is null in row {row}; every message needs one (it may be empty)")
     representable.check(columns)
+    if now is not None and "deliveryTime" in columns:
+        delivery_times.check_column(columns["deliveryTime"], now)
     return pa.RecordBatch.from_arrays(
         list(columns.values()), schema=pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in columns])
     )

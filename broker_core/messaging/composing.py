@@ -10,6 +10,7 @@ from .. import errors
 from ..amqp import Message
 from ..amqp.performatives import Header, Properties
 from ..amqp.types import Long, Symbol
+from ..durations import MAX_MILLISECONDS
 from ..messages.annotations import DELIVERY_DELAY
 
 JSON: Final = "application/json"
@@ -78,8 +79,8 @@ def composed(
             raise errors.InvalidRequest("a message has a body or json, not both")
         body, content_type = _encoded(json), content_type or JSON
     found = _with_body(body)
-    found.header = _header(durable, priority, _milliseconds("ttl", ttl))
-    delay_ms = _milliseconds("delay", delay)
+    found.header = _header(durable, priority, _milliseconds("ttl", ttl, 1 << 32))
+    delay_ms = _milliseconds("delay", delay, MAX_MILLISECONDS)
     found.message_annotations = None if delay_ms is None else {DELIVERY_DELAY: Long(delay_ms)}
     kind = None if content_type is None else Symbol(content_type)
     found.properties = Properties(
@@ -120,9 +121,9 @@ def _encoded(value: Any) -> bytes:
         raise errors.InvalidRequest(f"json={value!r:.80} cannot be written as JSON: {error}") from error
 
 
-def _milliseconds(name: str, seconds: float | None) -> int | None:
+def _milliseconds(name: str, seconds: float | None, end: int) -> int | None:
     if seconds is None:
         return None
-    if not 0 <= seconds < (1 << 32) / 1000:
-        raise errors.InvalidRequest(f"{name} is seconds from 0 to {(1 << 32) // 1000:,}, not {seconds}")
+    if not 0 <= seconds < end / 1000:
+        raise errors.InvalidRequest(f"{name} is seconds from 0 to {(end - 1) // 1000:,}, not {seconds}")
     return int(seconds * 1000)

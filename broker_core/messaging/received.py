@@ -10,6 +10,7 @@ from ..amqp.deliveries import Delivery
 from ..amqp.errors import Condition
 from ..amqp.performatives import Error
 from ..amqp.types import Long
+from ..durations import MAX_MILLISECONDS
 from ..errors import InvalidRequest
 from ..messages.annotations import DEATH_REASON, DELIVERY_DELAY, RETRY_DELAY
 from .retries import Retries
@@ -164,8 +165,8 @@ class ReceivedMessage:
         if after is None:
             self.acknowledge(FAILED)
             return
-        if not 0 <= after < 10 * 365 * 86400:
-            raise InvalidRequest(f"after is seconds from 0 on, not {after}")
+        if not 0 <= after < MAX_MILLISECONDS / 1000:
+            raise InvalidRequest(f"after is seconds from 0 to {(MAX_MILLISECONDS - 1) // 1000:,}, not {after}")
         notes: dict[str, Any] = {DELIVERY_DELAY: Long(int(after * 1000))}
         self.acknowledge(Modified(delivery_failed=True, message_annotations=notes))
 

@@ -13,18 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..amqp.decoder import decode
-from ..amqp.messages import scan
 from ..engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from ..engine.model.options import PRIORITIES, Rules
-from ..messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
+from ..messages import delivery_times
 from ..messages.encoding import plain
 from ..messages.encoding.alike import Alike, Payload, as_batch
 from ..messages.encoding.decode import vectors
 from ..messages.encoding.lone import Lone
 from ..messages.encoding.message_ids import digests
 
-_DELIVERY = b"x-opt-delivery-"  # what both of them begin with
 _GROUP_ENDS = -1  # as a group-sequence: the last message of its group
 
 
@@ -106,20 +103,9 @@ def _due(batch: pa.RecordBatch, now: int) -> npt.NDArray[Any] | None:
     if "encodedAnnotations" in batch.schema.names:
         for row, section in enumerate(batch.column("encodedAnnotations")):
             octets = section.as_py()
-            if octets is not None and _DELIVERY in octets:
-                at[row] = _delivery_time(octets, now)
+            if octets is not None and delivery_times.PREFIX in octets:
+                at[row] = min(delivery_times.due(delivery_times.read(octets), now), _LATEST)
     return at if (at > now).any() else None
-
-
-def _delivery_time(section: bytes, now: int) -> int:
-    (found,) = scan(section)
-    said, _ = decode(section, found.value, found.end)
-    time, delay = said.get(DELIVERY_TIME), said.get(DELIVERY_DELAY)
-    if isinstance(time, int) and not isinstance(time, bool):
-        return min(max(0, int(time)), _LATEST)
-    if isinstance(delay, int) and not isinstance(delay, bool) and delay > 0:
-        return min(now + int(delay), _LATEST)
-    return 0
 
 
 def _closes(batch: pa.RecordBatch) -> npt.NDArray[Any] | None:

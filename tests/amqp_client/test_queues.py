@@ -191,7 +191,9 @@ def test_a_slow_attach_holds_up_no_send_to_another_address() -> None:
         ({"json": float("nan")}, "cannot be written as JSON"),
         ({"body": Message(data=[b"x"]), "subject": "s"}, "set its fields in the Message"),
         ({"body": "a", "priority": 10}, "0 to 9"),
-        ({"body": "a", "delay": -1}, "delay is seconds from 0"),
+        ({"body": "a", "delay": -1}, "delay is seconds from 0 to 316,223,999"),
+        ({"body": "a", "delay": 316_224_000}, "delay is seconds from 0 to 316,223,999, not 316224000"),
+        ({"body": "a", "ttl": 1 << 32}, "ttl is seconds from 0 to 4,294,967"),
     ],
 )
 def test_what_cannot_be_sent_is_said(arguments: dict[str, Any], said: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.broker_core.amqp.performatives import (
     RCV_SECOND,
     SENDER,
@@ -195,6 +197,27 @@ def malformed_messages(s: Stage) -> None:
     s.show("q")
 
 
+def delivery_times_that_are_none(s: Stage) -> None:
+    s.note("wrong types, and longer than ten years: rejected alone, and the link stays")
+    a = s.script().usual()
+    a.sender()
+    bad: list[tuple[str, Any]] = [
+        ("x-opt-delivery-time", "tomorrow"),
+        ("x-opt-delivery-delay", 1.5),
+        ("x-opt-delivery-delay", 316_224_000_000),
+        ("x-opt-delivery-time", (1 << 63) - 1),
+    ]
+    for number, (name, value) in enumerate(bad):
+        a.send(transfer(number, message(b"x", message_annotations={symbol(name): value})))
+        assert _conditions(a.expect(Disposition, first=number)) == "amqp:invalid-field"
+    s.note("a time in the past, or a delay below 0, means immediately")
+    past = [("x-opt-delivery-time", -1), ("x-opt-delivery-delay", -5)]
+    notes = [{symbol(name): value} for name, value in past]
+    a.send(*[transfer(number, message(b"x", message_annotations=note)) for number, note in enumerate(notes, 4)])
+    a.expect(Disposition, first=4, last=5, state=Accepted())
+    s.show("q")
+
+
 def other_message_formats(s: Stage) -> None:
     a = s.script().usual()
     a.sender()
@@ -334,6 +357,7 @@ SCENARIOS = [
     several_frames_and_aborted,
     larger_than_max_message_size,
     malformed_messages,
+    delivery_times_that_are_none,
     other_message_formats,
     anonymous_relay,
     anonymous_relay_without_rejected,

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.amqp.performatives import Modified, Properties
+from typing import Any
+
+from penstock.broker_core.amqp.performatives import (
+    Attach,
+    Detach,
+    Discharge,
+    Disposition,
+    Modified,
+    Properties,
+    Rejected,
+    Source,
+)
+from penstock.broker_core.durations import MAX_MILLISECONDS
 from penstock.broker_core.engine.commands import AlterQueue
-from penstock.broker_core.messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
+from penstock.broker_core.messages.annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
 from ..service.helpers import START, Clock
-from .frames import annotations_of, flow, header_of, message, says, symbol
+from .frames import annotations_of, detach, flow, header_of, message, receives, says, symbol
 from .harness import Scenario, Stage, staged
 from .scenarios_outgoing import filled, numbered
+from .transacting import asked, control, declare, within
 
 
 @staged(clock=Clock)
@@ -37,6 +50,46 @@ def a_retry_that_its_receiver_delays(s: Stage) -> None:
     again = a.expect_message()
     assert header_of(again).delivery_count == 0
     assert annotations_of(again) == {}
+    s.show("q")
+
+
+@staged(clock=Clock)
+def a_retry_at_no_time(s: Stage) -> None:
+    filled(s, *numbered(3))
+    s.note("a time that is a text, a delay of more than ten years: the link ends, and its messages are back")
+    a = s.script().usual()
+    bad: list[dict[Any, Any]] = [
+        {DELIVERY_TIME: "tomorrow"},
+        {DELIVERY_DELAY: MAX_MILLISECONDS},
+        {DELIVERY_TIME: START // 1000 + MAX_MILLISECONDS},
+        {RETRY_DELAY: True},
+    ]
+    for number, notes in enumerate(bad):
+        a.receiver(credit=1)
+        a.expect_message()
+        a.send(says(Modified(delivery_failed=True, message_annotations=notes), number))
+        error = a.expect(Detach).error
+        assert error is not None
+        assert error.condition == "amqp:invalid-field"
+        a.send(detach())
+    s.show("q")
+    s.note("as an attach's default outcome: refused")
+    source = Source(address="q", default_outcome=Modified(message_annotations={DELIVERY_DELAY: "1"}))
+    a.send(receives(source=source))
+    a.expect(Attach, source=None)
+    a.expect(Detach)
+    a.send(detach())
+    s.note("in a transaction, which cannot be committed any more")
+    control(a)
+    txn = declare(a, 0)
+    a.receiver(credit=1)
+    a.expect_message()
+    notes = {DELIVERY_DELAY: "soon"}
+    a.send(says(within(txn, Modified(message_annotations=notes)), len(bad)))
+    a.expect(Detach)
+    a.send(detach(), asked(1, Discharge(txn_id=txn)))
+    refused = a.expect(Disposition).state
+    assert isinstance(refused, Rejected)
     s.show("q")
 
 
@@ -86,6 +139,7 @@ def a_retry_that_a_group_waits_for(s: Stage) -> None:
 
 SCENARIOS: list[Scenario] = [
     a_retry_that_its_receiver_delays,
+    a_retry_at_no_time,
     a_retry_that_the_queue_delays,
     a_retry_that_a_group_waits_for,
 ]

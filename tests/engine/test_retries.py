@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.durations import MAX_MILLISECONDS
 from penstock.broker_core.engine import apply, decide
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
-from penstock.broker_core.engine.columns.limits import MAX_MILLISECONDS
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
 from penstock.broker_core.engine.events import codec

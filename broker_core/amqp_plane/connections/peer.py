@@ -121,7 +121,7 @@ class Peer:
         return happening if first is None else itertools.chain((first,), happening)
 
     def happened(self, happening: Iterable[events.Event]) -> None:
-        """Handle the events in some octets. Each is answered, as far as it does not wait for the disk, before the next is read."""
+        """Handle the events in some octets, each before the next is read. Opens and begins are answered here."""
         for event in happening:
             if self.gone and not isinstance(event, events.AuthenticationFailed):
                 return  # it left while its password was checked

@@ -48,7 +48,7 @@ class Consuming(Outgoing):
         self, peer: LinkPeer, link: Sender, terminus: SourceTerminus, default: DeliveryState | None, *, presettled: bool
     ) -> None:
         super().__init__(peer, link, terminus, presettled=presettled)
-        self.default = disposition_of(default, None)
+        self.default = disposition_of(default, None, peer.host.wall_ms())
         self.locks = Locks(self)
         self.acquisition = Acquisition(self)
         self.resumptions = Resumptions()  # deliveries of the link before
@@ -220,7 +220,11 @@ class Consuming(Outgoing):
         if isinstance(state, TransactionalState):
             retire(self, deliveries, state, settled)
             return
-        disposition = disposition_of(state, (self.default or RETURNED) if settled else None)
+        try:
+            disposition = disposition_of(state, (self.default or RETURNED) if settled else None, self.host.wall_ms())
+        except errors.InvalidRequest as error:
+            self.peer.detach(self, as_error(error))
+            return
         if disposition is None:
             return
         # A second outcome for the same delivery changes nothing: the first is being carried out.
@@ -349,7 +353,11 @@ class Consuming(Outgoing):
             self._give_back_lost(turn, compared.lost, kept.begun())
         ended: dict[Disposition, list[bytes]] = {}
         for tag, state in compared.ended.items():
-            disposition = disposition_of(state, None)
+            try:
+                disposition = disposition_of(state, None, self.host.wall_ms())
+            except errors.InvalidRequest as error:  # of a link that is gone
+                self.peer.log(f"{self}: {error}")
+                disposition = RETURNED
             if disposition is not None:
                 self.resumptions.outcomes[tag] = in_short(state)
                 ended.setdefault(disposition, []).append(tag)

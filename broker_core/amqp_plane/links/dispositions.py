@@ -9,6 +9,7 @@ from ...amqp.encoder import encode
 from ...engine.columns.states import Cause, Outcome
 from ...engine.model.batch_outcomes import shortened
 from ...engine.model.dispositions import Disposition, Retry
+from ...messages import delivery_times
 from ...messages.annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
 if TYPE_CHECKING:
@@ -18,8 +19,11 @@ RETURNED = Disposition(cause=Cause.RELEASED)
 NOT_HERE = Disposition(cause=Cause.RELEASED, exclude=True)
 
 
-def disposition_of(state: DeliveryState | None, default: Disposition | None) -> Disposition | None:
-    """Map a delivery state; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3)."""
+def disposition_of(state: DeliveryState | None, default: Disposition | None, now: int) -> Disposition | None:
+    """Map a delivery state; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3).
+
+    `now`: milliseconds since 1970. Raises InvalidRequest for a time to deliver again that is invalid.
+    """
     if isinstance(state, Accepted):
         return Disposition(outcome=Outcome.ACCEPTED)
     if isinstance(state, Rejected):
@@ -30,6 +34,7 @@ def disposition_of(state: DeliveryState | None, default: Disposition | None) -> 
         return RETURNED
     if isinstance(state, Modified):
         notes = dict(state.message_annotations or {})
+        delivery_times.check(notes, now)
         retry = _retry(notes.pop(DELIVERY_TIME, None), notes.pop(DELIVERY_DELAY, None), notes.pop(RETRY_DELAY, None))
         return Disposition(
             cause=Cause.MODIFIED if state.delivery_failed else Cause.MODIFIED_UNCOUNTED,
@@ -44,10 +49,10 @@ def _retry(time: Any, delay: Any, otherwise: Any) -> Retry | None:
     """Read when a receiver wants the message to be delivered again, from the annotations with which a sender says when it is
     delivered first: as RabbitMQ's clients ask for it. `otherwise`: a delay for queues that have none of their own. They are for
     the broker, and do not go on with the message."""
-    if isinstance(time, int) and not isinstance(time, bool):
+    if time is not None:
         return Retry(time=int(time))
     for after, gives_way in ((delay, False), (otherwise, True)):
-        if isinstance(after, int) and not isinstance(after, bool):
+        if after is not None:
             return Retry(after=max(0, int(after)), gives_way=gives_way)
     return None
 

@@ -105,7 +105,7 @@ class Batch:
                 while parts and size < RECORD_BYTES:
                     record.append(parts.pop(0))
                     size += _octets(record[-1][1])
-                found: Any = arrived([d.payload for _, deliveries in record for d in deliveries])
+                found: Any = arrived([d.payload for _, deliveries in record for d in deliveries], self._broker.wall_ms())
                 by = destination.by if isinstance(destination, Posting) else destination
                 if isinstance(by, ExchangeRoute):
                     found = exchanges.read(self._broker, by, found)

@@ -171,6 +171,10 @@ class AmqpPlane:
         """Tell the time in seconds, for all time-outs of the plane: a peer is not silent while we stand still."""
         return self.broker.uptime_s()
 
+    def wall_ms(self) -> int:
+        """Return the broker's wall-clock time, in milliseconds since 1970."""
+        return self.broker.wall_ms()
+
     def enter(self, wire: Wire) -> bool:
         """Take in an accepted socket. Returns False when there are so many that not even an answer is affordable."""
         if self._stopping or len(self._wires) >= self.limits.connections + DOOMED:

@@ -8,6 +8,7 @@ from ...amqp import Condition, TransactionalState
 from ...amqp.performatives import TERMINAL, Error, in_short
 from ...engine import commands as c
 from ...engine.model.dispositions import ROLLED_BACK, Disposition
+from ...errors import InvalidRequest
 from ..links.conditions import Refusal, as_error
 from ..links.dispositions import RETURNED, disposition_of
 from ..links.tags import rows_of
@@ -56,8 +57,14 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
     """Carry out the receiver's outcome for some deliveries of a link, to hold if a transaction commits."""
     peer, transactions = link.peer, link.peer.transactions
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
-    disposition = disposition_of(state.outcome, (link.default or RETURNED) if settled else None)
     named = transactions.get(state)
+    try:
+        disposition = disposition_of(state.outcome, (link.default or RETURNED) if settled else None, link.host.wall_ms())
+    except InvalidRequest as error:
+        if named is not None:
+            named.fail(error)
+        peer.detach(link, as_error(error))
+        return
     if not fresh and (named is None or named.discharging):
         return  # the first outcome holds, and this is the same once more
     transaction = known(link, state)

@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from ...durations import MAX_MILLISECONDS
 from ...settings import listeners
 from .parsers import Commands, Parser, add_login, extending, lazily, make_command, positive, whole
 
@@ -67,7 +68,7 @@ def _send(commands: Commands[Parser]) -> None:
         help="whether the broker must keep the messages over a restart",
     )
     send.add_argument("--ttl", type=_seconds, metavar="SECONDS", help="time after which the messages expire; default: never")
-    send.add_argument("--delay", type=_seconds, metavar="SECONDS", help="time before the messages are delivered; default: none")
+    send.add_argument("--delay", type=_delay, metavar="SECONDS", help="time before the messages are delivered; default: none")
     send.add_argument("--priority", type=whole, choices=range(10), metavar="N", help="0 to 9; default: none, which counts as 4")
     send.add_argument(
         "--subject", metavar="TEXT", help="of every message; the routing key, where an exchange is addressed without one"
@@ -145,15 +146,23 @@ def _seconds_or_forever(text: str) -> float:
 
 
 def _seconds(text: str) -> float:
+    return _seconds_to(MAX_TTL_S, text)
+
+
+def _delay(text: str) -> float:
+    return _seconds_to((MAX_MILLISECONDS - 1) // 1000, text)
+
+
+def _seconds_to(most: int, text: str) -> float:
     number = _seconds_or_forever(text)
-    if not 0 < number <= MAX_TTL_S:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {MAX_TTL_S:,}")
+    if not 0 < number <= most:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {most:,}")
     return number
 
 
-#: A ttl is milliseconds in 32 bits: 49 days. No delay needs to be longer.
+#: A ttl is milliseconds in 32 bits: 49 days.
 MAX_TTL_S = (2**32 - 1) // 1000
 
 _link_priority.__name__ = "whole number"
 _port.__name__ = "port"
-_seconds.__name__ = _seconds_or_forever.__name__ = "number of seconds"  # argparse puts it into its message
+_delay.__name__ = _seconds.__name__ = _seconds_or_forever.__name__ = "number of seconds"  # argparse puts it into its message

@@ -44,7 +44,6 @@ MAX_MOVED = 1 << 16  # of one command that moves, copies or redrives: each scatt
 MAX_KEPT_BLOCKS = 64  # full ones of a broker that stay in memory for dead letters that may be redriven, about 1 MiB each
 MAX_ORIGINS = 10_000  # queues that dead letters in one queue come from
 MAX_TAKERS = 65_534  # leases and users of one queue whose names are kept: codes of two bytes. Rows of further ones name nobody
-MAX_MILLISECONDS = 10 * 366 * 24 * 3600 * 1000  # of a time among a queue's options: ten years
 MAX_DUPLICATE_WINDOW = 10_000_000  # message ids that one queue remembers
 MAX_KEYS = 10_000_000  # of one last-value queue
 MAX_GROUPS = 1_000_000  # message groups of one queue with messages that are not settled

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...durations import MAX_MILLISECONDS
 from ...errors import InvalidRequest
 from ...similar import nearest
-from ..columns.limits import MAX_DUPLICATE_WINDOW, MAX_KEYS, MAX_MILLISECONDS, MAX_NAME
+from ..columns.limits import MAX_DUPLICATE_WINDOW, MAX_KEYS, MAX_NAME
 from .names import NODE_NAME, is_node_name
 
 TYPES = ("fifo", "priority", "lastvalue")

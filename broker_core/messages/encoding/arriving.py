@@ -39,7 +39,8 @@ from ...amqp.messages import (
     scan,
     skip,
 )
-from ...errors import ResourceLimit
+from ...errors import InvalidRequest, ResourceLimit
+from .. import delivery_times
 from ..columns import ENCODED_COLUMNS, MESSAGE_COLUMNS, mask_of, payload_schema
 from . import annotation, headers
 from .alike import Alike, Payload, as_batch, binary
@@ -95,16 +96,18 @@ class _Parts:
         self.ttls: dict[int, bytes] = {}
 
 
-def arrived(payloads: Sequence[bytes]) -> Arrived:
+def arrived(payloads: Sequence[bytes], now: int | None = None) -> Arrived:
     """Return complete encoded messages as a batch in the stored form.
 
-    Raises ResourceLimit if together they exceed `MAX_BATCH_BYTES`.
+    `now`: milliseconds since 1970; None sets no limit to the time at which a message is to be delivered. Raises ResourceLimit if
+    together they exceed `MAX_BATCH_BYTES`.
     """
     if sum(map(len, payloads)) > MAX_BATCH_BYTES:
         raise ResourceLimit(f"{len(payloads)} messages of more than {MAX_BATCH_BYTES} bytes together: store fewer at once")
     parts = _Parts()
     refused = _cut(payloads, parts)
-    if bad := invalid(parts.messages):
+    bad = {**invalid(parts.messages), **_untimely(parts.annotations, now)}
+    if bad:
         refused, parts = _without(payloads, refused, bad)
     said = _distinct(parts.said)
     lengths = list(map(len, parts.messages))
@@ -112,6 +115,18 @@ def arrived(payloads: Sequence[bytes]) -> Arrived:
     sizes: Any = (lengths or [0])[0] if alike else np.array(lengths, np.int64)
     payload, mask = _payload(parts, said)
     return Arrived(payload, mask, any(one.durable for one in said), refused, sizes)
+
+
+def _untimely(sections: Mapping[int, bytes], now: int | None) -> dict[int, Exception]:
+    """Return the errors, by row, of messages whose annotations do not say when to deliver them."""
+    bad: dict[int, Exception] = {}
+    for row, section in sections.items():
+        if delivery_times.PREFIX in section:
+            try:
+                delivery_times.check(delivery_times.read(section), now)
+            except InvalidRequest as error:
+                bad[row] = error
+    return bad
 
 
 def address_of(payload: bytes) -> str | None:

@@ -1,0 +1,84 @@
+"""When a message is to be delivered: its annotations and its column, read and checked.
+
+A time in the past, and a delay of 0 or less, mean immediately: clocks differ, and a sender may compute either from a deadline
+that has passed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ..amqp.decoder import decode
+from ..amqp.messages import scan
+from ..amqp.types import Timestamp
+from ..durations import MAX_MILLISECONDS
+from ..errors import InvalidColumn, InvalidRequest
+from .annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
+
+PREFIX = b"x-opt-delivery-"  # of both annotations: an encoded section without it has neither
+_TEN_YEARS = f"{MAX_MILLISECONDS - 1:,} ms (ten years)"
+
+
+def read(section: bytes) -> Mapping[Any, Any]:
+    """Decode an encoded section of message annotations that was checked when it came."""
+    (found,) = scan(section)
+    notes, _ = decode(section, found.value, found.end)
+    return notes if isinstance(notes, dict) else {}
+
+
+def due(notes: Mapping[Any, Any], now: int) -> int:
+    """Return when a message may be delivered, in milliseconds since 1970; 0 for immediately. Invalid annotations mean nothing."""
+    time, delay = notes.get(DELIVERY_TIME), notes.get(DELIVERY_DELAY)
+    if _is_number(time):
+        return max(0, int(time))
+    return now + int(delay) if _is_number(delay) and delay > 0 else 0
+
+
+def check(notes: Mapping[Any, Any], now: int | None) -> None:
+    """Check the annotations of a message, or of an outcome, that say when it is delivered.
+
+    `now`: milliseconds since 1970; None sets no limit to a time. Raises InvalidRequest for a value that is not a whole number,
+    and for `MAX_MILLISECONDS` from now or more.
+    """
+    time = notes.get(DELIVERY_TIME)
+    if time is not None:
+        if not _is_number(time):
+            raise InvalidRequest(f"{_shown(DELIVERY_TIME, time)}: send milliseconds since 1970, as a long or a timestamp")
+        if now is not None and time - now >= MAX_MILLISECONDS:
+            text = f"at most {_TEN_YEARS} from now are allowed; send milliseconds since 1970"
+            raise InvalidRequest(f"{_shown(DELIVERY_TIME, time)}: {text}")
+    for name in (DELIVERY_DELAY, RETRY_DELAY):
+        delay = notes.get(name)
+        if delay is None:
+            continue
+        if not _is_number(delay) or isinstance(delay, Timestamp):
+            raise InvalidRequest(f"{_shown(name, delay)}: send milliseconds, as a long")
+        if delay >= MAX_MILLISECONDS:
+            raise InvalidRequest(f"{_shown(name, delay)}: at most {_TEN_YEARS} are allowed")
+
+
+def check_column(times: pa.Array, now: int) -> None:
+    """Check the column `deliveryTime`. Raises InvalidColumn, with the row, for more than `MAX_MILLISECONDS` from now."""
+    import pyarrow.compute as pc
+
+    latest = (now + MAX_MILLISECONDS) * 1000
+    numbers = times.cast(pa.int64())
+    if (pc.max(numbers).as_py() or 0) < latest:
+        return
+    row = pc.index(pc.greater_equal(numbers, latest), True).as_py()
+    raise InvalidColumn(f"'deliveryTime' is more than ten years from now in row {row}: write an earlier time, or null")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(name: str, value: Any) -> str:
+    kind = type(value).__name__
+    return f"the annotation {name} is {value!r:.40}, of type {_NAMES.get(kind, kind.lower())}"
+
+
+_NAMES = {"bool": "boolean", "str": "string", "bytes": "binary", "float": "double", "int": "long", "dict": "map", "Pairs": "map"}
