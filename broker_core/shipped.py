@@ -35,7 +35,9 @@ FOLDERS = (
 MODULES = (
     "__init__",
     "broker_core/__init__",
+    "broker_core/durations",
     "broker_core/errors",
+    "broker_core/notations",
     "broker_core/shipped",
     "broker_core/similar",
     "broker_core/wrong_port",

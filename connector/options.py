@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ..broker_core import shipped
+from ..broker_core import notations, shipped
 from ..broker_core.client import shared_access
 from ..broker_core.client.credentials import Credentials
 from ..broker_core.client.flight import check
@@ -405,7 +405,9 @@ class Options(Mapping[str, Any]):
         """Refuse what no queue of a Penstock can be called. An address of another broker may have slashes."""
         for queue in self["queue"] or ():
             if "/" in queue:
-                raise InvalidOption(f"option queue cannot be {queue!r}; it must be {_QUEUES}")
+                advice = notations.advice(queue)
+                remedy = f"it must be {_QUEUES}" if advice is None else f"{advice} (this broker is a Penstock)"
+                raise InvalidOption(f"option queue cannot be {queue!r}; {remedy}")
 
     def check_for(self, place: str) -> None:
         """Refuse what has no meaning in this place, and what is missing. `place` is STREAM, READ or WRITE."""

@@ -147,6 +147,36 @@ def first_uses_make_what_policies_allow(s: Stage) -> None:
     s.nodes()
 
 
+def addresses_of_other_brokers(s: Stage) -> None:
+    s.note("the error has the plain address")
+    a = s.script().usual()
+    for number, address in enumerate(("/queues/q", "queue://q", "topic://q", "amqp://user:secret@host/q", "/queue/q")):
+        for attach in (sends(address, name=f"to {number}"), receives(address, name=f"from {number}")):
+            a.send(attach)
+            a.expect(Attach)
+            error = a.expect(Detach).error
+            assert error is not None
+            assert error.condition == "amqp:not-found"
+            assert error.description == "an address here has no prefix and no URL: use 'q'"
+            a.send(detach())
+    s.note("of a message to the anonymous terminus")
+    a.sender(name="relay", target=Target())
+    to = "/exchanges/news/uk"
+    a.send(transfer(0, message(b"x", properties=Properties(to=to))))
+    state = a.expect(Disposition, first=0).state
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert "use 'news/uk'" in str(state.error.description)
+    s.note("an exchange of that name that exists is meant")
+    s.exchange("queues")
+    a.sender("queues/q", handle=1)
+    a.receiver("queues/q", handle=2, credit=1)
+    a.send(transfer(1, message(b"by the exchange"), 1))
+    a.expect(Disposition, first=1)
+    a.expect_messages(b"by the exchange")
+    s.show("q")
+
+
 SCENARIOS: list[Scenario] = [
     a_target_with_a_routing_key,
     a_target_without_one_goes_by_the_subject,
@@ -155,4 +185,5 @@ SCENARIOS: list[Scenario] = [
     an_exchange_that_is_deleted,
     a_full_queue_behind_an_exchange,
     first_uses_make_what_policies_allow,
+    addresses_of_other_brokers,
 ]

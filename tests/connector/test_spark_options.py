@@ -64,10 +64,12 @@ def test_a_value_is_read(name: str, text: str, value: object) -> None:
 def test_a_name_with_a_slash_is_the_address_of_another_broker_and_no_queue_of_ours() -> None:
     options = Options({**BASE, "queue": "/amq/queue/orders"})
     options.check_for(WRITE)
-    with pytest.raises(InvalidRequest, match="without '/'"):
+    with pytest.raises(InvalidRequest, match="use 'orders' "):
         options.check_for(READ)
-    with pytest.raises(InvalidRequest, match="without '/'"):
+    with pytest.raises(InvalidRequest, match="use 'orders' "):
         options.check_names()
+    with pytest.raises(InvalidRequest, match="without '/'"):
+        Options({**BASE, "queue": "orders/eu"}).check_names()
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 An address is the name of a queue or of an exchange (no two share a name), or EXCHANGE/KEY: a routing key to send with, a key or
 pattern to subscribe to. A capability may say which of the two is meant: JMS names its queues `queue` and its topics `topic`.
-Only an attach that asks for a dynamic node makes one, and one that names what a policy makes with its first use.
+Only an attach that asks for a dynamic node makes one, and one that names what a policy makes with its first use. An address in
+the notation of another broker (`/queues/q`, `queue://q`) is refused with the plain one, unless there is an exchange of that name.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ... import notations
 from ...amqp import Condition, Source, Target
 from ...amqp.types import Described
 from ...security.rights import Right
@@ -54,9 +56,13 @@ def find(peer: LinkPeer, address: Value, right: Right, capabilities: tuple[str, 
     nodes = peer.host.nodes
     # A subscription gets its own copies: to ask for copies of an exchange is to receive.
     needed = Right.RECEIVE if right is Right.BROWSE and nodes.has_exchange(name) else right
-    if not peer.may(needed, name):
+    allowed = peer.may(needed, name)
+    if allowed:
+        peer.host.create_on_use(name, peer.user)
+    if separator and not (allowed and nodes.has_exchange(name)) and (advice := notations.advice(address)) is not None:
+        raise Refusal(Condition.NOT_FOUND, advice)
+    if not allowed:
         raise forbidden(peer.user, right, name)
-    peer.host.create_on_use(name, peer.user)
     as_queue, as_topic = QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
     if separator or (as_topic and not as_queue):
         if nodes.has_exchange(name):

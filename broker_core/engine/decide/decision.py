@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from ... import errors
+from ... import errors, notations
 from .. import events as e
 from ..columns.rowset import RowSet, clip, row_count
 from ..columns.series import Ints
@@ -47,7 +47,8 @@ def need_queue(state: BrokerState, name: str) -> Queue:
     """Return the queue of this name, or raise NotFound."""
     queue = state.queues.get(name)
     if queue is None:
-        raise errors.QueueNotFound(f"there is no queue {name!r}: declare it with `penstock queue declare {name}`")
+        remedy = notations.advice(name) or f"declare it with `penstock queue declare {name}`"
+        raise errors.QueueNotFound(f"there is no queue {name!r}: {remedy}")
     return queue
 
 

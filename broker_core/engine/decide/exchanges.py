@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import errors
+from ... import errors, notations
 from .. import commands as c
 from .. import events as e
 from ..columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
@@ -28,7 +28,8 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
     """Return the exchange of this name, or raise NotFound."""
     exchange = state.exchanges.by_name.get(name)
     if exchange is None:
-        raise errors.ExchangeNotFound(f"there is no exchange {name!r:.300}: declare it with `penstock exchange declare`")
+        remedy = notations.advice(name) or "declare it with `penstock exchange declare`"
+        raise errors.ExchangeNotFound(f"there is no exchange {name!r:.300}: {remedy}")
     return exchange
 
 

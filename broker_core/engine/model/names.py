@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ... import notations
 from ...errors import InvalidRequest
 from ..columns.limits import MAX_NAME
 
@@ -29,7 +30,9 @@ def check_node_name(what: str, name: str) -> None:
     """Raise InvalidRequest for a name that no queue or exchange can have."""
     check_name(what, name)
     if not is_node_name(name):
-        raise InvalidRequest(f"{what} {name!r}: '/' separates an exchange from its routing key and cannot be in a name")
+        advice = notations.advice(name)
+        remedy = "" if advice is None else f"; {advice}"
+        raise InvalidRequest(f"{what} {name!r}: '/' separates an exchange from its routing key and cannot be in a name{remedy}")
 
 
 def check_new_name(what: str, name: str) -> None:

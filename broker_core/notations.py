@@ -1,0 +1,47 @@
+"""Addresses as other brokers and their clients write them, and the same address here: a queue, an exchange, or EXCHANGE/KEY.
+
+| notation | where it is used |
+|---|---|
+| `/queues/q`, `/exchanges/e/key` | RabbitMQ 4, percent-encoded |
+| `/queue/q`, `/amq/queue/q`, `/exchange/e/key`, `/topic/key` | RabbitMQ 3; `/topic/` is its exchange `amq.topic` |
+| `queue://q`, `topic://t` | ActiveMQ, Artemis, Qpid JMS |
+| `amqp://host/q`, `amqps://host:port/q` | 3.5.4 leaves addresses to the broker; some clients take a URL |
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+_URL = re.compile(r"amqps?://[^/]*/(.+)", re.DOTALL)
+_SCHEME = re.compile(r"(?:queue|topic|temp-queue|temp-topic)://([^?]+)(?:\?.*)?", re.DOTALL)
+_QUEUE = re.compile(r"/?(?:amq/)?queue/(.+)", re.DOTALL)
+_ENCODED = re.compile(r"(?:/?queues|/exchanges)/(.+)", re.DOTALL)
+_EXCHANGE = re.compile(r"/exchange/(.+)", re.DOTALL)
+_TOPIC = re.compile(r"/topic/(.+)", re.DOTALL)
+
+
+def plain(address: str) -> str | None:
+    """Return an address in this broker's notation, or None if `address` is not in one of another broker's.
+
+    An exchange may be called `queues`, so an address that names an existing node has to be looked for first.
+    """
+    if found := _URL.fullmatch(address):
+        rest = unquote(found[1])
+        return plain(f"/{rest}") or rest
+    if found := _SCHEME.fullmatch(address):
+        return found[1].strip("/") or None
+    for pattern in (_QUEUE, _EXCHANGE):
+        if found := pattern.fullmatch(address):
+            return found[1]
+    if found := _ENCODED.fullmatch(address):
+        return unquote(found[1])
+    if found := _TOPIC.fullmatch(address):
+        return f"amq.topic/{found[1]}"
+    return address[1:] if address[:1] == "/" and len(address) > 1 and "/" not in address[1:] else None
+
+
+def advice(address: str) -> str | None:
+    """Return what to write instead of an address in another broker's notation, without a URL, which may have a password."""
+    found = plain(address)
+    return None if found is None else f"an address here has no prefix and no URL: use {found!r:.120}"
