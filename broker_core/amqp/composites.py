@@ -146,7 +146,9 @@ def decode_body(buffer: bytes, position: int, end: int, limits: Limits = LIMITS)
         found = compose(value)
     except FieldError as error:
         assert isinstance(value, Described)
-        found = _sifted(_class_of(value.descriptor), value.value, error)
+        known = _class_of(value.descriptor)
+        assert known is not None  # or there would be no fields to check
+        found = _sifted(known, value.value, error)
     cls = found.cls if isinstance(found, Invalid) else type(found)
     if not issubclass(cls, Composite) or "frame" not in cls.PROVIDES:
         descriptor = found.descriptor if isinstance(found, Described) else cls.__name__

@@ -403,22 +403,22 @@ class Connection:
             raise RemoteProtocolError(Condition.FRAMING_ERROR, f"channel {channel} beyond channel-max")
         session = self.remote_sessions.get(channel)
         kind = performative.cls if isinstance(performative, Invalid) else type(performative)
-        if kind is Begin:
+        if isinstance(performative, Begin):
             return self._on_begin(channel, session, performative)
+        if isinstance(performative, Invalid) and kind is Begin:
+            raise FieldError(performative.description)
         if session is None and kind is End and channel in self._ended:
             return []  # a second one: clients answer an end that crossed theirs
         if session is None:
             raise not_allowed(f"{kind.SYMBOL} on channel {channel}, which has no session", Scope.CONNECTION)
-        if kind is End:
+        if isinstance(performative, End) or (isinstance(performative, Invalid) and kind is End):
             found = session.on_end(performative)
             del self.remote_sessions[channel]
             self._ended.add(channel)
             return found
         return self._in_session(session, performative, payload)
 
-    def _on_begin(self, channel: int, session: Session | None, begin: Begin | Invalid) -> list[events.Event]:
-        if isinstance(begin, Invalid):
-            raise FieldError(begin.description)
+    def _on_begin(self, channel: int, session: Session | None, begin: Begin) -> list[events.Event]:
         if session is not None:
             raise RemoteProtocolError(Condition.ILLEGAL_STATE, f"a second begin on channel {channel}")
         if begin.remote_channel is None:

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .composites import Composite
+from .composites import Composite, Invalid
 from .errors import RemoteProtocolError
 from .frames import AMQP_FRAME, HEADER_SIZE, Frame, frame_size, parse_frame
 from .messages import skip
@@ -78,7 +78,7 @@ class _Template:
     __slots__ = ("attributes", "base", "channel", "fixed", "framed", "ranged", "run", "size", "unpack")
 
     def __init__(self, frame: Frame, octets: bytes, holes: list[tuple[int, int, str]]) -> None:
-        assert frame.performative is not None
+        assert isinstance(frame.performative, Composite)
         layout, fixed, attributes, cursor = ">", [], [], 0
         for start, width, attribute in holes:
             layout += f"{start - cursor}s" + ("B" if width == 1 else "I" if width == 4 else f"{-width}s")
@@ -264,11 +264,11 @@ def _is_small(performative: Any) -> bool:
 _LISTS = {0xC0: (12, 10), 0xD0: (18, 16)}
 
 
-def _holes(performative: Composite | None, octets: bytes, fields: int) -> list[tuple[int, int, str]]:
+def _holes(performative: Composite | Invalid | None, octets: bytes, fields: int) -> list[tuple[int, int, str]]:
     """The holes of a performative whose fields begin at `fields`: (offset in `octets`, width, attribute); a negative width is
     that many octets of binary.
     """
-    assert performative is not None
+    assert isinstance(performative, Composite)
     holes, cursor = [], fields
     allowed = _HOLES[type(performative)]
     for index in range(octets[9] if fields == 10 else int.from_bytes(octets[12:16], "big")):

@@ -98,7 +98,7 @@ class Handshake:
         if len(buffer) - position < size:
             return Step(position, [], [], failed=False)
         body = parse_frame(buffer, position, size, SASL_FRAME).performative
-        assert body is not None
+        assert isinstance(body, Composite)
         out = self._encoded(self._sasl.receive(body))
         found: list[events.Event] = []
         failed = False

@@ -7,7 +7,7 @@ that has passed meanwhile.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
@@ -34,7 +34,7 @@ def due(notes: Mapping[Any, Any], now: int) -> int:
     time, delay = notes.get(DELIVERY_TIME), notes.get(DELIVERY_DELAY)
     if _is_number(time):
         return max(0, int(time))
-    return now + int(delay) if _is_number(delay) and delay > 0 else 0
+    return now + max(0, int(delay)) if _is_number(delay) else 0
 
 
 def check(notes: Mapping[Any, Any], now: int | None) -> None:
@@ -72,7 +72,7 @@ def check_column(times: pa.Array, now: int) -> None:
     raise InvalidColumn(f"'deliveryTime' is more than ten years from now in row {row}: write an earlier time, or null")
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

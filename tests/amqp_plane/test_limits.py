@@ -130,6 +130,7 @@ def test_a_message_is_as_large_as_our_attach_says_and_no_larger(limited: Limited
         a.send(transfer(0, fits))
         a.expect(Disposition, state=Accepted())
         a.send(transfer(1, message(b"small", **properties)), transfer(2, fits + bytes(200)))
+        a.expect(Disposition, first=1, state=Accepted())
         told(a, Detach, "amqp:link:message-size-exceeded")
         a.send(detach())
         s.note("in parts")
