@@ -8,6 +8,7 @@ encoding/       AMQP's encoding of many messages at once
 texts           checks that the texts of a record batch are UTF-8
 representable   checks that AMQP can hold the values of columns
 annotations     names of the message annotations that broker and clients know
+delivery_times  when a message is to be delivered: read, and checked on arrival
 delivery_key    the column `delivery`, which names a message and its batch
 
 What is stored can leave again: `representable` and `encoding/sections` refuse on arrival what AMQP cannot hold. The stored

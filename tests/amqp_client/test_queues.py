@@ -201,6 +201,18 @@ def test_what_cannot_be_sent_is_said(arguments: dict[str, Any], said: str) -> No
         composed(**arguments)
 
 
+@pytest.mark.parametrize("address", ["/queues/plain", "queue://plain", "amqp://localhost/plain"])
+def test_an_address_of_another_broker_is_answered_with_the_plain_one(
+    broker: Broker, connection: Connection, address: str
+) -> None:
+    broker.declare("plain")
+    with pytest.raises(errors.NotFound, match="use 'plain'"):
+        connection.send(address, "x")
+    with pytest.raises(errors.NotFound, match="use 'plain'"):
+        list(connection.queue(address).receive(limit=1, timeout=LIMIT_S))
+    connection.send("plain", "x")
+
+
 def test_type_checkers_know_every_field() -> None:
     assert [*Fields.__annotations__] == [*inspect.signature(composed).parameters][1:]
 
