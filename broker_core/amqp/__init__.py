@@ -32,7 +32,8 @@ The rooms, from the bottom up: `types` and `encoder`/`decoder` (part 1), `compos
 type, one table), `messages` (sections of a message), `transactions` (what a control link carries), `frames` and `fastpath`
 (one at a time, a buffer at a time), `scram` and `sasl`, `states` (the tables), `links` with `senders` and `receivers`,
 `sessions` with `handles`, `outbox`, `runs`, `dispositions` (in), `disposing` (dispositions out) and `invalid` (frames with an
-invalid field), `resume`, `handshake`, `idle`, `reassembly`, `connection`, `events`; beside them `errors`, `serial` (numbers that wrap) and `settings`.
+invalid field), `resume`, `handshake`, `idle`, `reassembly`, `connection`, `events`; beside them `errors`, `serial` (numbers that
+wrap) and `settings`.
 What is implemented, section by section, is in docs/protocols/amqp.md.
 """
 

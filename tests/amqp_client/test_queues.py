@@ -202,9 +202,7 @@ def test_what_cannot_be_sent_is_said(arguments: dict[str, Any], said: str) -> No
 
 
 @pytest.mark.parametrize("address", ["/queues/plain", "queue://plain", "amqp://localhost/plain"])
-def test_an_address_of_another_broker_is_answered_with_the_plain_one(
-    broker: Broker, connection: Connection, address: str
-) -> None:
+def test_an_address_of_another_broker_gives_the_plain_one(broker: Broker, connection: Connection, address: str) -> None:
     broker.declare("plain")
     with pytest.raises(errors.NotFound, match="use 'plain'"):
         connection.send(address, "x")
