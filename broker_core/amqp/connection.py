@@ -20,14 +20,13 @@ from . import events, states
 from .composites import Composite, Invalid
 from .errors import Condition, FieldError, FramingError, LocalProtocolError, RemoteProtocolError, Scope
 from .fastpath import Dispositions, Run, Scanner, scan_plainly
-from .frames import MIN_MAX_FRAME_SIZE, Frame, encode_frame, frame_size
+from .frames import MIN_MAX_FRAME_SIZE, Frame, Reassembly, encode_frame, frame_size
 from .handles import Freed
 from .handshake import Handshake
 from .idle import IdleTimers
+from .intake import take_dispositions, take_run
 from .links import Link, as_error, not_allowed
 from .performatives import Begin, Close, End, Error, Open
-from .reassembly import Reassembly
-from .runs import take_dispositions, take_run
 from .sasl import SaslClient, SaslServer
 from .sessions import Session
 from .settings import Role, Settings

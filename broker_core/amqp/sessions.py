@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import disposing, dispositions, events, invalid, serial, states
+from . import dispositions, events, intake, serial, states
 from .composites import Composite, Invalid
 from .deliveries import Delivery, Lost, Unsettled
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
@@ -158,7 +158,7 @@ class Session:
         if not deliveries:
             return
         ranges = list(serial.ranges([delivery.id for delivery in deliveries]))
-        frames = disposing.frames(self.local_channel, ranges, role=role, state=state, settled=settled, batchable=batchable)
+        frames = dispositions.frames(self.local_channel, ranges, role=role, state=state, settled=settled, batchable=batchable)
         if frames is not None:
             self.connection.send_raw(frames)
         else:
@@ -180,7 +180,7 @@ class Session:
         Raises LocalProtocolError for an outcome with fields.
         """
         states.advance(states.SESSION, self.state, "s:frame")
-        frames = disposing.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True, batchable=False)
+        frames = dispositions.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True, batchable=False)
         if frames is None:
             raise LocalProtocolError(f"ranges cannot be settled with {state!r}")
         self.connection.send_raw(frames)
@@ -344,7 +344,7 @@ class Session:
         if isinstance(performative, Transfer):
             self._count_in_transaction(performative)
         elif isinstance(performative, Invalid):
-            self.connection.coordinated.name(invalid.state_of(performative))
+            self.connection.coordinated.name(intake.state_of(performative))
         if self.discards:
             if isinstance(performative, Disposition):
                 self.connection.coordinated.name(performative.state)
@@ -360,7 +360,7 @@ class Session:
         if isinstance(performative, Detach):
             return self.on_detach(performative)
         if isinstance(performative, Invalid):
-            return invalid.take(self, performative)
+            return intake.take_invalid(self, performative)
         raise not_allowed(f"{performative.SYMBOL} inside a session", Scope.CONNECTION)
 
     def link(self, handle: int) -> Link:

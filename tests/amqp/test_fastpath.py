@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker_core.amqp import disposing
 from penstock.broker_core.amqp.composites import Composite
+from penstock.broker_core.amqp.dispositions import frames
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.fastpath import MAX_LEARNT, MAX_TEMPLATES, Dispositions, Run, Scanner, scan_plainly
 from penstock.broker_core.amqp.frames import AMQP_FRAME, Frame, encode_frame, parse_frame
@@ -218,10 +218,10 @@ def test_dispositions_out_say_what_the_plain_way_says(
     channel: int, ranges: list[tuple[int, int]], role: bool, state: Any, settled: bool, batchable: bool
 ) -> None:
     said = {"role": role, "state": state, "settled": settled, "batchable": batchable}
-    frames = disposing.frames(channel, ranges, **said)
-    if frames is None:
+    encoded = frames(channel, ranges, **said)
+    if encoded is None:
         assert isinstance(state, (Modified, Rejected))
         return
-    assert [parse_frame(octets, 0, len(octets), AMQP_FRAME) for octets in frames] == [
+    assert [parse_frame(octets, 0, len(octets), AMQP_FRAME) for octets in encoded] == [
         Frame(channel, Disposition(first=first, last=None if first == last else last, **said), b"") for first, last in ranges
     ]
