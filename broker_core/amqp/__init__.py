@@ -31,8 +31,8 @@ Two ends over a wire of memory; a real program moves the same octets through a s
 The rooms, from the bottom up: `types` and `encoder`/`decoder` (part 1), `composites` and `performatives` (every composite
 type, one table), `messages` (sections of a message), `transactions` (what a control link carries), `frames` and `fastpath`
 (one at a time, a buffer at a time), `scram` and `sasl`, `states` (the tables), `links` with `senders` and `receivers`,
-`sessions` with `handles`, `outbox`, `dispositions` (in and out) and `intake` (runs, and frames with an invalid field), `resume`,
-`handshake`, `idle`, `connection`, `events`; beside them `errors`, `serial` (numbers that wrap) and `settings`.
+`sessions` with `handles`, `outbox`, `intake` (dispositions, runs, frames with an invalid field) and `disposing` (dispositions
+out), `resume`, `handshake`, `idle`, `connection`, `events`; beside them `errors`, `serial` (numbers that wrap) and `settings`.
 What is implemented, section by section, is in docs/protocols/amqp.md.
 """
 

@@ -1,4 +1,7 @@
-"""Input of a session that is more or less than one valid frame: runs, and frames with an invalid field.
+"""Input of a session: dispositions, runs, and frames with an invalid field.
+
+Only what a disposition changes is carried out and reported: an outcome is the last word. Repeated, or where nothing is unsettled,
+it costs a search. *Received* changes nothing: a receiver reports its progress by it, so the last delivery of its range is reported.
 
 Runs of transfers and of dispositions (see `fastpath`) are handled in blocks, or one by one in special cases. A block never
 extends past a renewal of the session's window, so that the flows which renew it stand where the plain way puts them.
@@ -11,21 +14,108 @@ range. One without such deliveries changes nothing, as if its fields were valid.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import dispositions, events, serial, states
+from . import events, serial, states
 from .deliveries import Block
-from .errors import FieldError, Scope
+from .errors import Condition, FieldError, RemoteProtocolError, Scope
 from .fastpath import Dispositions, Run
 from .frames import Frame
-from .performatives import SENDER, Attach, Detach, Disposition, Flow, TransactionalState, Transfer
+from .performatives import (
+    RECEIVER,
+    SENDER,
+    TERMINAL,
+    Attach,
+    Detach,
+    Disposition,
+    Flow,
+    Received,
+    TransactionalState,
+    Transfer,
+    in_short,
+)
 from .receivers import Receiver
+from .transactions import is_same
 from .types import Described, Symbol, ULong
 
 if TYPE_CHECKING:
     from .composites import Invalid
+    from .deliveries import Delivery, Unsettled
     from .links import Link
+    from .performatives import DeliveryState
     from .sessions import Session
+
+
+# --- dispositions
+
+
+def take_disposition(session: Session, disposition: Disposition) -> list[events.Event]:
+    """Handle one disposition. Raises the session's error for an invalid range."""
+    first = disposition.first
+    last = first if disposition.last is None else disposition.last
+    if serial.difference(last, first) < 0:
+        raise FieldError(f"a disposition from {first} to {disposition.last}", Scope.SESSION)
+    if session.outgoing.exhausted or session.incoming.exhausted:
+        why = "outcomes in a transaction were changed again and again"
+        raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, why, Scope.SESSION)
+    return [apply_disposition(session, disposition, [(first, last)])]
+
+
+def named(session: Session, role: bool) -> tuple[Unsettled, int]:
+    """Return the deliveries that dispositions of an issuer in this role name, and the id of the newest."""
+    if role == RECEIVER:
+        return session.outgoing, serial.add(session.next_delivery_id, -1)
+    return session.incoming, session.last_delivery_id or 0
+
+
+def apply_disposition(session: Session, disposition: Disposition, ranges: Sequence[tuple[int, int]]) -> events.Disposed:
+    """Apply a disposition to each of these ranges in turn, instead of its own."""
+    issuer_receives, state, settled = disposition.role == RECEIVER, disposition.state, disposition.settled
+    unsettled, newest = named(session, disposition.role)
+    coordinated = session.connection.coordinated
+    found: list[Delivery] = []
+    if settled:
+        for first, last in ranges:
+            found += unsettled.take(first, last, newest)
+        session.count_outgoing()
+        if state is not None:
+            _set_state(session, found, state, issuer_receives)
+        for delivery in found:
+            delivery.remote_settled = True
+            if delivery.link.unsettled.get(delivery.tag) is delivery:
+                del delivery.link.unsettled[delivery.tag]
+    elif isinstance(state, TERMINAL):
+        for first, last in ranges:
+            undecided = unsettled.decide(first, last, newest)
+            _set_state(session, undecided, state, issuer_receives)
+            found += undecided
+    elif isinstance(state, TransactionalState):
+        for first, last in ranges:
+            found += unsettled.place(first, last, newest, state, coordinated.period)
+        undecided = [delivery for delivery in found if not isinstance(delivery.remote_state, TERMINAL)]
+        _set_state(session, undecided if issuer_receives else found, state, issuer_receives)
+    elif isinstance(state, Received) and issuer_receives:  # progress, not an outcome: only how far it has come is reported
+        found = [furthest for _, last in ranges if (furthest := unsettled.get(last)) is not None]
+    if issuer_receives and isinstance(state, TransactionalState):
+        beyond = any(serial.difference(last, session.next_delivery_id) >= 0 for _, last in ranges)
+        coordinated.name(state, len(found) + (session.lost.take(ranges) or beyond))
+    return events.Disposed(session, found, state, settled, ranges)
+
+
+def _set_state(session: Session, deliveries: list[Delivery], state: DeliveryState, issuer_receives: bool) -> None:
+    known = in_short(state)
+    for delivery in deliveries:
+        if issuer_receives or _may_set_state(session, delivery, state):
+            delivery.remote_state = known
+
+
+def _may_set_state(session: Session, delivery: Delivery, state: DeliveryState) -> bool:
+    """Return True if the sender may set this state: a transaction that it names stays, and so does an outcome (4.4.1)."""
+    known = delivery.remote_state
+    if not is_same(known, state):
+        session.connection.coordinated.name(state)
+    return not isinstance(known, (*TERMINAL, TransactionalState))
 
 
 # --- runs
@@ -65,7 +155,7 @@ def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]
     exhausted = session.outgoing.exhausted or session.incoming.exhausted
     if exhausted or any(serial.difference(last, first) < 0 for first, last in run.ranges):
         return _plainly(session, run.frames())
-    return [dispositions.apply(session, run.disposition, run.ranges)]
+    return [apply_disposition(session, run.disposition, run.ranges)]
 
 
 def _one_by_one(session: Session, run: Run, begin: int) -> list[events.Event]:
@@ -135,7 +225,7 @@ def _disposed(session: Session, frame: Invalid) -> list[Link]:
     first, last = frame.fields["first"], frame.fields.get("last", frame.fields["first"])
     if serial.difference(last, first) < 0:
         raise FieldError(f"a disposition from {first} to {last}", Scope.SESSION)
-    unsettled, newest = dispositions.named(session, frame.fields["role"])
+    unsettled, newest = named(session, frame.fields["role"])
     return unsettled.links(first, last, newest)
 
 

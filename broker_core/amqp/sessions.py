@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import dispositions, events, intake, serial, states
+from . import disposing, events, intake, serial, states
 from .composites import Composite, Invalid
 from .deliveries import Delivery, Lost, Unsettled
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
@@ -158,7 +158,7 @@ class Session:
         if not deliveries:
             return
         ranges = list(serial.ranges([delivery.id for delivery in deliveries]))
-        frames = dispositions.frames(self.local_channel, ranges, role=role, state=state, settled=settled, batchable=batchable)
+        frames = disposing.frames(self.local_channel, ranges, role=role, state=state, settled=settled, batchable=batchable)
         if frames is not None:
             self.connection.send_raw(frames)
         else:
@@ -180,7 +180,7 @@ class Session:
         Raises LocalProtocolError for an outcome with fields.
         """
         states.advance(states.SESSION, self.state, "s:frame")
-        frames = dispositions.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True, batchable=False)
+        frames = disposing.frames(self.local_channel, ranges, role=RECEIVER, state=state, settled=True, batchable=False)
         if frames is None:
             raise LocalProtocolError(f"ranges cannot be settled with {state!r}")
         self.connection.send_raw(frames)
@@ -352,7 +352,7 @@ class Session:
         if isinstance(performative, Transfer):
             return self._on_transfer(performative, payload)
         if isinstance(performative, Disposition):
-            return dispositions.take(self, performative)
+            return intake.take_disposition(self, performative)
         if isinstance(performative, Flow):
             return self.on_flow(performative)
         if isinstance(performative, Attach):

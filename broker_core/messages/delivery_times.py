@@ -1,4 +1,4 @@
-"""When a message is to be delivered: its annotations and its column, read and checked.
+"""Delivery times of messages: their annotations and their column, read and checked.
 
 A time in the past, and a delay of 0 or less, mean immediately: clocks differ, and a sender may compute either from a deadline
 that has passed meanwhile.

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.broker_core.amqp.composites import Composite
-from penstock.broker_core.amqp.dispositions import frames
+from penstock.broker_core.amqp.disposing import frames
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.fastpath import MAX_LEARNT, MAX_TEMPLATES, Dispositions, Run, Scanner, scan_plainly
 from penstock.broker_core.amqp.frames import AMQP_FRAME, Frame, encode_frame, parse_frame

@@ -1,4 +1,4 @@
-"""When a message is to be delivered: what is refused, with the reason and the remedy."""
+"""Delivery times that are refused, with the reason and the remedy."""
 
 from __future__ import annotations
 

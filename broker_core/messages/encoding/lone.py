@@ -1,6 +1,6 @@
 """One encoded message in the stored form without Arrow, whose preparations take longer than one message is worth.
 
-What is stored is to the octet what Arrow would write. As with `amqp.dispositions` there is no second writer that has to be
+What is stored is to the octet what Arrow would write. As with `amqp.disposing` there is no second writer that has to be
 right: Arrow writes a record batch of one sample, and where it says how long the sample is, a *template* gets another
 length.
 """
