@@ -1,7 +1,8 @@
 """Input of a session: dispositions, runs, and frames with an invalid field.
 
 Only what a disposition changes is carried out and reported: an outcome is the last word. Repeated, or where nothing is unsettled,
-it costs a search. *Received* changes nothing: a receiver reports its progress by it, so the last delivery of its range is reported.
+it costs a search. *Received* changes nothing: a receiver reports its progress by it, so the last delivery of its range is
+reported.
 
 Runs of transfers and of dispositions (see `fastpath`) are handled in blocks, or one by one in special cases. A block never
 extends past a renewal of the session's window, so that the flows which renew it stand where the plain way puts them.
