@@ -41,6 +41,7 @@ class Taker:
     held: dict[int, Any] = field(default_factory=dict)  # sequence number → delivery
     excluded: set[int] = field(default_factory=set)
     fresh: list[int] = field(default_factory=list)  # delivered since the last step, in order
+    worked_on: int = -1  # delivery id of the last delivery with an outcome of work that was done, or that has failed
 
     @property
     def alive(self) -> bool:
@@ -203,11 +204,15 @@ class History:
             taker.session.dispose(deliveries, state, settled=self.random.random() < 0.7)
         return [int.from_bytes(delivery.tag, "big") for delivery in deliveries]
 
+    def _work(self, taker: Taker, deliveries: list[Any], state: Any) -> list[int]:
+        taker.worked_on = max([taker.worked_on, *(delivery.id for delivery in deliveries)])
+        return self._dispose(taker, deliveries, state)
+
     def _accept(self, player: Player, taker: Taker | None) -> None:
-        self.settled.update(self._dispose(*self._some(taker), Accepted()))
+        self.settled.update(self._work(*self._some(taker), Accepted()))
 
     def _reject(self, player: Player, taker: Taker | None) -> None:
-        self.settled.update(self._dispose(*self._some(taker), Rejected()))
+        self.settled.update(self._work(*self._some(taker), Rejected()))
 
     def _release(self, player: Player, taker: Taker | None) -> None:
         self.returned.update(self._dispose(*self._some(taker), Released()))
@@ -217,13 +222,16 @@ class History:
         failed, here = self.random.random() < 0.5, self.random.random() < 0.3
         notes = {symbol("x-opt-n"): self.random.randrange(5)} if self.random.random() < 0.5 else None
         state = Modified(delivery_failed=failed, undeliverable_here=here, message_annotations=notes)
-        numbers = self._dispose(taker, deliveries, state)
+        numbers = (self._work if failed else self._dispose)(taker, deliveries, state)
         self.returned.update(numbers)
         self.attempts.update(numbers if failed else ())
         taker.excluded.update(numbers if here else ())
 
     def _lost(self, taker: Taker) -> None:
-        self.attempts.update(taker.held.keys())
+        """Everything up to the last delivery that was worked on counts, and the next one; what was prefetched does not."""
+        in_order = sorted(taker.held, key=lambda number: taker.held[number].id)
+        begun = sum(taker.held[number].id <= taker.worked_on for number in in_order) + 1
+        self.attempts.update(in_order[:begun])
         self.returned.update(taker.held)
         taker.held.clear()
 

@@ -98,7 +98,8 @@ def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[s
 
 
 def _socket(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol: accepted sockets inherit it, and asyncio sets TCP_NODELAY only if it is TCP.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
