@@ -260,22 +260,6 @@ def test_E2_a_restart_ends_what_lives_by_links() -> None:
     assert not again.state.exchanges.by_name
 
 
-@pytest.mark.parametrize("lifetime", ["empty", "unusedOrEmpty"])
-def test_E2_a_restart_leaves_a_queue_to_which_it_moves_dead_letters(lifetime: str) -> None:
-    """The queue was empty until then, and ends with the last of them."""
-    broker = engine("dead", lifetime=lifetime)
-    broker.run(c.DeclareQueue("q", options={"maxAttempts": 1, "deadLetterQueue": "dead"}), c.Enqueue("q", 2, 10))
-    broker.run(c.Acquire("q", broker.run(c.Subscribe("q")), 2))
-    again = Checked(broker.recovered().state, broker.log)
-    again.run(c.Recovered())
-    assert again.counts() == {"q": 0, "dead": 2}
-    holder = again.run(c.Subscribe("dead"))
-    again.run(c.Settle("dead", holder, again.run(c.Acquire("dead", holder, 2)).rows))
-    if lifetime == "unusedOrEmpty":
-        again.run(c.Unsubscribe("dead", holder))
-    assert again.counts() == {"q": 0}
-
-
 def test_E2_an_exchange_ends_with_its_last_binding() -> None:
     broker = engine("q", "r")
     broker.run(c.DeclareExchange("x", "fanout", {"lifetime": "unused"}), c.Bind("x", "q"), c.Bind("x", "r"))

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
-from penstock.broker_core.engine.columns.attributes import Attributes
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.limits import NEVER
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.runs import NOWHERE
@@ -140,10 +140,14 @@ def test_what_is_settled_without_archive_is_never_recorded() -> None:
 
 
 def test_what_a_restart_settles_is_recorded_though_its_queue_ends_with_the_restart() -> None:
-    """D4: the last attempt of what a link held has failed; the queue was there for a link."""
+    """D4: a link held older values, which a newer one replaces as they come back; the queue was there for a link."""
     engine = Engine(BrokerState(records=True))
-    engine.run(c.DeclareQueue("q", options={"lifetime": "link", "archive": True, "maxAttempts": 1}), c.OpenLink("q", makes=True))
-    engine.run(c.Enqueue("q", 3, 10), c.Acquire("q", engine.run(c.Subscribe("q")), 2))
+    options = {"lifetime": "link", "archive": True, "key": "subject"}
+    engine.run(c.DeclareQueue("q", "lastvalue", options), c.OpenLink("q", makes=True))
+    value, link = Attributes(key=Coded(["k"], np.array([1]))), engine.run(c.Subscribe("q"))
+    for _ in range(2):
+        engine.run(c.Enqueue("q", 1, 10, attributes=value), c.Acquire("q", link, 1))
+    engine.run(c.Enqueue("q", 1, 10, attributes=value))
     later = engine.recovered()
     later.state.records = True
     may_end = decide(later.state, c.Recovered(), c.Now(later.wall, later.up)).effects.may_end

@@ -117,11 +117,6 @@ def discarded_from_a_lease(engine: Engine) -> None:
     engine.run(c.DiscardMessages("q", 0, 0, "no use"))
 
 
-def lost_with_the_broker(engine: Engine) -> None:
-    link(engine)
-    engine.run(c.Recovered())
-
-
 #: What is done, the options of the queue, how its first message ends, and who then had it.
 WAYS: list[tuple[Callable[[Engine], object], dict[str, object], str, str | None]] = [
     (lambda engine: engine.run(c.Settle("q", link(engine), FIRST)), {}, "accepted", "ann"),
@@ -147,7 +142,6 @@ WAYS: list[tuple[Callable[[Engine], object], dict[str, object], str, str | None]
     (lambda engine: engine.run(c.Purge("q", messages=1)), {}, "purged", None),
     (lambda engine: engine.run(c.Move("q", "dead", 1)), {}, "moved", None),
     (lambda engine: engine.run(c.Enqueue("q", 1, 1)), {"maxMessages": 2, "overflow": "ring"}, "dropped", None),
-    (lost_with_the_broker, {"maxAttempts": 1}, "dead_lettered", None),
 ]
 
 
