@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 FREED = 1024
-"""Handles of one session, or channels, that are remembered as freed: detaches that cross follow each other at once."""
+"""Handles of one session, or channels, that are remembered as freed: detaches that cross follow each other closely."""
 
 
 class Freed:

@@ -231,7 +231,7 @@ def _disposed(session: Session, frame: Invalid) -> list[Link]:
 
 
 def state_of(frame: Invalid) -> object:
-    """Return the state of a transfer or disposition, as far as it names a transaction; None if there is none."""
+    """Return the state of a transfer or disposition, as far as it names a transaction; None if it has no state."""
     if "state" in frame.fields or "state" not in frame.wrong:
         return frame.fields.get("state")
     index = next(number for number, field in enumerate(frame.cls.FIELDS) if field.attribute == "state")

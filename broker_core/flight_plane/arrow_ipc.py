@@ -300,12 +300,12 @@ class _Table:
         return None if at is None else _Table(self._data, _offset(self._data, at))
 
     def length(self, number: int) -> int:
-        """The length of a text; 0 where there is none."""
+        """The length of a text; 0 if the field is missing."""
         at = self._field(number)
         return 0 if at is None else int(struct.unpack_from("<I", self._data, _offset(self._data, at))[0])
 
     def text(self, number: int) -> str:
-        """A text; "" where there is none. What is not UTF-8 is replaced: `incoming` refuses it."""
+        """A text; "" if the field is missing. Invalid UTF-8 is replaced: `incoming` refuses it."""
         size, at = self.length(number), self._field(number)
         if at is None:
             return ""

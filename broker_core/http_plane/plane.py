@@ -23,7 +23,7 @@ from ..settings.listeners import in_url
 from .answers import Answers, Planes
 from .child import Child
 
-BACKLOG = 4096  # connections that wait to be accepted, as far as the system allows: while the process starts, nobody else does it
+BACKLOG = 4096  # connections that wait until the HTTP process has started and accepts them; the system may allow fewer
 THREADS = 8  # that answer at once; more wait
 PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0  # before a process is started anew that has ended; doubles while it ends soon
 SOON_S = 60.0

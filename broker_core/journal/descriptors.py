@@ -31,7 +31,7 @@ class Descriptors:
         self._fill()
 
     def _fill(self) -> None:
-        with contextlib.suppress(OSError):  # there are none left
+        with contextlib.suppress(OSError):  # the process has no descriptor left
             while len(self._reserve) < RESERVED:
                 self._reserve.append(os.dup(self.directory))
 

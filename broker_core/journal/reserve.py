@@ -91,7 +91,7 @@ class Reserve:
         self._held = nbytes
 
     def draw(self, *, optional: bool = False) -> bool:
-        """Give a piece back to the disk, for a write that follows immediately. False if there is none left.
+        """Give a piece back to the disk, for a write that follows immediately. False if the reserve is used up.
 
         `optional`: the write can be given up.
         """

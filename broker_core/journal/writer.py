@@ -14,7 +14,7 @@ passed since the last one and something is unsynced (interval), before a new seg
 After a failed write or sync nobody knows what is on the disk, and a repeated fsync may wrongly succeed: the kernel forgets the
 failed pages. So the first failure is the last: it is kept, every call that waits or comes later gets it, and nothing is written
 any more, not even at the close. A write that finds the disk full, or no file descriptor, is no failure: the file is as it was,
-and the thread tries again until there is space. Nobody has heard that the records are durable.
+and the thread tries again until there is space. No caller was told that the records are durable.
 """
 
 from __future__ import annotations

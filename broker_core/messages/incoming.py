@@ -32,7 +32,7 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int |
             _check_type(name, array.type)
     except UnicodeDecodeError:
         raise InvalidRequest("the record batch is malformed: a name in its schema is not UTF-8") from None
-    # Offsets and UTF-8 from outside are checked before anything follows them: once journaled they would be there for good.
+    # Offsets and UTF-8 from outside are checked before anything follows them: once journaled, they could not be removed.
     texts.validate(batch)
     # Nulls have no octets that would prove how many they are: a dictionary of them may say any number.
     found = {name: pa.nulls(len(array)) if _names_nulls(array.type) else array for name, array in found.items()}

@@ -53,7 +53,7 @@ def _refuse_text(columns: Mapping[str, pa.Array]) -> None:
 
 
 def _find(array: pa.Array) -> _Found | None:
-    """Return the first text of a column that is not UTF-8; None if there is none, or if the column cannot be read at all."""
+    """Return the first text of a column that is not UTF-8; None if all are valid, or if the column cannot be read."""
     types = pa.types
     if types.is_dictionary(array.type):
         found = _find(array.dictionary)
@@ -68,7 +68,7 @@ def _find(array: pa.Array) -> _Found | None:
         return None
     readable = array.view(octets)
     try:
-        readable.validate(full=True)  # nothing follows offsets that nobody has checked
+        readable.validate(full=True)  # offsets are checked before they are followed
     except pa.ArrowInvalid:
         return None
     return next((_Found(row, text.as_py()) for row, text in enumerate(readable) if text.is_valid and not _is_utf8(text)), None)

@@ -54,7 +54,7 @@ def make_room(settings: Settings) -> Connections:
 
 
 def _raised(wanted: int) -> int | None:
-    """Raise the soft limit to `wanted`, if it is lower and as far as the hard limit allows; return it, None if there is none."""
+    """Raise the soft limit to `wanted`, as far as the hard limit allows. Return it; None if it is unlimited."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return None

@@ -98,8 +98,8 @@ class Settings:
     http_max_connections: int = key(
         512,
         count(1, 100_000),
-        "HTTP connections at once: a browser keeps up to six. At most half of them, and 256, are of clients that have not logged"
-        " in. With one more, the connection that has waited longest for its client is closed.",
+        "Open HTTP connections: a browser keeps up to six. Clients that have not logged in have at most half of them, and at"
+        " most 256. With one more, the connection that has waited longest for its client is closed.",
     )
     http_request_timeout_s: float = key(
         10.0,

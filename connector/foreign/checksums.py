@@ -5,7 +5,7 @@ CRC-32 of each of its blocks. The last 12 octets are a mark, and the manifest's 
 it reads, so a task with a part of a large file does not read the rest. The offset contains a hash of the manifest.
 
 CRC-32 notices every flipped bit and every damage of up to 32 bits in a row; other damage goes unnoticed once in 4 billion times.
-It costs 0.25 ms for each MiB. It protects against accidents, not against a writer who computes it anew.
+It costs 0.25 ms for each MiB. It protects against accidents, not against a writer who computes it again.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ PATHS = [name for name, kind in keys.KEYS.items() if kind in (keys.PATH, keys.FI
 
 @pytest.mark.parametrize("name", PATHS)
 def test_relative_paths_are_resolved_where_they_are_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a file, from the file's folder; of a flag or a program, from the working directory. Neither changes afterwards."""
+    """A path in a file counts from the file's folder, and one of a flag or a program from the working directory."""
     others = {"data": "data", "tls_cert_file": "c", "tls_key_file": "k"}
     (tmp_path / "etc").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""How far a receiver has come with the deliveries of its link: which of them it had begun to work on when the link was lost.
+"""Progress of a receiver: the deliveries of its link that it had begun to work on when the link was lost.
 
 A receiver prefetches, so most of its deliveries may never have reached the application. AMQP has no frame for *the application
 has it*, but consumers work in the order of delivery. So a receiver has begun with

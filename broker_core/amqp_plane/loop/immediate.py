@@ -64,7 +64,7 @@ class ImmediateBatch:
             acquiring.acquired(turn, offers.links[holder], rows)
         refused = kept_out(passes.nodes, self.queue, found, delivered.refused)
         if delivered.undelivered:
-            nobody = Unroutable(Condition.NOT_FOUND, f"no consumer of {self.queue!r:.80} could take it immediately")
+            no_taker = Unroutable(Condition.NOT_FOUND, f"no consumer of {self.queue!r:.80} could take it immediately")
             numbers = found.numbers
-            refused += [(numbers[row], nobody) for row in delivered.undelivered]
+            refused += [(numbers[row], no_taker) for row in delivered.undelivered]
         passes.when_durable(end, lambda: confirm(self._parts, refused, None))

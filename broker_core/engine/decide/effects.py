@@ -51,7 +51,7 @@ def _with_parts(rules: Mapping[type[e.Event], _Rule]) -> Mapping[type[e.Event], 
 
 
 def _enqueued(state: BrokerState, event: e.Enqueued) -> Iterable[str]:
-    """Messages that links acquire with their arrival are for nobody else, but may replace one that others wait behind."""
+    """Messages that links acquire with their arrival wake no other link, unless they replace one that others wait behind."""
     return (event.queue,) if event.acquired is None or keeps_order(state.queues[event.queue]) else ()
 
 
