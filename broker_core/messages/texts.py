@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -53,7 +53,15 @@ def _refuse_text(columns: Mapping[str, pa.Array]) -> None:
 
 
 def _find(array: pa.Array) -> _Found | None:
-    """Return the first text of a column that is not UTF-8; None if all are valid, or if the column cannot be read."""
+    """Return the first text of a column that is not UTF-8; None if all are valid, or if the column cannot be read.
+
+    The column is from outside. Each of its buffers is checked before anything in it is followed: what is not checked may lie
+    outside of the process's memory.
+    """
+    try:
+        array.validate()
+    except pa.ArrowException:
+        return None
     types = pa.types
     if types.is_dictionary(array.type):
         found = _find(array.dictionary)
@@ -67,11 +75,16 @@ def _find(array: pa.Array) -> _Found | None:
     if octets is None:
         return None
     readable = array.view(octets)
-    try:
-        readable.validate(full=True)  # offsets are checked before they are followed
-    except pa.ArrowInvalid:
+    if _is_valid(array) or not _is_valid(readable):
         return None
-    return next((_Found(row, text.as_py()) for row, text in enumerate(readable) if text.is_valid and not _is_utf8(text)), None)
+    first, end = 0, len(array)
+    while end - first > 1:  # halves, without an object for each text
+        middle = (first + end) // 2
+        if _is_valid(array.slice(first, middle - first)):
+            first = middle
+        else:
+            end = middle
+    return _Found(first, readable[first].as_py())
 
 
 def _find_in_maps(array: pa.Array) -> _Found | None:
@@ -85,9 +98,9 @@ def _find_in_maps(array: pa.Array) -> _Found | None:
     return None
 
 
-def _is_utf8(text: Any) -> bool:
+def _is_valid(array: pa.Array) -> bool:
     try:
-        text.as_py().decode()
-    except UnicodeDecodeError:
+        array.validate(full=True)
+    except pa.ArrowException:
         return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pyarrow as pa
@@ -65,3 +66,11 @@ def test_another_fault_is_another_error_and_nothing_follows_its_offsets() -> Non
     wild = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"\xff")])
     with pytest.raises(InvalidRequest, match="the record batch is malformed"):
         texts.validate(pa.record_batch({"subject": wild}))
+
+
+def test_a_view_into_a_buffer_that_is_not_there_is_refused() -> None:
+    """Found by the mutated inputs: pyarrow reports it as an error of its own kind."""
+    text, views = b"a text that is too long for the view itself", struct.pack("<i4sii", 43, b"a te", 7, 0)
+    wild = pa.Array.from_buffers(pa.string_view(), 1, [None, pa.py_buffer(views), pa.py_buffer(text)])
+    with pytest.raises(InvalidRequest, match="the record batch is malformed"):
+        texts.validate(pa.record_batch({"subject": wild, "body": pa.array([b""])}))
