@@ -12,6 +12,7 @@ from penstock.broker_core import DISTRIBUTION
 EXTRAS = {
     "argcomplete": "broker",
     "deltalake": "broker",
+    "h11": "broker",
     "obstore": "broker",
     "hpack": "broker",
     "numpy": "broker",

@@ -34,6 +34,9 @@ OWN_CODES = {
     "RECOVERING": 503,
     "BUSY": 503,
     "SILENT": 504,
+    "MALFORMED_REQUEST": 400,
+    "HEADERS_TOO_LARGE": 431,
+    "UNKNOWN_ENCODING": 501,
 }
 MISTAKE = "the broker made a mistake with this request; its log says which: tell who runs it"
 

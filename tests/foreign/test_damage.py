@@ -108,7 +108,7 @@ def of_another_query(path: Path) -> None:
 
 
 def of_another_attempt(path: Path) -> None:
-    """The same batch of the same spool, written again."""
+    """Put the same batch of the same spool, written again, into the file's place."""
     made = Spool(str(path.parent), None, fail_on_data_loss=True)
     made.enter(BEGIN)
     made.put(1, rows_of(0, 50), None, 1000)

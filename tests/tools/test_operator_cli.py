@@ -179,7 +179,7 @@ def test_the_doctor_names_what_is_wrong(tmp_path: Path, penstock: Run, monkeypat
     code, findings = looked(penstock, "--config", "penstock.toml", "--url", "grpc://127.0.0.1:1")
     assert code == 1
     assert "flight_prt is not a key" in found(findings, "settings")["text"]
-    assert "install penstock there" in found(findings, "PYSPARK_PYTHON")["text"]
+    assert "install penstock-mq there" in found(findings, "PYSPARK_PYTHON")["text"]
     assert "no broker answers" in found(findings, "broker")["text"]
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     assert found(looked(penstock)[1], "PYSPARK_PYTHON")["level"] == "ok"
