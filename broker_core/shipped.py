@@ -44,7 +44,7 @@ MODULES = (
 )
 #: Packages and modules of `broker_core` that the connector imports when it is imported. Where code travels by value these are
 #: pickled with it; those that are imported late go as source, with all that they import.
-AT_ONCE = ("archive", "client", "errors", "messages", "shipped", "similar", "wrong_port")
+AT_ONCE = ("archive", "client", "durations", "errors", "messages", "notations", "shipped", "similar", "wrong_port")
 
 
 def module(name: str) -> Any:

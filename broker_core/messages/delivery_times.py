@@ -1,4 +1,4 @@
-"""Delivery times of messages: their annotations and their column, read and checked.
+"""Delivery times of messages: their annotations, read and checked. The column is checked in `incoming`.
 
 A time in the past, and a delay of 0 or less, mean immediately: clocks differ, and a sender may compute either from a deadline
 that has passed meanwhile.
@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-import pyarrow as pa
-
 from ..amqp.decoder import decode
 from ..amqp.messages import scan
 from ..amqp.types import Timestamp
 from ..durations import MAX_MILLISECONDS
-from ..errors import InvalidColumn, InvalidRequest
+from ..errors import InvalidRequest
 from .annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
 PREFIX = b"x-opt-delivery-"  # of both annotations: an encoded section without it has neither
@@ -58,18 +56,6 @@ def check(notes: Mapping[Any, Any], now: int | None) -> None:
             raise InvalidRequest(f"{_shown(name, delay)}: send milliseconds, as a long")
         if delay >= MAX_MILLISECONDS:
             raise InvalidRequest(f"{_shown(name, delay)}: at most {_TEN_YEARS} are allowed")
-
-
-def check_column(times: pa.Array, now: int) -> None:
-    """Check the column `deliveryTime`. Raises InvalidColumn, with the row, for more than `MAX_MILLISECONDS` from now."""
-    import pyarrow.compute as pc
-
-    latest = (now + MAX_MILLISECONDS) * 1000
-    numbers = times.cast(pa.int64())
-    if (pc.max(numbers).as_py() or 0) < latest:
-        return
-    row = pc.index(pc.greater_equal(numbers, latest), True).as_py()
-    raise InvalidColumn(f"'deliveryTime' is more than ten years from now in row {row}: write an earlier time, or null")
 
 
 def _is_number(value: Any) -> TypeGuard[int]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..durations import MAX_MILLISECONDS
 from ..errors import InvalidColumn, InvalidRequest, ResourceLimit
-from . import delivery_times, representable, texts
+from . import representable, texts
 from .columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS, where_valid
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int |
         raise InvalidColumn(f"column {content!r} is null in row {row}; every message needs one (it may be empty)")
     representable.check(columns)
     if now is not None and "deliveryTime" in columns:
-        delivery_times.check_column(columns["deliveryTime"], now)
+        _check_delivery_times(columns["deliveryTime"], now)
     return pa.RecordBatch.from_arrays(
         list(columns.values()), schema=pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in columns])
     )
@@ -84,6 +85,18 @@ def _check_type(name: str, found: pa.DataType) -> None:
     nested = inner != found and (pa.types.is_dictionary(inner) or pa.types.is_nested(inner))
     if nested or (inner != wanted and not _castable(inner, wanted, name)):
         raise InvalidColumn(f"column {name!r} has type {found}; it must be {wanted}")
+
+
+def _check_delivery_times(times: pa.Array, now: int) -> None:
+    """Check the column `deliveryTime`. Raises InvalidColumn, with the row, for `MAX_MILLISECONDS` from now or more."""
+    import pyarrow.compute as pc
+
+    latest = (now + MAX_MILLISECONDS) * 1000
+    numbers = times.cast(pa.int64())
+    if (pc.max(numbers).as_py() or 0) < latest:
+        return
+    row = pc.index(pc.greater_equal(numbers, latest), True).as_py()
+    raise InvalidColumn(f"'deliveryTime' is more than ten years from now in row {row}: write an earlier time, or null")
 
 
 def _column(name: str, array: pa.Array) -> pa.Array:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from ...broker_core import shipped
 from ...broker_core.errors import ResourceLimit
 
 if TYPE_CHECKING:
@@ -139,9 +140,7 @@ def _ids(first: int, count: int, settled: bool) -> Ids:
 
 
 def _offsets(message: pa.Array) -> Any:
-    from ...broker_core.messages.encoding.octets import offsets_of  # needs numpy
-
-    return offsets_of(message)
+    return shipped.module("messages.encoding.octets").offsets_of(message)
 
 
 def ranges(settled: Iterable[Settled], connection: int, most: int) -> list[list[tuple[int, int]]]:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ...broker_core import shipped
 from ...broker_core.errors import StorageError
 from ...broker_core.messages.columns import TIMESTAMP as TIMESTAMP
 from .checksums import Checked, Damaged, is_plain
@@ -86,9 +87,7 @@ def chunks(message: pa.Array, most_rows: int) -> list[int]:
     """Cut messages into record batches of at most so many rows, and `CHUNK_BYTES` where a row is not larger by itself."""
     import numpy as np
 
-    from ...broker_core.messages.encoding.octets import offsets_of  # needs numpy
-
-    offsets = offsets_of(message)
+    offsets = shipped.module("messages.encoding.octets").offsets_of(message)
     ends = offsets[1:].astype(np.int64) - offsets[0]
     found: list[int] = []
     row = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import zipfile
@@ -9,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker_core import shipped
 from penstock.connector import pyfiles
+
+#: `register`, and what Spark finds by itself, run only where the package can be imported.
+WHERE_INSTALLED = ("penstock/connector/__init__.py", "penstock/connector/_discovery.py")
 
 
 def run(code: str, *arguments: str, path: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +40,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path) -> None:
     names = zipfile.ZipFile(archive).namelist()
     assert {name.split("/")[2] for name in names if name.startswith("penstock/broker_core/")} == {
-        *("__init__.py", "errors.py", "wrong_port.py", "shipped.py", "similar.py"),
+        *("__init__.py", "durations.py", "errors.py", "notations.py", "shipped.py", "similar.py", "wrong_port.py"),
         *("amqp", "amqp_client", "archive", "client", "messages", "selectors"),
     }
     assert "penstock/broker_core/messages/encoding/decode.py" in names
@@ -82,6 +87,20 @@ def test_what_travels_by_value_is_enough_where_nothing_is_installed(archive: Pat
     for code in (BY_VALUE, ELSEWHERE):
         done = run(code, str(tmp_path / "pickled"), path=str(archive))
         assert done.returncode == 0, done.stderr
+
+
+def test_functions_that_travel_by_value_import_nothing_of_ours(archive: Path) -> None:
+    """Where they arrive there is no `penstock`. They ask `shipped.module`."""
+    by_value = tuple(f"penstock/broker_core/{name}" for name in shipped.AT_ONCE)
+    late = "penstock/broker_core/messages/encoding/"  # goes as source
+    with zipfile.ZipFile(archive) as files:
+        for name in files.namelist():
+            if name.startswith((*by_value, "penstock/connector/")) and not name.startswith((*WHERE_INSTALLED, late)):
+                for node in ast.walk(ast.parse(files.read(name))):
+                    if isinstance(node, ast.FunctionDef):
+                        inside = [found for found in ast.walk(node) if isinstance(found, ast.ImportFrom)]
+                        ours = [found.module for found in inside if found.level or str(found.module).startswith("penstock")]
+                        assert not ours, f"{name}: {node.name}"
 
 
 def test_the_zip_is_enough_to_discover_a_broker(archive: Path) -> None:

@@ -27,7 +27,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 ROUND_TRIP = """
 columns = spark.range(0, 50, 1, 2).selectExpr("cast(id as string) body")
 encoded = spark.range(50, 100, 1, 2).selectExpr("concat(unhex('005375A002'), encode(cast(id as string), 'UTF-8')) message")
-options = {"url": url, "queue": "orders"}
+options = {"url": url, "queue": queue}
 for frame in (columns, encoded):
     frame.write.format("amqp").options(**options).mode("append").save()
 looked = spark.read.format("amqp").options(**options).load().count()
@@ -46,6 +46,7 @@ PREAMBLE = """
 import json, sys
 from pyspark.sql import SparkSession
 url, folder, where = sys.argv[1:]
+queue = "orders"
 """
 
 
@@ -124,7 +125,8 @@ def listens(port: int) -> bool:
 
 @pytest.fixture
 def orders(broker: Broker, client: Client) -> Broker:
-    client.call("queue.declare", queue="orders")
+    for queue in ("orders", "registered"):
+        client.call("queue.declare", queue=queue)
     return broker
 
 
@@ -133,9 +135,8 @@ def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, bare: 
     """And a `register` beside it, or two, does no harm."""
     script = tmp_path / "script.py"
     session = 'spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()\n'
-    registration = (
-        "from penstock import connector\nconnector.register(spark)\nconnector.register(spark)\nfolder += '/registered'\n"
-    )
+    registration = "from penstock import connector\nconnector.register(spark)\nconnector.register(spark)\n"
+    registration += "folder, queue = folder + '/registered', 'registered'\n"
     script.write_text(PREAMBLE + session + ROUND_TRIP + registration + ROUND_TRIP)
     said = said_by([BASE_PYTHON, str(script), orders.url, str(tmp_path), ""], env=environment(installed, bare), cwd=tmp_path)
     assert [json.loads(line) for line in said] == [DONE, DONE]
