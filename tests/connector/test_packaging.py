@@ -90,7 +90,7 @@ def test_what_travels_by_value_is_enough_where_nothing_is_installed(archive: Pat
 
 
 def test_functions_that_travel_by_value_import_nothing_of_ours(archive: Path) -> None:
-    """Where they arrive there is no `penstock`. They ask `shipped.module`."""
+    """The other side has no `penstock`; such functions ask `shipped.module`."""
     by_value = tuple(f"penstock/broker_core/{name}" for name in shipped.AT_ONCE)
     late = "penstock/broker_core/messages/encoding/"  # goes as source
     with zipfile.ZipFile(archive) as files:
