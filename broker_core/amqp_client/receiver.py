@@ -22,6 +22,8 @@ class Receiver(ReceivingLink):
     A delivery has `payload` (the encoded message, see `amqp.decode_message`), `id` and `tag`.
     """
 
+    _can_report = True
+
     def receive(self, most: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
         """Return the deliveries that have come, in order. Empty when none came, or none can come because `limit` is reached.
 
@@ -33,11 +35,13 @@ class Receiver(ReceivingLink):
             PenstockError: The broker has ended the link, or the connection has failed.
         """
         found: list[Delivery] = self._take(most, timeout_s)
-        if found and not found[-1].settled and wants_reports(self.link):
+        return found
+
+    def _hand_over(self, found: list[Delivery]) -> None:
+        if not found[-1].settled and wants_reports(self.link):
             with suppress(LocalProtocolError):  # the link has just ended: nothing counts
                 report(found[-1])
             self.connection.flush()
-        return found
 
     # --- outcomes
 

@@ -32,6 +32,7 @@ class ReceivingLink(ClientLink):
     """
 
     link: amqp.Receiver
+    _can_report = False  # which deliveries the application has
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class ReceivingLink(ClientLink):
             source=amqp.Source(address=address, distribution_mode="copy" if browse else None, filter=_filter(selector)),
             target=amqp.Target(),
             snd_settle_mode=SND_SETTLED if presettled else SND_UNSETTLED,
-            properties=properties if browse or presettled else with_reports(connection, properties),
+            properties=with_reports(connection, properties) if self._can_report and not (browse or presettled) else properties,
         )
         self._renew()
         connection.flush()
@@ -76,10 +77,15 @@ class ReceivingLink(ClientLink):
             found, self._waiting = self._waiting, []
         else:
             found, self._waiting = self._waiting[:most], self._waiting[most:]
-        if not found:
+        if found:
+            self._hand_over(found)
+        else:
             self.check()
-        self._renew()
+        self._renew()  # leaves with the next write: an application that is busy now takes no more messages from other consumers
         return found
+
+    def _hand_over(self, found: list[Any]) -> None:
+        """Tell the broker what the application is about to have, if it is to know."""
 
     @property
     def selects(self) -> bool:

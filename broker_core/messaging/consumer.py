@@ -142,24 +142,30 @@ class Consumer:
         session = self.session
         while (found := self.arrivals.take()) is not None:
             link, (delivery, arrived_ms) = found
-            if self.prefetch:
-                link.renew(self.arrivals.waiting(link))
-            if delivery.remote_settled and not delivery.settled:
-                continue  # the broker has revoked it
-            message = self._decoded(link, delivery)
-            if message is None:
-                continue
-            expiry = expiry_ms(message.message, arrived_ms)
-            if expiry is not None and expiry <= session.connection.wall_ms() and not self.browse:
-                self.expired += 1
-                session.ledger.expired(message)
-                continue
-            session.ledger.delivered(message)
-            if link.reports and self._keeps_unsettled and not delivery.settled:
+            message = self._unexpired(link, delivery, arrived_ms)
+            if message is not None and link.reports and self._keeps_unsettled and not delivery.settled:
                 link.report(delivery)
-            return message
+            if self.prefetch:  # leaves with the next write: an application that is busy takes no more from other consumers
+                link.renew(self.arrivals.waiting(link))
+            if message is not None:
+                session.ledger.delivered(message)
+                return message
         session.flush()
         return None
+
+    def _unexpired(self, link: SourceLink, delivery: Delivery, arrived_ms: int) -> ReceivedMessage | None:
+        """Return the message of a delivery; None if the broker has revoked it, or it cannot be read or has expired."""
+        if delivery.remote_settled and not delivery.settled:
+            return None
+        message = self._decoded(link, delivery)
+        if message is None:
+            return None
+        expiry = expiry_ms(message.message, arrived_ms)
+        if expiry is not None and expiry <= self.session.connection.wall_ms() and not self.browse:
+            self.expired += 1
+            self.session.ledger.expired(message)
+            return None
+        return message
 
     @property
     def _keeps_unsettled(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.broker_core import amqp_client
-from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messaging import AcknowledgeMode, Connection, Session
 from penstock.broker_core.server.process import Broker
@@ -161,7 +161,9 @@ def test_c8_a_connection_that_an_operator_closes_uses_up_no_attempt(kept: Broker
 
 
 CRASHING = """
-import os, sys
+import sys
+
+sys.path.append(sys.argv[2])  # for the tests: Penstock itself may be an installed wheel
 from penstock.broker_core import amqp_client
 from tests.amqp_client.test_attempts import begin_all, COUNT
 from tests.amqp_client.applications import connect
@@ -179,8 +181,8 @@ sys.stdin.read()
 def test_c7_of_a_client_that_crashes_only_what_the_application_has_counts(kept: Broker, repository: Path) -> None:
     """kill -9: nothing is said any more."""
     filled(kept, *SESSIONS, "small", maxAttempts=0)
-    command = [sys.executable, "-c", CRASHING, kept.amqp_url]
-    with subprocess.Popen(command, cwd=repository, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", CRASHING, kept.amqp_url, str(repository)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -194,6 +196,29 @@ def test_c7_of_a_client_that_crashes_only_what_the_application_has_counts(kept: 
     with Client(kept.url) as client:
         for queue in (*SESSIONS, "small", "dead"):
             client.call("queue.delete", queue=queue)
+
+
+@pytest.mark.parametrize("client", ["messaging", "small", "block"])
+def test_c7_a_busy_application_leaves_the_next_message_to_others(kept: Broker, client: str) -> None:
+    """A report of what the application has takes no credit along. A receiver of blocks sends none, and counts as others do."""
+    filled(kept, "busy", maxAttempts=0)
+    with ExitStack() as open_:
+        if client == "messaging":
+            consumer = open_.enter_context(connect(kept.amqp_url)).session(INDIVIDUAL).consumer("busy", prefetch=1)
+            assert consumer.receive(LIMIT_S) is not None
+        elif client == "small":
+            receiver = open_.enter_context(amqp_client.connect(kept.amqp_url)).receiver("busy", credit=1)
+            assert len(receiver.receive(1, LIMIT_S)) == 1
+        else:
+            blocks = open_.enter_context(amqp_client.connect(kept.amqp_url)).block_receiver("busy", 1)
+            assert len(blocks.receive_blocks(LIMIT_S)) == 1
+        other = open_.enter_context(amqp_client.connect(kept.amqp_url)).receiver("busy", credit=COUNT)
+        assert decode_message(other.receive(1, LIMIT_S)[0].payload).data == [b"1"]
+    until(lambda: not stat(kept, "busy")["acquired"], "all are back")
+    assert counts(kept, "busy") == [1, 1] + [0] * (COUNT - 2)
+    with Client(kept.url) as flight:
+        for queue in ("busy", "dead"):
+            flight.call("queue.delete", queue=queue)
 
 
 def test_c7_what_expires_or_waits_in_the_prefetch_has_no_attempt(kept: Broker) -> None:

@@ -64,9 +64,13 @@ def test_messages_come_in_the_order_they_were_sent(client: Program, queue: str, 
 
 
 def test_what_was_accepted_is_gone_and_what_was_held_comes_back_in_place(
-    client: Program, queue: str, flight: Client, start: Start, broker: Broker
+    client: Program, queue: str, flight: Client, start: Start, broker: Broker, request: pytest.FixtureRequest
 ) -> None:
-    """W5, C8: a client ends without settling; what it held is back at its place, first, counted by the table of returns."""
+    """W5, C8: a client ends without settling; what it held is back at its place, first, counted by the table of returns.
+
+    Its link is lost. Without a default outcome, the messages up to the one behind the last that it settled count. qpid-jms names
+    modified with delivery-failed, which raises the delivery count of all that it held.
+    """
     client.send(queue, *texts("a", "b", "c", "d"))
     client.receive(queue, 1)
     assert said(client.receive(queue, 2, outcome="hold")) == ["b", "c"]
@@ -75,7 +79,8 @@ def test_what_was_accepted_is_gone_and_what_was_held_comes_back_in_place(
     again = start("proton", broker.amqp_url)
     back = again.receive(queue, 3)
     assert said(back) == ["b", "c", "d"]
-    assert [(one["deliveryCount"], one["firstAcquirer"]) for one in back] == [(1, False), (1, False), (0, True)]
+    behind = 1 if request.node.callspec.params["client"] == "qpid_jms" else 0
+    assert [(one["deliveryCount"], one["firstAcquirer"]) for one in back] == [(1, False), (behind, False), (0, True)]
 
 
 @named(*OTHERS)

@@ -132,7 +132,7 @@ def test_a_lease_outlives_the_broker_and_a_link_does_not() -> None:
         assert stat(again, "q")["acquired"] == 5
         assert stat(again, "q")["available"] == 5
         counts = [row["deliveryCount"] for row in table(again, "q", "deliveryCount")]
-        assert counts == [0] * 5 + [1] * 5
+        assert counts == [0] * 10  # the link ended with the broker, whose end is no attempt
         with pytest.raises(Fenced):
             again.submit(*advance("q", "timed", 0, epoch=7))
         assert again.submit(*advance("q", "timed", 1, epoch=1, messages=1))[:2] == (1, 2)

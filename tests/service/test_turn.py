@@ -332,7 +332,9 @@ def test_overlays_survive_a_power_cut_exactly_when_they_were_confirmed() -> None
             assert overlays.pop(0) == [NOTE], f"seed {seed}"
             assert overlays in ({}, {1: [b"unconfirmed"]})
             kept, lost = kept + bool(overlays), lost + (not overlays)
-            assert [int(n) for n in np.broadcast_to(block.attempts.get(slice(0, 3)), 3)] == [1, 1, 1]  # its link is lost
+            # The return counts exactly where its annotations are there. Its link ended with the broker, which is no attempt.
+            attempts = [int(n) for n in np.broadcast_to(block.attempts.get(slice(0, 3)), 3)]
+            assert attempts == [1, int(bool(overlays)), 0], f"seed {seed}"
     print(f"{kept} kept, {lost} lost")
     assert lost > 3
 
