@@ -6,6 +6,7 @@ PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) go further than these few
 from __future__ import annotations
 
 import os
+import struct
 import time
 from random import Random
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.flight_plane import arrow_ipc
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.columns import STRING_MAP, pack, stored_sizes, unpack
 
@@ -75,6 +77,13 @@ def mutated(octets: bytes, random: Random) -> bytes:
 
 def look(octets: bytes) -> str:
     """As the Flight server takes a batch in: what became of it. Anything but these three is a defect."""
+    try:
+        for message in pa.ipc.MessageReader.open_stream(octets):
+            arrow_ipc._inspect(memoryview(message.metadata))
+    except errors.PenstockError:
+        return "refused"
+    except (pa.ArrowException, OSError, ValueError, IndexError, struct.error):  # as in `BatchReader._measure`
+        return "not Arrow"
     try:
         (batch,) = list(pa.ipc.open_stream(octets))
     except (pa.ArrowException, OSError, ValueError, UnicodeDecodeError):
