@@ -198,15 +198,15 @@ def test_c7_of_a_client_that_crashes_only_what_the_application_has_counts(kept: 
             client.call("queue.delete", queue=queue)
 
 
-@pytest.mark.parametrize("client", ["messaging", "small", "block"])
+@pytest.mark.parametrize("client", ["small", "block"])
 def test_c7_a_busy_application_leaves_the_next_message_to_others(kept: Broker, client: str) -> None:
-    """A report of what the application has takes no credit along. A receiver of blocks sends none, and counts as others do."""
+    """A report of what the application has takes no credit along. A receiver of blocks sends none, and counts as others do.
+
+    The client for applications has a thread of its own, whose next write may take the credit along at any time.
+    """
     filled(kept, "busy", maxAttempts=0)
     with ExitStack() as open_:
-        if client == "messaging":
-            consumer = open_.enter_context(connect(kept.amqp_url)).session(INDIVIDUAL).consumer("busy", prefetch=1)
-            assert consumer.receive(LIMIT_S) is not None
-        elif client == "small":
+        if client == "small":
             receiver = open_.enter_context(amqp_client.connect(kept.amqp_url)).receiver("busy", credit=1)
             assert len(receiver.receive(1, LIMIT_S)) == 1
         else:
