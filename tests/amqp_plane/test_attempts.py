@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released, Source
-from penstock.broker_core.amqp.performatives import Attach, Close, Detach, End, Received
+from penstock.broker_core.amqp.performatives import Attach, Close, Detach, Received
 from penstock.broker_core.messages.annotations import REPORTS
 
 from ..service.helpers import Clock, enqueue
@@ -16,6 +16,7 @@ from .frames import detach, flow, says, symbol
 from .harness import Script, Stage, stage
 from .logins import Site, log_in, user
 from .scenarios_outgoing import filled, numbered
+from .test_left_behind import ENDS
 from .transacting import control, declare, within
 
 FAILED = Modified(delivery_failed=True)
@@ -120,22 +121,6 @@ def test_c8_detached_links_are_no_attempt_when_the_broker_stops(tmp_path: Path) 
 # --- the link is lost, or its client ends it: what the receiver had begun with counts
 
 
-def _detach(a: Script) -> None:
-    a.send(detach())
-    a.expect(Detach)
-
-
-def _end(a: Script) -> None:
-    a.send(End())
-    a.expect(End)
-
-
-def _close(a: Script) -> None:
-    a.send(Close())
-    a.expect(Close)
-
-
-ENDS = {"detach": _detach, "end": _end, "close": _close, "lost": Script.drop}
 #: What the receiver says, and the attempts of what is left.
 SAYS: dict[str, tuple[list[object], dict[int, int]]] = {
     "nothing": ([], {0: 1, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0}),

@@ -14,8 +14,8 @@ import pytest
 
 from . import scenarios_pipelined
 from .cutting import octets, randomly, reads
-from .harness import Scenario, stage
-from .test_transcripts import FOLDER, SCENARIOS
+from .harness import Scenario
+from .test_transcripts import FOLDER, SCENARIOS, played
 
 SEED = int(os.environ.get("PENSTOCK_SEED", "0")) or Random().getrandbits(32)
 CHOSEN = 24  # transcripts a run, beside those of errors
@@ -67,16 +67,7 @@ def test_transcript_in_pieces(number: int, tmp_path: Path, monkeypatch: pytest.M
     scenario, cut, passes = _cases()[number]
     print(f"PENSTOCK_SEED={SEED}: {scenario.__name__}, {cut}, {'a pass behind each read' if passes else 'one pass'}")
     reads(monkeypatch, CUTS[cut], passes=passes)
-    settings = {name: value() if callable(value) else value for name, value in getattr(scenario, "settings", {}).items()}
-    with stage(tmp_path, **settings) as made:
-        made.declare("q")
-        try:
-            scenario(made)
-        except BaseException:
-            print("\n".join(made.lines))
-            raise
-        text = "\n".join(made.lines) + "\n"
-    assert text == (FOLDER / f"{scenario.__name__}.txt").read_text(encoding="utf-8")
+    assert played(scenario, tmp_path) == (FOLDER / f"{scenario.__name__}.txt").read_text(encoding="utf-8")
 
 
 def test_the_exceptions_are_transcripts() -> None:

@@ -50,17 +50,22 @@ SCENARIOS = [
 ]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
-def test_transcript(scenario: Scenario, tmp_path: Path) -> None:
+def played(scenario: Scenario, folder: Path) -> str:
+    """Play a scenario with its own settings; return its transcript."""
     settings = {name: value() if callable(value) else value for name, value in getattr(scenario, "settings", {}).items()}
-    with stage(tmp_path, **settings) as made:
+    with stage(folder, **settings) as made:
         made.declare("q")
         try:
             scenario(made)
         except BaseException:
             print("\n".join(made.lines))
             raise
-        text = "\n".join(made.lines) + "\n"
+        return "\n".join(made.lines) + "\n"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
+def test_transcript(scenario: Scenario, tmp_path: Path) -> None:
+    text = played(scenario, tmp_path)
     path = FOLDER / f"{scenario.__name__}.txt"
     if os.environ.get("PENSTOCK_WRITE_TRANSCRIPTS"):
         path.write_text(text, encoding="utf-8")
