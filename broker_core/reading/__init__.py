@@ -10,5 +10,5 @@ recent         batches that have just been stored, so that nobody reads them bac
 dead_letters   the annotations that say why and where a message became a dead letter
 unreadable     errors for messages that are gone or damaged
 
-A reader takes slices (`service.slices`, `browse`, `turn.slices`), then builds `batches` or `record_slices` from them.
+A reader takes slices (`service.slices`, `browse`, `turn.view.slices`), then builds `batches` or `record_slices` from them.
 """

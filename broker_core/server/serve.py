@@ -19,7 +19,7 @@ from ..http_plane.answers import Planes
 from ..http_plane.plane import HttpPlane
 from ..logs import counted
 from ..security import Access, ServerTls
-from ..service import declared, reloading
+from ..service import reloading
 from ..service.broker import BrokerService
 from ..settings.keys import Settings
 from . import open_files
@@ -62,7 +62,7 @@ def serve(
         service.few_files = room.warning
         _introduce(service, settings, access)
         reloads(partial(reloading.reload, service))
-        declared.prepare(service, settings)
+        service.declare(settings)
         listening = _listen(service, access, tls, http, room, opened)
         gc.freeze()  # what is here now stays, and no collection has to walk through it
         gc.set_threshold(YOUNG_OBJECTS)

@@ -2,6 +2,7 @@
 
 broker              `BrokerService`: what every plane calls; start and stop, housekeeping
 turn                one hold of the lock: commands in, replies out, and when they may leave
+locked_view         queues and exchanges, read by a caller that holds the lock
 looks, missing      slices of blocks for a reader, counts for a plan; what the journal has no longer
 nodes               looks at queues and exchanges without the lock; a queue as others see it
 connections         connections of clients over all planes
@@ -15,12 +16,11 @@ matching, bitmaps   which messages a selector matches: evaluated once, kept as b
 blocked_producers   who waits for capacity in a full queue
 cleaning, needs     keeps the journal small; how much of it is needed, and by whom
 relocation          copies of needed payloads at the end of the log
-declared, policies  what the settings declare, carried out at the start; what first uses make
+startup             the state that the journal leads to; the declarations of the settings
 reloading           settings that were read again
 copying             the copy elsewhere; what an operator hears of the broker itself
 alarms, watch       what is wrong now, as data; the thread that looks
 damage              messages whose payload is damaged
-recovery            the state at a start
 recordings          what the archiver asks of its broker
 allocator           gives free memory back to the system
 

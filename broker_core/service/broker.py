@@ -32,7 +32,7 @@ from ..journal import Disk, Journal, LocalDisk
 from ..messages.encoding.alike import Payload
 from ..reading.recent import Recent
 from ..settings.keys import Settings
-from . import allocator, copying
+from . import allocator, copying, startup
 from .alarms import Alarms
 from .attributes import attributes_of
 from .blocked_producers import BlockedProducers, Waiting
@@ -42,17 +42,16 @@ from .connections import Connections
 from .damage import Damage
 from .histograms import Histograms
 from .history import History
+from .locked_view import LockedView
 from .looks import Looks
 from .matching import Matcher
 from .needs import oldest_of
 from .nodes import Nodes
-from .policies import policies_of
 from .queue_counts import QueueCounts
 from .recordings import Recordings
-from .recovery import recovered
 from .relocation import Owner
 from .ticker import Ticker
-from .turn import Arrivals, Turn
+from .turn import Arrivals, Turn, TurnParts
 from .watch import Watch, Watched, reserve_bytes
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class BrokerService(Looks):
         archive: bool = False,
     ) -> None:
         """`archive`: record what is settled, as the settings say."""
-        policies = policies_of(settings)
+        policies = startup.policies_of(settings)
         allocator.keep_heaps_short()
         self.settings = settings
         self._clock = clock or RunningClock()
@@ -102,7 +101,7 @@ class BrokerService(Looks):
         try:
             self.journal = _opened(settings, disk, on_failure)
             self.journal.fill_reserve(reserve_bytes(settings))
-            self.state = recovered(self.journal, policies, records=archive)
+            self.state = startup.recovered(self.journal, policies, records=archive)
             self.journal.adopt({str(number): queue.passes.last for number, queue in self.state.by_id.items()})
             self.copier = copying.begin(settings, self.journal, disk, store)
         except BaseException:
@@ -138,6 +137,17 @@ class BrokerService(Looks):
         self.cleaner = Cleaner(owner, self.wall_ms, self._closing)
         self._blocked = BlockedProducers(self.state)
         self._ticker = Ticker(self.state, self._clock, lambda: self.submit(c.Tick()))
+        self._parts = TurnParts(
+            self.state,
+            self.journal,
+            self._clock,
+            self._lock,
+            self._arrivals,
+            self._recent,
+            self._ticker,
+            self._blocked,
+            LockedView(self.state, self.journal, self._recent),
+        )
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `has_space` believes it
         self._hindered = False  # housekeeping, by a full disk: logged once
         self.started_ms = self.wall_ms()
@@ -220,9 +230,11 @@ class BrokerService(Looks):
 
     def turn(self, *, hurry: bool = True) -> Turn:
         """Several commands under one lock, each with an answer of its own, and no wait for the disk: see `Turn`."""
-        return Turn(
-            self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, self._ticker, self._blocked, hurry
-        )
+        return Turn(self._parts, hurry=hurry)
+
+    def declare(self, settings: Settings) -> None:
+        """Declare the queues, exchanges and bindings of the settings. Raises InvalidRequest, which names the wrong field."""
+        startup.declare(self.state, self.submit_here, settings)
 
     def create_on_use(self, name: str, user: str) -> None:
         """Make the queue or exchange of this name, if there is none and a policy makes it with its first use. It counts among

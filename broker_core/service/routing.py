@@ -114,7 +114,7 @@ def prepare(service: BrokerService, sending: Sending) -> Prepared:
     sending = sending.with_keys()
     try:
         with service.turn(hurry=False) as turn:
-            plan = turn.plan(sending.exchange, sending.known_keys)
+            plan = turn.view.plan(sending.exchange, sending.known_keys)
         return Prepared(sending, prepared(sending, plan, service.wall_ms()))
     except PenstockError as error:
         return Prepared(sending, error=error)
@@ -125,7 +125,7 @@ def send(service: BrokerService, sending: Sending) -> tuple[Sent, int]:
     sending = sending.with_keys()
     for _ in range(TRIES):
         with service.turn() as turn:
-            plan = turn.plan(sending.exchange, sending.known_keys)
+            plan = turn.view.plan(sending.exchange, sending.known_keys)
         reply, end = service.submit_nowait(prepared(sending, plan, service.wall_ms()))
         if not reply.stale:
             return reply, end
@@ -134,7 +134,7 @@ def send(service: BrokerService, sending: Sending) -> tuple[Sent, int]:
 
 
 def _with_lock(turn: Turn, sending: Sending) -> Route:
-    return prepared(sending, turn.plan(sending.exchange, sending.known_keys), turn.wall_ms)
+    return prepared(sending, turn.view.plan(sending.exchange, sending.known_keys), turn.wall_ms)
 
 
 def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:

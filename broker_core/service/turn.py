@@ -15,23 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from .. import errors
 from ..engine import BrokerState, Decision, apply, decide
 from ..engine import commands as c
-from ..engine.columns.attributes import Coded
-from ..engine.columns.rowset import RowSet
-from ..engine.columns.states import AVAILABLE
 from ..engine.commands import EndNode
 from ..engine.decide.decision import need_queue
-from ..engine.decide.exchanges import need_exchange
 from ..engine.events import codec
-from ..engine.model.bindings import Binding
-from ..engine.model.routes import Plan, plan
 from ..journal import Journal
 from ..reading.recent import Recent
-from ..reading.slices import BlockSlice, slice_of
 from ..reading.stored import Stored, store
-from ..reading.unreadable import data_loss
 from .attributes import attributes_of
 from .blocked_producers import BlockedProducers
-from .nodes import QueueFacts
+from .locked_view import LockedView
 from .ticker import Ticker
 
 if TYPE_CHECKING:
@@ -87,6 +79,20 @@ class Arrivals:
         return self._came.wait_for(lambda: self.count != seen, max(0.0, timeout_s))
 
 
+class TurnParts(NamedTuple):
+    """The parts of a broker that its turns use."""
+
+    state: BrokerState
+    journal: Journal
+    clock: Callable[[], c.Now]
+    lock: threading.Lock
+    arrivals: Arrivals
+    recent: Recent
+    ticker: Ticker
+    blocked: BlockedProducers
+    view: LockedView
+
+
 class Turn:
     """`with service.turn() as turn`: the broker's lock is held in between. Nothing here waits for the disk, and nothing in the
     with-block may: no other method of the service is called there (most take the same lock). What a turn has put into the log is
@@ -99,20 +105,10 @@ class Turn:
     returned.
     """
 
-    def __init__(
-        self,
-        state: BrokerState,
-        journal: Journal,
-        clock: Callable[[], c.Now],
-        lock: threading.Lock,
-        arrivals: Arrivals,
-        recent: Recent,
-        ticker: Ticker,
-        blocked: BlockedProducers,
-        hurry: bool,
-    ) -> None:
-        self._state, self._journal, self._clock, self._lock, self._arrivals = state, journal, clock, lock, arrivals
-        self._recent, self._ticker, self._blocked, self._hurry = recent, ticker, blocked, hurry
+    def __init__(self, parts: TurnParts, *, hurry: bool) -> None:
+        self._state, self._journal, self._clock, self._lock, self._arrivals = parts[:5]
+        self._recent, self._ticker, self._blocked, self.view = parts[5:]
+        self._hurry = hurry
         self._seen = 0
         self._appended = False
         self.end = 0
@@ -261,98 +257,6 @@ class Turn:
     def wall_ms(self) -> int:
         """Milliseconds since 1970, never before what an event has said."""
         return max(self._now.wall, self._state.time) // 1000
-
-    def plan(self, exchange: str, keys: str | Coded) -> Plan:
-        """Plan what has to be read of messages with these routing keys before they can be routed: see `routing`."""
-        need_exchange(self._state, exchange)
-        return plan(self._state.exchanges.by_name, self._state.queues, exchange, keys)
-
-    def available(self, queue_name: str) -> int:
-        """Count the AVAILABLE messages of the queue."""
-        return need_queue(self._state, queue_name).counts[AVAILABLE]
-
-    def limited(self, queue_name: str) -> bool:
-        """Say whether what is in the queue may keep out what comes."""
-        queue = self._state.queues.get(queue_name)
-        return queue is not None and bool(queue.rules.max_messages or queue.rules.max_bytes or queue.rules.key)
-
-    def freed_by_outcomes(self, queue_name: str) -> bool:
-        """Say whether the end of a message may make one available: the next of its group, or itself."""
-        queue = self._state.queues.get(queue_name)
-        return queue is not None and (queue.rules.groups != "none" or queue.rules.rejected == "return")
-
-    def is_grouped(self, queue_name: str) -> bool:
-        """Say whether the queue has message groups."""
-        queue = self._state.queues.get(queue_name)
-        return queue is not None and queue.grouping is not None
-
-    def unlocked(self, queue_name: str) -> int:
-        """Count the messages of the queue that went back because a lock ended."""
-        queue = self._state.queues.get(queue_name)
-        return 0 if queue is None else queue.unlocked
-
-    def held(self, queue_name: str, holder: int, rows: RowSet) -> RowSet:
-        """Return those of the rows that this holder has."""
-        queue = self._state.queues.get(queue_name)
-        return RowSet() if queue is None else queue.held_by(holder, rows)
-
-    def active(self, queue_name: str) -> int | None:
-        """The holder that the queue gives messages to now, 0 where that is nobody; None where it gives to all, or is gone."""
-        queue = self._state.queues.get(queue_name)
-        return None if queue is None else queue.active
-
-    def has_passed_all(self, queue_name: str, holder: int) -> bool:
-        """Say whether there is nothing in the queue that this link has not looked at."""
-        queue = self._state.queues.get(queue_name)
-        link = None if queue is None else queue.subscriptions.get(holder)
-        if queue is None or link is None:
-            return True
-        return all(queue.position_of(link, level) >= queue.next_sequence for level in range(queue.rules.levels))
-
-    def slices(self, queue_name: str, rows: RowSet) -> list[BlockSlice]:
-        """Return a slice of each block with these messages, as they are now, without outcomes.
-
-        For rows that are AVAILABLE or ACQUIRED: those are in memory, and retention never removes them. Raises DataLoss for
-        others that have left memory.
-        """
-        queue = need_queue(self._state, queue_name)
-        found = []
-        for number, part in rows.items():
-            block = queue.blocks.get(number)
-            if block is None:
-                raise data_loss(queue_name, number, "left memory")
-            found.append(slice_of(block, part, queue, self._recent, outcomes=False, hold=self._journal.hold()))
-        return found
-
-    def facts(self, queue_name: str) -> QueueFacts | None:
-        """Describe a queue as a link sees it; None where there is none."""
-        queue = self._state.queues.get(queue_name)
-        return None if queue is None else QueueFacts.of(queue)
-
-    def has_holder(self, queue_name: str, holder: int) -> bool:
-        """Say whether the queue is there, and has this link among its consumers."""
-        queue = self._state.queues.get(queue_name)
-        return queue is not None and holder in queue.subscriptions
-
-    def bindings(self, queue_name: str) -> list[tuple[str, Binding]]:
-        """List the bindings that lead to a queue, each with its exchange."""
-        exchanges, found = self._state.exchanges, []
-        for name in exchanges.leading_to(queue_name):
-            exchange = exchanges.by_name[name]
-            found += [(name, exchange.bindings[number]) for number in exchange.numbers_of(queue_name, None)]
-        return found
-
-    def kind_of(self, exchange: str) -> str | None:
-        """Return the kind of an exchange; None where there is none."""
-        found = self._state.exchanges.by_name.get(exchange)
-        return None if found is None else found.kind
-
-    def lifetime(self, node: str) -> str:
-        """Return how long a queue or exchange lives; `permanent` too where there is none."""
-        queue, exchange = self._state.queues.get(node), self._state.exchanges.by_name.get(node)
-        if queue is not None:
-            return queue.rules.lifetime
-        return "permanent" if exchange is None else exchange.lifetime
 
 
 def _buffers(payload: Any) -> Sequence[Any]:

@@ -186,7 +186,7 @@ def a_subscription_with_messages_in_a_transaction_stays_as_it_is(s: Stage) -> No
     assert said.error.condition == "amqp:resource-locked"
     a.send(detach())
     with s.service.turn() as turn:
-        assert [binding.key for _, binding in turn.bindings("sub:anonymous:reader:sub")] == ["#"]
+        assert [binding.key for _, binding in turn.view.bindings("sub:anonymous:reader:sub")] == ["#"]
     commit(a, 1, txn)
     a.expect(Disposition, first=0, settled=True, state=Accepted())
     discharged(a, 1)

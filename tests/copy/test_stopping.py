@@ -16,7 +16,7 @@ from penstock.broker_core.copy import uploads
 from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.errors import StorageError
-from penstock.broker_core.service import copying, declared
+from penstock.broker_core.service import copying
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.declarations import DeclaredQueue
 from penstock.broker_core.settings.keys import Settings
@@ -102,7 +102,7 @@ def test_a_broker_whose_copy_is_missing_starts_and_stops(hangs: bool, monkeypatc
 
     def live() -> None:
         running.append(BrokerService(settings, disk=disk, store=store))
-        declared.prepare(running[0], settings)
+        running[0].declare(settings)
         until(lambda: is_waiting("penstock-ticker"), "the ticker waits for the copy")
         running[0].close()
 

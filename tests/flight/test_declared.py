@@ -13,7 +13,6 @@ from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.service import declared
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings import keys
 
@@ -114,11 +113,11 @@ def test_E1_E4_a_wrong_declaration_stops_the_start_and_names_the_field(tmp_path:
     settings = keys.load(path, {"data": tmp_path / "data"})
     service = BrokerService(settings)
     try:
-        declared.prepare(service, settings)
+        service.declare(settings)
         before = service.journal.end
         path.write_text(CONFIG.replace(old, new, 1))
         with pytest.raises(errors.InvalidRequest, match=re.escape(said)):
-            declared.prepare(service, keys.load(path, {"data": tmp_path / "data"}))
+            service.declare(keys.load(path, {"data": tmp_path / "data"}))
         assert service.journal.end == before, "nothing was changed"
     finally:
         service.close()
@@ -133,7 +132,7 @@ def test_E1_a_wrong_declaration_keeps_the_right_ones_before_it_from_being_made(t
     try:
         before = service.journal.end
         with pytest.raises(errors.InvalidRequest, match="of the settings"):
-            declared.prepare(service, settings)
+            service.declare(settings)
         assert (service.journal.end, service.state.queues) == (before, {})
     finally:
         service.close()
@@ -161,7 +160,7 @@ def test_E1_a_declared_binding_is_looked_at_for_fields_and_a_blank_selector_is_n
     settings = keys.load(path, {"data": tmp_path / "data"})
     service = BrokerService(settings)
     try:
-        declared.prepare(service, settings)
+        service.declare(settings)
         (binding,) = service.submit(c.ListExchanges())[0]["bindings"]
         assert binding.get("selector") == (selector.strip() or None)
     finally:

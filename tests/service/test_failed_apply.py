@@ -173,15 +173,16 @@ def test_an_end_of_a_node_that_fails_stops_the_broker(broken: Callable[[type[e.E
 
 @pytest.mark.parametrize("what", ["ticker", "blocked", "clock"])
 def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
-    clock = Clock()
-    service = open_service(LyingDisk(), clock=lambda: clock())
+    working = Clock()
+    clocks: list[Any] = [working]
+    service = open_service(LyingDisk(), clock=lambda: clocks[-1]())
     service.submit(c.DeclareQueue("q"))
 
     def fail(*_: Any) -> Any:
         raise RuntimeError("a mistake")
 
     if what == "clock":
-        service._clock = fail
+        clocks.append(fail)
     else:
         getattr(service, f"_{what}").look = fail
     with pytest.raises(RuntimeError if what == "clock" else StorageError, match="a mistake"), service.turn() as turn:
@@ -190,7 +191,7 @@ def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
     service._lock.release()
     if what != "clock":  # who waits would wait for ever
         assert service.journal.failure is not None
-    service._clock = clock
+    clocks.append(working)
     abandon(service)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.service import declared
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings import declarations, keys
 from penstock.broker_core.settings.keys import Settings, load
@@ -51,7 +50,7 @@ def test_the_example_s_commented_values_are_allowed(repository: Path, tmp_path: 
     service = BrokerService(Settings(data=tmp_path / "d"))
     try:
         for _ in range(2):  # as at the next start
-            declared.prepare(service, settings)
+            service.declare(settings)
         assert sorted(service.state.queues) == ["audit", "orders"]
         assert service.state.exchanges.by_name["by-header"].bindings[0].arguments["urgent"] is True
     finally:

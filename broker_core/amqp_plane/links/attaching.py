@@ -123,7 +123,7 @@ def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -
 
 def _is_same(turn: Turn, kept: Kept, endpoint: Endpoint) -> bool:
     """Return True if an attach means the terminus of the detached link of its name, and that terminus is still there."""
-    if isinstance(kept, Consuming) and not turn.has_holder(kept.queue, kept.holder):
+    if isinstance(kept, Consuming) and not turn.view.has_holder(kept.queue, kept.holder):
         return False  # its queue was deleted, and may have been declared again
     return type(kept) is type(endpoint) and kept.terminus.is_same(endpoint.terminus)
 

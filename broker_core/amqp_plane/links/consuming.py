@@ -74,7 +74,7 @@ class Consuming(Outgoing):
         self.locks.look(turn)
         while self.resumptions.waiting:
             found = self.resumptions.take(messages)
-            rows = turn.held(self.queue, self.holder, rows_of_tags(list(found)))
+            rows = turn.view.held(self.queue, self.holder, rows_of_tags(list(found)))
             if rows:
                 self.resumptions.underway |= found
                 return rows, turn.end
@@ -292,7 +292,7 @@ class Consuming(Outgoing):
         """Give back acquired messages that have not left: that is no attempt. Messages to be resumed have left before."""
         self.resumptions.begin_again()
         kept = rows_of_tags(list(self.resumptions.waiting)) if self.resumptions.waiting else RowSet()
-        damaged = turn.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
+        damaged = turn.view.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
         self._damaged = RowSet()
         for rows in [*self._unsent.values(), rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
             if new := rows.minus(kept):
@@ -345,7 +345,7 @@ class Consuming(Outgoing):
         mine = kept.resumptions.with_unsettled(kept.link)
         if not mine:
             return
-        held = turn.held(self.queue, self.holder, rows_of_tags(list(mine)))
+        held = turn.view.held(self.queue, self.holder, rows_of_tags(list(mine)))
         tags = [number.to_bytes(8, "big") for number in held.sequences().tolist()]  # in the order of their positions
         known = {tag: mine[tag] for tag in tags}
         compared = self.resumptions.compare(known, theirs.unsettled or {}, incomplete=self.incomplete)

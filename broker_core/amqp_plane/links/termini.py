@@ -67,7 +67,7 @@ class Terminus:
 
     def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
         """Count it among the links that a node's life depends on. Raises PenstockError if the node is another connection's."""
-        if turn.lifetime(node) != "permanent":
+        if turn.view.lifetime(node) != "permanent":
             owner = self.peer.identifier if self.owned or not makes else None
             link, _ = turn.execute(c.OpenLink(node, makes, self.receives, owner))
             self._links.append((node, link))

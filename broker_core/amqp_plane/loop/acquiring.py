@@ -50,7 +50,7 @@ class Acquiring:
             link.holder = self._browsers
         interest = self._queues.setdefault(link.queue, Interest())
         interest.join(link.holder, link)
-        interest.only(turn.active(link.queue))
+        interest.only(turn.view.active_holder(link.queue))
         link.interest = interest
 
     def leave(self, link: Outgoing) -> None:
@@ -93,7 +93,7 @@ class Acquiring:
         """Hear that something became AVAILABLE in a queue, or that it is gone."""
         interest = self._queues.get(queue)
         if interest is not None:
-            interest.only(turn.active(queue))
+            interest.only(turn.view.active_holder(queue))
             interest.news()
             self._looking.setdefault(queue, True)
 
@@ -137,7 +137,7 @@ class Acquiring:
 
     def acquired(self, turn: Turn, link: Outgoing, rows: RowSet) -> None:
         """Deliver messages that the link has acquired with their arrival."""
-        slices = turn.slices(link.queue, rows)
+        slices = turn.view.slices(link.queue, rows)
         self._deliver(link, rows, slices, turn.end)
         assert link.interest is not None
         link.interest.waits(link)
@@ -173,7 +173,7 @@ class Acquiring:
         behind = interest.ahead_of(link)
         try:
             rows, end = link.take(turn, min(capacity, QUANTUM_MESSAGES), QUANTUM_BYTES, behind)
-            slices = turn.slices(link.queue, rows) if rows else []
+            slices = turn.view.slices(link.queue, rows) if rows else []
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
@@ -184,7 +184,7 @@ class Acquiring:
             interest.awaits(link)
             self._passes.selecting.look_further(link, link.undecided)
             return
-        if not rows and behind and not turn.has_passed_all(link.queue, link.holder):
+        if not rows and behind and not turn.view.has_passed_all(link.queue, link.holder):
             interest.stands_back(link)
             return
         if not rows:
@@ -195,7 +195,7 @@ class Acquiring:
         self._deliver(link, rows, slices, end)
         if rows.count >= capacity and link.capacity() <= 0:
             interest.rests(link)
-        elif not link.looks_anyway and not turn.available(link.queue):
+        elif not link.looks_anyway and not turn.view.available(link.queue):
             interest.waits(link)  # it has all that there was: to look again would only keep the disk waiting
         else:
             interest.stays(link)
@@ -203,6 +203,6 @@ class Acquiring:
 
 def _has_messages(turn: Turn, queue: str) -> bool:
     try:
-        return turn.available(queue) > 0
+        return turn.view.available(queue) > 0
     except errors.NotFound:
         return True  # so that all look, and find that it is gone

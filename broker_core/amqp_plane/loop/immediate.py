@@ -54,7 +54,7 @@ class ImmediateBatch:
     def deliver(self, turn: Turn, passes: Passes) -> None:
         """Let the links take what they can, and tell the senders the outcomes."""
         acquiring, found = passes.acquiring, self._found
-        offers: Offers[Outgoing] = Offers(found.rows, self.matches, grouped=turn.is_grouped(self.queue))
+        offers: Offers[Outgoing] = Offers(found.rows, self.matches, grouped=turn.view.is_grouped(self.queue))
         acquiring.add_to(offers, self.queue)
         delivered, error, end = turn.enqueue_immediate(self.queue, found, offers.offers, offers.budgets)
         if error is not None:  # the queue was deleted

@@ -30,7 +30,7 @@ class Locks:
 
     def begin(self, turn: Turn) -> None:
         """Count the locks that ended before the link held anything: they are not its own."""
-        self._seen = turn.unlocked(self._link.queue)
+        self._seen = turn.view.unlocked(self._link.queue)
 
     def follow(self, other: Locks) -> None:
         """Go on with another link's holder."""
@@ -38,13 +38,13 @@ class Locks:
 
     def look(self, turn: Turn) -> None:
         """End the deliveries that the link has lost, before it acquires."""
-        count = turn.unlocked(self._link.queue)
+        count = turn.view.unlocked(self._link.queue)
         if count != self._seen:
             self._seen = count
             open_ones = [d for d in self._link.link.unsettled.values() if not isinstance(d.state, TERMINAL)]
             self.end(self.divided(turn, open_ones)[1])
             self._link.keep_ready(lambda tags: self._held(turn, tags))
-            self._link.keep_unsent(lambda rows: turn.held(self._link.queue, self._link.holder, rows))
+            self._link.keep_unsent(lambda rows: turn.view.held(self._link.queue, self._link.holder, rows))
 
     def divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         """Divide deliveries into those whose messages the link still holds, and the others."""
@@ -67,5 +67,5 @@ class Locks:
     def _held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:
         if not tags:
             return set()
-        held = turn.held(self._link.queue, self._link.holder, rows_of_tags(tags))
+        held = turn.view.held(self._link.queue, self._link.holder, rows_of_tags(tags))
         return {number.to_bytes(8, "big") for number in held.sequences().tolist()}

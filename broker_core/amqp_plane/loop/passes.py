@@ -258,7 +258,7 @@ class Passes:
                     self._make_capacity(turn, outcomes)
                 # Who asks for messages may have said these just before, and asks for what they free, too.
                 if self.acquiring and not batch.has_messages:  # else this may have been said behind what waits there
-                    batch.bring(outcomes, turn.freed_by_outcomes)
+                    batch.bring(outcomes, turn.view.is_freed_by_outcomes)
                 for destination, parts, found in messages:
                     if isinstance(destination, Posting):
                         destination.execute(turn, self, parts, found)
@@ -278,8 +278,8 @@ class Passes:
     def _make_capacity(self, turn: Turn, outcomes: Dispositions) -> None:
         """Carry out outcomes of queues that are limited, and take them out of `outcomes`: what comes may need the capacity that
         they make, and who sends it may have said them just before."""
-        self._batch.bring(outcomes, turn.limited)
-        for link, disposition in [key for key in outcomes if turn.limited(key[0].queue)]:
+        self._batch.bring(outcomes, turn.view.is_limited)
+        for link, disposition in [key for key in outcomes if turn.view.is_limited(key[0].queue)]:
             self._settle(turn, link, disposition, outcomes.pop((link, disposition)))
 
     def _acquire(self, turn: Turn) -> None:

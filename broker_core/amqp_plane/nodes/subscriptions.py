@@ -52,7 +52,7 @@ class Subscription:
     def open(self, turn: Turn, peer: LinkPeer) -> None:
         """Find it, or make it. Raises Refusal where it is there otherwise and in use, or shared and this is not;
         PenstockError."""
-        queue, binding = turn.facts(self.queue), self._binding(turn)
+        queue, binding = turn.view.queue_facts(self.queue), self._binding(turn)
         if queue is not None:
             self._check_kind(queue)
             if _leads(turn, binding):
@@ -79,7 +79,7 @@ class Subscription:
     def _binding(self, turn: Turn) -> c.Bind:
         key = self.key
         if key is None:
-            key = EVERYTHING if turn.kind_of(self.exchange) == "topic" else ""
+            key = EVERYTHING if turn.view.exchange_type(self.exchange) == "topic" else ""
         return c.Bind(self.exchange, self.queue, key, selector=self.selector, no_local=self.no_local)
 
     def _check_kind(self, queue: QueueFacts) -> None:
@@ -106,11 +106,11 @@ def is_alone(queue: QueueFacts) -> bool:
 def check_rights(turn: Turn, peer: LinkPeer, queue: str) -> None:
     """Check that the user may receive from what a durable subscription is about: its name is not only its maker's. Raises
     Refusal."""
-    about = [exchange for exchange, _ in turn.bindings(queue)]
+    about = [exchange for exchange, _ in turn.view.bindings(queue)]
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
             raise forbidden(peer.user, Right.RECEIVE, exchange)
-    there, everybodys = turn.facts(queue), queue.count(":") == 1
+    there, everybodys = turn.view.queue_facts(queue), queue.count(":") == 1
     if not about and everybodys and there is not None and there.live:  # whose its messages are nobody knows any more
         text = f"the exchange of the subscription {queue!r} is gone: an operator may delete it by `penstock queue delete`"
         raise Refusal(Condition.PRECONDITION_FAILED, text)
@@ -118,13 +118,13 @@ def check_rights(turn: Turn, peer: LinkPeer, queue: str) -> None:
 
 def _leads(turn: Turn, wanted: c.Bind) -> bool:
     """Say whether just this binding leads to its queue."""
-    there = [(exchange, each.key, each.selector, each.no_local) for exchange, each in turn.bindings(wanted.queue)]
+    there = [(exchange, each.key, each.selector, each.no_local) for exchange, each in turn.view.bindings(wanted.queue)]
     return there == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
 
 
 def end(turn: Turn, queue: str) -> bool:
     """End a durable subscription; False where other links are still there."""
-    there = turn.facts(queue)
+    there = turn.view.queue_facts(queue)
     if there is not None and there.in_use:
         return False
     if there is not None:
@@ -182,13 +182,13 @@ def _escaped(char: str) -> str:
 
 def described(turn: Turn, queue: str) -> Source | None:
     """Form the source of a durable subscription that is known by its queue alone; None when it is not there."""
-    there = turn.facts(queue)
+    there = turn.view.queue_facts(queue)
     if there is None:
         return None
     capabilities = ("topic",) if is_alone(there) else ("topic", SHARED)
     # Its exchange may be gone: then the queue is all there is.
     source = Source(address=queue, durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
-    for exchange, binding in turn.bindings(queue):
+    for exchange, binding in turn.view.bindings(queue):
         source.address = exchange if binding.key in ("", EVERYTHING) else f"{exchange}/{binding.key}"
         source.filter = filter_set(binding.selector, binding.no_local is not None)
     return source

@@ -135,7 +135,7 @@ class Acquisition:
     def _return(self, turn: Turn, deliveries: list[Delivery], cause: Cause) -> None:
         link = self._link
         if deliveries and not link.ended:
-            rows = turn.held(link.queue, link.holder, rows_of(deliveries))
+            rows = turn.view.held(link.queue, link.holder, rows_of(deliveries))
             if rows:
                 link.execute(turn, c.Release(link.queue, link.holder, rows, cause))
 
