@@ -12,8 +12,7 @@ archiver                  settled messages into Delta tables: a thread of the br
 reading                   messages of a queue as record batches
 security                  users, permissions, TLS
 settings                  what may be configured
-messaging                 the AMQP client for applications
-amqp_client, client       the AMQP client that moves lists of messages; the Flight client
+client                    the clients: for applications, for lists of messages over AMQP, for Flight
 selectors                 JMS selectors: parsed, and evaluated on columns
 archive                   the table of settled messages: its columns, and how a read gets them
 messages                  a message as columns and as AMQP, and the way between

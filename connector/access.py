@@ -38,12 +38,12 @@ class Access:
         return Client(self.url, self.credentials, known=self.known)
 
     def amqp(self, timeout_s: float) -> Any:
-        """Return an AMQP connection (`amqp_client.Connection`), whose every wait ends after `timeout_s`.
+        """Return an AMQP connection (`client.amqp.Connection`), whose every wait ends after `timeout_s`.
 
-        Raises what `amqp_client.connect` raises, but where this code travels by value: call it within `shipped.own_errors`.
+        Raises what `client.amqp.connect` raises, but where this code travels by value: call it within `shipped.own_errors`.
         """
         mine = self.credentials
-        return shipped.module("amqp_client").login(
+        return shipped.module("client.amqp").login(
             self.url,
             mine.user,
             mine.password,

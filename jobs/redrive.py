@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import penstock
-from penstock.broker_core.client.redriving import Redriven, ranges_of, redrive
+from penstock.broker_core.client.flight.redriving import Redriven, ranges_of, redrive
 from penstock.broker_core.errors import InvalidOption, PenstockError
 from penstock.broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE
 from penstock.connector.options import Options

@@ -28,8 +28,7 @@ from penstock.broker_core import __version__
 if TYPE_CHECKING:
     from penstock.broker_core.amqp import Message
     from penstock.broker_core.amqp.performatives import Header, Properties
-    from penstock.broker_core.errors import PenstockError
-    from penstock.broker_core.messaging import (
+    from penstock.broker_core.client.app import (
         AcknowledgeMode,
         AsyncConnection,
         AsyncQueue,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
         connect_async,
         worker,
     )
+    from penstock.broker_core.errors import PenstockError
     from penstock.broker_core.server.process import Broker
     from penstock.connector import register
     from penstock.connector.explanation import explain
@@ -99,7 +99,7 @@ def __getattr__(name: str) -> Any:
         from penstock.extras import require
 
         require(_NEEDED[name], f"penstock.{name}")
-    return getattr(import_module(_MODULES.get(name, "penstock.broker_core.messaging")), name)
+    return getattr(import_module(_MODULES.get(name, "penstock.broker_core.client.app")), name)
 
 
 def __dir__() -> list[str]:

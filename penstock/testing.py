@@ -27,9 +27,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.broker_core.client.app import Connection, Worker, connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PeerError
-from penstock.broker_core.messaging import Connection, Worker, connect
 from penstock.extras import require
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from penstock.broker_core.amqp_client import Connection, connect
+from penstock.broker_core.client.amqp import Connection, connect
 from penstock.broker_core.errors import PeerError, Unauthenticated
 from penstock.jobs.artemis import Artemis as Instance
 from penstock.jobs.artemis import held_port

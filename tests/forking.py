@@ -155,7 +155,7 @@ def _import_all() -> None:
     finder = _WithoutPandas()
     sys.meta_path.insert(0, finder)
 
-    import penstock.broker_core.amqp_client
+    import penstock.broker_core.client.amqp
     import penstock.broker_core.client.flight
     import penstock.broker_core.server.serve  # noqa: F401
 

@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..amqp_client import Connection
-from ..amqp_client import login as log_in
+from ..client.amqp import Connection
+from ..client.amqp import login as log_in
 from ..client.credentials import Credentials
 from . import calls, login
 from .main import UsageError

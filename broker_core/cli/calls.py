@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .. import errors
-from ..amqp_client import address
 from ..client import timeouts
+from ..client.amqp import address
 from ..client.credentials import Credentials
 from ..client.flight import Client, check
 from . import login

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..client import redriving
+from ..client.flight import redriving
 from . import calls, show
 from .main import UsageError
 from .pairs import pairs

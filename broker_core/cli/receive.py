@@ -15,7 +15,7 @@ from ..amqp import RemoteProtocolError
 from ..amqp.deliveries import Delivery
 from ..amqp.messages import DATA, MAX_SECTIONS_READ, PROPERTIES, VALUE, bare, scan
 from ..amqp.types import Int, Symbol
-from ..amqp_client import Receiver
+from ..client.amqp import Receiver
 from ..messages.encoding import plain
 from . import show
 from .amqp_calls import TURN_S, Meter, Stop, connection

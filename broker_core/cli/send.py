@@ -13,7 +13,7 @@ from pathlib import Path
 from .. import amqp, errors
 from ..amqp.performatives import Header, Properties
 from ..amqp.types import Long
-from ..amqp_client import Connection, Sender
+from ..client.amqp import Connection, Sender
 from ..messages.annotations import DELIVERY_DELAY
 from . import show
 from .amqp_calls import TURN_S, Meter, Stop, connection

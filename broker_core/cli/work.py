@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from types import FrameType
 
 from .. import logs
-from ..messaging.opening import connect
-from ..messaging.workers import Worker, run_all
+from ..client.app.opening import connect
+from ..client.app.workers import Worker, run_all
 from .amqp_calls import check_url, credentials_of
 from .main import INTERRUPTED, REFUSED, UsageError
 

@@ -76,10 +76,10 @@ def discover(url: str, credentials: Credentials, timeout_s: float) -> Endpoint:
 
 
 def look(url: str, credentials: Credentials, timeout_s: float) -> Endpoint | Foreign:
-    """Log in at `amqp://` or `amqps://` and ask what stands there. Raises what `broker_core.amqp_client.connect` raises, and
+    """Log in at `amqp://` or `amqps://` and ask what stands there. Raises what `client.amqp.connect` raises, and
     LessSafe for a Flight endpoint that is less safe than the url asks for.
     """
-    client = shipped.module("amqp_client")
+    client = shipped.module("client.amqp")
     with (
         shipped.own_errors(),
         client.login(

@@ -1,4 +1,4 @@
-"""Parts that the tests of `penstock.broker_core.messaging` share: round trips, filled queues, and a coordinator for the peer."""
+"""Parts that the tests of `penstock.broker_core.client.app` share: round trips, filled queues, and a coordinator for the peer."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from penstock.broker_core.amqp.performatives import (
     TransactionalState,
 )
 from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.client.app import Connection, Session
+from penstock.broker_core.client.app.opening import Environment
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messaging import Connection, Session
-from penstock.broker_core.messaging.opening import Environment
 from penstock.broker_core.server.process import Broker
 
 from .peer import Peer

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.broker_core.messaging import Connection
+from penstock.broker_core.client.app import Connection
 from penstock.broker_core.server.process import Broker
 
 from .applications import connect

@@ -13,8 +13,8 @@ import pytest
 from penstock import connect_async
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import events
+from penstock.broker_core.client.app import AsyncConnection
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messaging import AsyncConnection
 from penstock.broker_core.server.process import Broker
 
 from ..waiting import until

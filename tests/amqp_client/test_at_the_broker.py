@@ -10,8 +10,8 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message, Modified, Rejected, Released
 from penstock.broker_core.amqp.performatives import Properties
-from penstock.broker_core.messaging import AcknowledgeMode, Backoff, Consumer, ReceivedMessage, received
-from penstock.broker_core.messaging.retries import Retries
+from penstock.broker_core.client.app import AcknowledgeMode, Backoff, Consumer, ReceivedMessage, received
+from penstock.broker_core.client.app.retries import Retries
 from penstock.broker_core.server.process import Broker
 
 from .applications import LIMIT_S, connect, stat

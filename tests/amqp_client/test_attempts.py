@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core import amqp_client
 from penstock.broker_core.amqp import Message, decode_message
+from penstock.broker_core.client import amqp as amqp_client
+from penstock.broker_core.client.app import AcknowledgeMode, Connection, Session
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messaging import AcknowledgeMode, Connection, Session
 from penstock.broker_core.server.process import Broker
 
 from ..flight.helpers import browse
@@ -164,7 +164,7 @@ CRASHING = """
 import sys
 
 sys.path.append(sys.argv[2])  # for the tests: Penstock itself may be an installed wheel
-from penstock.broker_core import amqp_client
+from penstock.broker_core.client import amqp as amqp_client
 from tests.amqp_client.test_attempts import begin_all, COUNT
 from tests.amqp_client.applications import connect
 from tests.waiting import until

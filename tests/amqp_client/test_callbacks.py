@@ -8,9 +8,9 @@ from collections import deque
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.messaging import AcknowledgeMode, Confirmation, ReceivedMessage, connect
-from penstock.broker_core.messaging.executors import Pool, SerialExecutor, Task
-from penstock.broker_core.messaging.retries import Retries
+from penstock.broker_core.client.app import AcknowledgeMode, Confirmation, ReceivedMessage, connect
+from penstock.broker_core.client.app.executors import Pool, SerialExecutor, Task
+from penstock.broker_core.client.app.retries import Retries
 
 from .applications import LIMIT_S, bodies, round_trip, said
 from .peer import Peer

@@ -13,8 +13,8 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
-from penstock.broker_core.amqp_client import Connection, claims, login
 from penstock.broker_core.client import shared_access
+from penstock.broker_core.client.amqp import Connection, claims, login
 
 from .claims_peer import KEY, ClaimsPeer
 

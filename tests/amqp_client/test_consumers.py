@@ -10,8 +10,8 @@ import pytest
 
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import events
-from penstock.broker_core.messaging import AcknowledgeMode, Consumer, connect
-from penstock.broker_core.messaging.arrivals import Arrivals
+from penstock.broker_core.client.app import AcknowledgeMode, Consumer, connect
+from penstock.broker_core.client.app.arrivals import Arrivals
 
 from .applications import LIMIT_S, bodies, round_trip, said
 from .certificates import Authority

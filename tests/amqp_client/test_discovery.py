@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors, shipped
-from penstock.broker_core.client import flight as flight_client
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.discovery import Endpoint, Foreign, endpoint_of, is_loopback
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.client.flight import connection as flight_client
 from penstock.broker_core.security import store
 from penstock.broker_core.security.rights import Right
 from penstock.broker_core.security.users import User, Users, credentials_of
@@ -241,7 +241,7 @@ finder, sources, url = pickle.load(sys.stdin.buffer)
 assert find_spec("penstock") is None
 exec(finder)
 sys.meta_path.append(Finder(sources))
-from penstock_shipped.amqp_client import connect
+from penstock_shipped.client.amqp import connect
 with connect(url) as connection:
     print(connection.remote_properties["product"])
 """

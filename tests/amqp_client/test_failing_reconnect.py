@@ -22,7 +22,7 @@ from .peer import Peer
 #: Receives over a loss; the first attempt to connect again has one descriptor, for the socket, and none for the pump.
 STARVED = """
     import os, resource, sys
-    from penstock.broker_core.messaging.opening import Environment
+    from penstock.broker_core.client.app.opening import Environment
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     attempts = []

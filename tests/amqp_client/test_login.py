@@ -16,7 +16,7 @@ from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import SaslServer, events
 from penstock.broker_core.amqp.frames import protocol_header
 from penstock.broker_core.amqp.scram import make_credentials
-from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.amqp import connect
 
 from .certificates import Authority
 from .peer import SECRET, Peer
@@ -80,8 +80,8 @@ def test_a_user_is_never_let_in_as_anonymous_instead() -> None:
 
 
 def test_a_password_is_not_said_in_the_open_to_another_machine() -> None:
-    from penstock.broker_core.amqp_client.address import Address
-    from penstock.broker_core.amqp_client.transport import Transport
+    from penstock.broker_core.client.amqp.address import Address
+    from penstock.broker_core.client.amqp.transport import Transport
 
     address = next((entry[4][0] for entry in socket.getaddrinfo(socket.gethostname(), 0, socket.AF_INET)), "127.0.0.1")
     if address.startswith("127."):

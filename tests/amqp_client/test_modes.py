@@ -8,9 +8,9 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message, Modified, Rejected, Released, events
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol
-from penstock.broker_core.messaging import AcknowledgeMode
-from penstock.broker_core.messaging.modes import PendingAcknowledgements
-from penstock.broker_core.messaging.received import expiry_ms
+from penstock.broker_core.client.app import AcknowledgeMode
+from penstock.broker_core.client.app.modes import PendingAcknowledgements
+from penstock.broker_core.client.app.received import expiry_ms
 
 from .applications import LIMIT_S, Gate, bodies, connect, round_trip, said
 from .peer import Peer

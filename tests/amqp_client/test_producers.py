@@ -11,7 +11,7 @@ from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Accepted, Message, Rejected, events
 from penstock.broker_core.amqp.deliveries import Delivery
 from penstock.broker_core.amqp.performatives import Error, Header
-from penstock.broker_core.messaging import AcknowledgeMode, Confirmation, callbacks, connect
+from penstock.broker_core.client.app import AcknowledgeMode, Confirmation, callbacks, connect
 
 from .applications import LIMIT_S, Transactions, body_of
 from .peer import Peer, accept_all

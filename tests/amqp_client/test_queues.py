@@ -10,9 +10,9 @@ import pytest
 
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Message, events
+from penstock.broker_core.client.app import Connection, outbox
+from penstock.broker_core.client.app.composing import Fields, composed
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messaging import Connection, outbox
-from penstock.broker_core.messaging.composing import Fields, composed
 from penstock.broker_core.server.process import Broker
 
 from ..waiting import until

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released, events
-from penstock.broker_core.amqp_client import connect
-from penstock.broker_core.amqp_client.dial import MAX_MESSAGE_OCTETS
+from penstock.broker_core.client.amqp import connect
+from penstock.broker_core.client.amqp.dial import MAX_MESSAGE_OCTETS
 
 from .peer import Peer
 from .test_sending import messages
@@ -222,7 +222,7 @@ def test_heartbeats_are_answered_while_waiting() -> None:
 
 
 def test_a_broker_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.broker_core.amqp_client import dial
+    from penstock.broker_core.client.amqp import dial
 
     monkeypatch.setattr(dial, "IDLE_TIME_OUT_MS", 100)
     # This peer never ticks, so it sends no heartbeats.

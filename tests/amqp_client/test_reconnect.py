@@ -13,8 +13,8 @@ import pytest
 from penstock.broker_core import amqp, errors, shipped
 from penstock.broker_core.amqp import events
 from penstock.broker_core.amqp.deliveries import Delivery
-from penstock.broker_core.amqp_client import dial
-from penstock.broker_core.messaging import AcknowledgeMode, Backoff, Confirmation, Connection, ReceivedMessage
+from penstock.broker_core.client.amqp import dial
+from penstock.broker_core.client.app import AcknowledgeMode, Backoff, Confirmation, Connection, ReceivedMessage
 
 from ..waiting import until
 from .applications import LIMIT_S, Gate, bodies, body_of, connect, round_trip, said
@@ -336,4 +336,4 @@ def test_a_session_that_is_closed_before_the_server_has_begun_it_ends_then() -> 
 
 
 def test_spark_s_tasks_are_not_sent_this_client() -> None:
-    assert not [name for name in shipped.sources() if "messaging" in name]
+    assert not [name for name in shipped.sources() if ".app." in name]

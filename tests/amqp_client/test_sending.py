@@ -7,7 +7,7 @@ import pytest
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Accepted, Condition, Rejected, Released, events
 from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.amqp import connect
 
 from .peer import Peer
 

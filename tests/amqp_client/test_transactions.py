@@ -9,7 +9,7 @@ import pytest
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Rejected, events
 from penstock.broker_core.amqp.performatives import Coordinator, Discharge
-from penstock.broker_core.messaging import AcknowledgeMode, Connection, InDoubt, RolledBack, Session
+from penstock.broker_core.client.app import AcknowledgeMode, Connection, InDoubt, RolledBack, Session
 
 from ..waiting import until
 from .applications import LIMIT_S, Transactions, bodies, connect, round_trip, said

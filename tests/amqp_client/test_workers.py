@@ -16,8 +16,8 @@ import pytest
 
 import penstock
 from penstock.broker_core import errors
-from penstock.broker_core.messaging import Connection, ReceivedMessage
-from penstock.broker_core.messaging.workers import Worker, run_all
+from penstock.broker_core.client.app import Connection, ReceivedMessage
+from penstock.broker_core.client.app.workers import Worker, run_all
 from penstock.broker_core.server.process import Broker
 
 from .applications import LIMIT_S, connect, stat

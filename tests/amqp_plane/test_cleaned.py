@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.broker_core.client.app import AcknowledgeMode
 from penstock.broker_core.engine import BrokerState
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.states import ARCHIVED
-from penstock.broker_core.messaging import AcknowledgeMode
 
 from ..amqp_client.applications import LIMIT_S, connect
 from ..journal.lying_disk import LyingDisk

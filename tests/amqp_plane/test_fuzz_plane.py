@@ -23,7 +23,7 @@ from penstock import Broker
 from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.amqp.frames import encode_frame, protocol_header
 from penstock.broker_core.amqp.performatives import Close, Open
-from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.amqp import connect
 
 from ..amqp.test_fuzz import ROUNDS, SEED, a_conversation, mutate
 from .talk import AUTHORITY, Client, Inside, PlainClient, TlsClient, WebSocketClient

@@ -10,9 +10,9 @@ from proton import Message as ProtonMessage
 from proton.utils import BlockingConnection, SendException
 
 from penstock import Broker
-from penstock.broker_core import amqp_client
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.messages import MAX_SECTIONS
+from penstock.broker_core.client import amqp as amqp_client
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
 

@@ -20,7 +20,7 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, protocol_header
 from penstock.broker_core.amqp.performatives import Open, SaslInit
-from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.server import open_files
 
 from .frames import begin, receives

@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from penstock.broker_core import amqp
-from penstock.broker_core.amqp_client import Connection, Receiver, connect
+from penstock.broker_core.client.amqp import Connection, Receiver, connect
 
 QUEUE = "bench"
 PREPARED = 100_000  # encoded messages kept at a time: all that is timed, since nobody must catch up while more are encoded

@@ -12,7 +12,7 @@ from spark_rows import session
 
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Header, Properties
-from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.amqp import connect
 
 USER = {"userName": "bench", "password": "bench"}
 OCTETS = 1024

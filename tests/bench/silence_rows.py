@@ -13,7 +13,8 @@ import pyarrow as pa
 from feeding import QUEUE
 from harness import MIB, Bench, Line
 
-from penstock.broker_core import amqp_client, messaging
+from penstock.broker_core.client import amqp as amqp_client
+from penstock.broker_core.client import app
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
 from penstock.broker_core.server.process import Broker
@@ -36,7 +37,7 @@ def silence(bench: Bench) -> Iterator[Line]:
             with (
                 Client(flight.url) as client,
                 amqp_client.connect(amqp.url) as receiving,
-                messaging.connect(amqp.url, reconnect=None) as consuming,
+                app.connect(amqp.url, reconnect=None) as consuming,
             ):
                 reading = client.get(op="browse", queue=QUEUE, columns=["body"])
                 next(reading)

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from penstock.broker_core import amqp, amqp_client
+from penstock.broker_core import amqp
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol, Timestamp
+from penstock.broker_core.client import amqp as amqp_client
 from penstock.broker_core.messages.columns import (
     BARE_COLUMNS,
     COLUMNS,

@@ -41,7 +41,7 @@ def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path
     names = zipfile.ZipFile(archive).namelist()
     assert {name.split("/")[2] for name in names if name.startswith("penstock/broker_core/")} == {
         *("__init__.py", "durations.py", "errors.py", "notations.py", "shipped.py", "similar.py", "wrong_port.py"),
-        *("amqp", "amqp_client", "archive", "client", "messages", "selectors"),
+        *("amqp", "archive", "client", "messages", "selectors"),
     }
     assert "penstock/broker_core/messages/encoding/decode.py" in names
     assert {"penstock/__init__.py", "penstock/connector/source.py"} <= set(names)
@@ -104,9 +104,9 @@ def test_functions_that_travel_by_value_import_nothing_of_ours(archive: Path) ->
 
 
 def test_the_zip_is_enough_to_discover_a_broker(archive: Path) -> None:
-    code = "from penstock.broker_core import shipped; print(shipped.module('amqp_client').__file__, len(shipped.sources()) > 30)"
+    code = "from penstock.broker_core import shipped; print(shipped.module('client.amqp').__file__, len(shipped.sources()) > 30)"
     done = run(code, path=str(archive))
-    assert done.stdout == f"{archive}/penstock/broker_core/amqp_client/__init__.py True\n", done.stderr
+    assert done.stdout == f"{archive}/penstock/broker_core/client/amqp/__init__.py True\n", done.stderr
 
 
 DECODE = """

@@ -21,8 +21,8 @@ from proton.utils import BlockingConnection
 from penstock import AcknowledgeMode, Broker, connect
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.client.app import InDoubt, RolledBack
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messaging import InDoubt, RolledBack
 
 from ..flight.helpers import browse
 from ..s3 import BUCKET, S3Server, environment

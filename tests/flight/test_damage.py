@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from penstock import Broker
-from penstock.broker_core import amqp_client, errors
+from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.cli.main import main
+from penstock.broker_core.client import amqp as amqp_client
 from penstock.broker_core.client.flight import Client
 
 from .helpers import Reader, browse, plant

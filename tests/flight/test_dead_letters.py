@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 
 from penstock import Broker
-from penstock.broker_core import amqp, amqp_client, errors, messaging
+from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol
+from penstock.broker_core.client import amqp as amqp_client
+from penstock.broker_core.client import app
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import STRING_MAP
@@ -104,7 +106,7 @@ def test_what_expired_has_no_time_any_more(broker: Broker, client: Client, queue
         headers = [amqp.decode_message(each.payload).header or Header() for each in got]
         assert [header.ttl for header in headers] == [None, None]
         receiver.release(got)
-    with messaging.connect(broker.amqp_url) as connection:
+    with app.connect(broker.amqp_url) as connection:
         consumer = connection.session().consumer(dead)
         assert {consumer.receive(30).body for _ in got} == {b"amqp", b"flight"}
 

@@ -12,10 +12,10 @@ import pytest
 from penstock.broker_core import __version__, amqp, errors
 from penstock.broker_core.actions import shown
 from penstock.broker_core.amqp.performatives import Properties
-from penstock.broker_core.amqp_client import connect
 from penstock.broker_core.amqp_plane import AmqpPlane
 from penstock.broker_core.amqp_plane.connections import listing
 from penstock.broker_core.client import timeouts
+from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.security import Right
 from penstock.broker_core.service import watch

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from penstock import Broker
-from penstock.broker_core import amqp, amqp_client, errors
+from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp.types import Symbol, UInt, ULong
+from penstock.broker_core.client import amqp as amqp_client
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages import assembly

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import Broker
-from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.client.amqp.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.connector.foreign import consumer
 

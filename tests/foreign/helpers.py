@@ -10,8 +10,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from penstock import Broker
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
-from penstock.broker_core.amqp_client import connect
-from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.client.amqp import connect
+from penstock.broker_core.client.amqp.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema, source_schema

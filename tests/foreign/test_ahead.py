@@ -15,7 +15,7 @@ import pytest
 from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
-from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.client.amqp.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.connector.brokers.credit import Credit
 from penstock.connector.foreign import consumer, intake, store

@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Accepted, Message, events
 from penstock.broker_core.amqp.performatives import Error, Header
-from penstock.broker_core.amqp_client import transport
-from penstock.broker_core.amqp_client.dial import MAX_MESSAGE_OCTETS
+from penstock.broker_core.client.amqp import transport
+from penstock.broker_core.client.amqp.dial import MAX_MESSAGE_OCTETS
 from penstock.connector.brokers import several
 from penstock.connector.brokers.several import SeveralBrokers
 from penstock.connector.foreign import intake

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.amqp import connect
 from penstock.jobs.artemis import held_port
 
 from ..brokers import PASSWORD, USER, RealBroker

@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
-from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.client.amqp.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.connector.brokers import several
 from penstock.connector.foreign import consumer

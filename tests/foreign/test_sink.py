@@ -16,8 +16,8 @@ from penstock import Broker
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Message, Modified, Rejected, Released, decode_message
 from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.amqp_client import claims, connect
-from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.client.amqp import claims, connect
+from penstock.broker_core.client.amqp.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.client.shared_access import SharedAccess
 from penstock.broker_core.messages.columns import STRING_MAP

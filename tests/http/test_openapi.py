@@ -14,7 +14,7 @@ from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.actions import descriptions
 from penstock.broker_core.actions.requests import ACTIONS
-from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.http_plane import openapi, statuses
 from penstock.broker_core.security import Right

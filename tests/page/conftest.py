@@ -10,7 +10,7 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core.amqp import scram
-from penstock.broker_core.amqp_client import Connection, connect
+from penstock.broker_core.client.amqp import Connection, connect
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.security import Right, store

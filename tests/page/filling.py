@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
-from penstock.broker_core.amqp_client import Connection
+from penstock.broker_core.client.amqp import Connection
 from penstock.broker_core.client.flight import Client
 
 

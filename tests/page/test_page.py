@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker
-from penstock.broker_core.amqp_client import Connection, connect
-from penstock.broker_core.amqp_client.dial import login
+from penstock.broker_core.client.amqp import Connection, connect
+from penstock.broker_core.client.amqp.dial import login
 from penstock.broker_core.client.flight import Client
 
 from .filling import dead_letters, declare, send

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.amqp_client import Connection
+from penstock.broker_core.client.amqp import Connection
 from penstock.broker_core.client.flight import Client
 
 from .filling import declare, send

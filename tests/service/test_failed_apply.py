@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.broker_core.client.app import AcknowledgeMode, connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
@@ -22,7 +23,6 @@ from penstock.broker_core.engine.apply.handlers import HANDLERS
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.errors import DamagedJournal, PenstockError, StorageError
-from penstock.broker_core.messaging import AcknowledgeMode, connect
 from penstock.broker_core.service import turn as turn_module
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings

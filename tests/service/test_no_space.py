@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from penstock import Broker
 from penstock.broker_core import amqp, errors
-from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.journal.reserve import NAME

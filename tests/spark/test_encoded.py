@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import Broker
-from penstock.broker_core import amqp_client
 from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import Int, Symbol, Timestamp, ULong
+from penstock.broker_core.client import amqp as amqp_client
 from penstock.broker_core.client.flight import Client
 
 from ..flight.helpers import plant

@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from penstock import Broker
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Header, Properties
-from penstock.broker_core.amqp_client import Connection, connect
-from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.client.amqp import Connection, connect
+from penstock.broker_core.client.amqp.address import parse
 
 from ..foreign import driver
 from ..foreign.hidden import Hidden

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import Broker
-from penstock.broker_core import amqp_client
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import Symbol, UInt, ULong
+from penstock.broker_core.client import amqp as amqp_client
 from penstock.broker_core.client.flight import Client
 from penstock.jobs import archive, replay
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core import amqp, errors, messaging
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.client import app
 
 MODULES = (
     "penstock",
     "penstock.testing",
-    "penstock.broker_core.messaging",
-    "penstock.broker_core.amqp_client",
+    "penstock.broker_core.client.app",
+    "penstock.broker_core.client.amqp",
     "penstock.connector",
 )
 #: Methods of exported classes that other modules of ours call, and no user.
@@ -28,8 +29,8 @@ INTERNAL = {
     "ClientLink": "on_event on_outcome",
     "Composite": "encode",
     "Confirmation": "settle",
-    "messaging.Connection": "check wait_for current_wire on_current_wire wall_ms new_message_id report forget open",
-    "amqp_client.Connection": "session step wait_until timeout_error flush congested open",
+    "app.Connection": "check wait_for current_wire on_current_wire wall_ms new_message_id report forget open",
+    "amqp.Connection": "session step wait_until timeout_error flush congested open",
     "Consumer": "wait_for take attach lost fail wake",
     "PenstockError": "to_json",
     "Producer": "wait_until detach attach resend lost roll_back fail",
@@ -112,7 +113,7 @@ def raised(function: Any) -> set[str]:
 
 
 def _exception(name: str) -> Any:
-    places = (errors, messaging, amqp, builtins)
+    places = (errors, app, amqp, builtins)
     return next((getattr(place, name) for place in places if hasattr(place, name)), None)
 
 

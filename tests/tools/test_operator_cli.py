@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 

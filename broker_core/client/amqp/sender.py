@@ -1,0 +1,139 @@
+"""Sending: encoded messages, as many at a time as credit and window allow, confirmed by outcomes that come later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ... import amqp, errors
+from ...amqp import Accepted, LocalProtocolError, events
+from ...amqp.performatives import SND_SETTLED, SND_UNSETTLED
+from . import failures
+from .links import ClientLink, LinkConnection
+
+#: Messages and octets made into frames between two writes: enough to share the cost of a write, little enough to overlap with
+#: the broker's work.
+CHUNK_MESSAGES, CHUNK_OCTETS = 256, 512 * 1024
+#: Limit of deliveries without an outcome. Credit beyond it is not used: the broker has to settle first.
+MAX_UNSETTLED = 65_536
+#: Limit of refusals kept one by one; above it they are only counted.
+MAX_REFUSALS = 1000
+
+
+class Refusal(NamedTuple):
+    """A message that was not accepted.
+
+    Attributes:
+        sequence: Its number among this sender's messages, from 0.
+        state: Outcome: Rejected, Released or Modified.
+    """
+
+    sequence: int  # counts this sender's messages from 0
+    state: object  # the outcome: Rejected, Released, Modified
+
+
+class Sender(ClientLink):
+    """A sending link, made by `Connection.sender`. With `presettled` nothing is confirmed and `accepted` stays 0.
+
+    Attributes:
+        sent: Number of messages sent.
+        accepted: Number of messages accepted.
+        refused: Number of messages not accepted.
+        refusals: The first 1,000 of them.
+    """
+
+    link: amqp.Sender
+
+    def __init__(self, connection: LinkConnection, address: str, name: str, presettled: bool) -> None:
+        super().__init__(connection, address)
+        self.sent = self.accepted = self.refused = 0
+        self.refusals: list[Refusal] = []
+        self._reported = self._flushing = 0
+        self.link = connection.session.sender(name)
+        mode = SND_SETTLED if presettled else SND_UNSETTLED
+        self._attach(source=amqp.Source(), target=amqp.Target(address=address), snd_settle_mode=mode)
+
+    @property
+    def unsettled(self) -> int:
+        """Number of messages whose outcome has not come yet."""
+        return len(self.link.unsettled)
+
+    def send(self, payloads: Sequence[bytes]) -> None:
+        """Send encoded messages in order; return when the last of them is written, not when it is confirmed (see `flush`).
+
+        Args:
+            payloads: What `Message.encode` returned.
+
+        Raises:
+            ResourceLimit: A message is larger than the broker takes. Messages before it stay sent (`sent` says how many).
+            PeerError: No credit comes within the time limit.
+        """
+        position, count = 0, len(payloads)
+        while position < count:
+            if not self._ready():
+                self.connection.wait_until(self._ready, f"it gives no credit for {self.address!r} (is it out of disk or memory?)")
+            step = min(CHUNK_MESSAGES, CHUNK_OCTETS // (len(payloads[position]) + 1) + 1)
+            chunk = payloads[position : position + step]
+            first = self.sent
+            tags = [number.to_bytes(8, "big") for number in range(first, first + len(chunk))]
+            done = len(self.link.send_many(tags, chunk)) or self._send_one(tags[0], chunk[0])
+            self.sent += done
+            position += done
+            self.connection.flush()
+            while self.connection.congested:
+                self.connection.wait_until(self._written, "it reads nothing more")
+
+    def _ready(self) -> bool:
+        self.check()
+        return self.link.can_send and len(self.link.unsettled) < MAX_UNSETTLED
+
+    def _written(self) -> bool:
+        return not self.connection.congested
+
+    def _send_one(self, tag: bytes, payload: bytes) -> int:
+        """Send a message that does not fit a frame: its frames leave as the session's window takes them."""
+        try:
+            self.link.send(tag, payload)
+        except LocalProtocolError as error:
+            raise errors.ResourceLimit(f"message {self.sent:,} was not sent to {self.address!r}: {error}") from error
+        self.connection.wait_until(self._unblocked, "its window stays closed")
+        return 1
+
+    def _unblocked(self) -> bool:
+        self.check()
+        return not self.link.session.blocked
+
+    def flush(self) -> None:
+        """Wait until every message sent so far has its outcome.
+
+        Raises:
+            PenstockError: Some were not accepted since the last `flush`: the error of the first, with their number.
+        """
+        while self.link.unsettled:
+            self._flushing = len(self.link.unsettled)
+            self.connection.wait_until(self._progressed, f"{self._flushing:,} messages to {self.address!r} are not confirmed")
+        if self.refused > self._reported:
+            news, self._reported = self.refused - self._reported, self.refused
+            state = self.refusals[-min(news, len(self.refusals))].state
+            raise failures.from_outcome(state, f"{news:,} of {self.sent:,} messages to {self.address!r} were")
+
+    def _progressed(self) -> bool:
+        self.check()
+        return len(self.link.unsettled) < self._flushing
+
+    # --- for the connection
+
+    def on_event(self, event: events.Event) -> None:
+        """Handle an event of this link."""
+        super().on_event(event)
+        if isinstance(event, events.Flowed):
+            self.link.drained()
+
+    def on_outcome(self, deliveries: list[Any], state: object) -> None:
+        """Count accepted and refused messages; keep the first refusals."""
+        if type(state) is Accepted:
+            self.accepted += len(deliveries)
+            return
+        self.refused += len(deliveries)
+        for delivery in deliveries[: MAX_REFUSALS - len(self.refusals)]:
+            self.refusals.append(Refusal(int.from_bytes(delivery.tag, "big"), state))

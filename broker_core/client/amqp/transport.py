@@ -1,0 +1,203 @@
+"""Octets to and from a broker: a non-blocking TCP or TLS socket; a read waits no longer than it is told.
+
+A blocking `sendall` could wait for ever for a broker that itself waits for us to read. So a write goes as far as the socket takes
+it, and a call that waits waits for both directions.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import select
+import socket
+import ssl
+
+from ... import wrong_port
+from ...errors import PeerError, Unreachable, WrongPort
+from .address import Address
+
+#: Octets of one read. More gains nothing; less costs more calls.
+READ_OCTETS = 256 * 1024
+#: Octets of plaintext given to OpenSSL at once: it encrypts all of them before it returns.
+_TLS_WRITE_OCTETS = 256 * 1024
+
+
+class Transport:
+    """A connected socket. Raises PeerError for failures of the network, always with the address."""
+
+    def __init__(self, sock: socket.socket, address: Address) -> None:
+        self._socket = sock
+        self._address = address
+        self._unwritten: memoryview = memoryview(b"")
+        self.begun = False  # something was read
+        self._poll = select.poll()  # not select(): a program may have more than 1,024 files open
+        self._poll.register(sock.fileno(), 0)
+
+    @property
+    def secure(self) -> bool:
+        """True when a password may be sent in clear text: over TLS, or to this machine."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            return True
+        try:
+            return ipaddress.ip_address(self._socket.getpeername()[0].partition("%")[0]).is_loopback
+        except (OSError, ValueError):
+            return False
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._socket.fileno()
+
+    @property
+    def congested(self) -> bool:
+        """True while octets given to `write` wait for the socket."""
+        return bool(self._unwritten)
+
+    @property
+    def pending(self) -> bool:
+        """True while octets wait inside TLS: the descriptor shows nothing of them."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def write(self, data: bytes) -> None:
+        """Write what the socket takes now; the rest waits here. Must not be called while `congested`."""
+        assert not self._unwritten
+        self._unwritten = memoryview(data)
+        self._write_pending()
+
+    def _write_pending(self) -> None:
+        try:
+            while self._unwritten:
+                part = self._unwritten[:_TLS_WRITE_OCTETS] if isinstance(self._socket, ssl.SSLSocket) else self._unwritten
+                self._unwritten = self._unwritten[self._socket.send(part) :]
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            pass
+        except OSError as error:
+            self._unwritten = memoryview(b"")
+            raise self._gone(self._said_before(error)) from error
+
+    def _said_before(self, error: OSError) -> OSError:
+        """Return the alert that a peer of TLS sent before it closed; else the error of the write, which met the end first."""
+        if not self.begun and isinstance(self._socket, ssl.SSLSocket):
+            try:
+                self._socket.recv(1)
+            except OSError as alert:
+                return alert if _about_our_certificate(alert) else error
+        return error
+
+    def read(self, timeout_s: float) -> bytes | None:
+        """Return what has come, up to READ_OCTETS; None when nothing came in time, b"" at the end. Also writes."""
+        if self.begun:
+            return self._read(timeout_s)
+        try:
+            data = self._read(timeout_s)
+        except PeerError:
+            self._check_port(b"")
+            raise
+        if data is not None:
+            self.begun = bool(data)
+            self._check_port(data)
+        return data
+
+    def _check_port(self, first: bytes) -> None:
+        """Raise WrongPort where what came first, or the end instead of it, is no AMQP."""
+        there = wrong_port.spoken(first)
+        if not first and not self._address.tls:
+            there = wrong_port.look(self._address.host, self._address.port)
+        wrong = wrong_port.mismatch(there, wrong_port.AMQP, secure=self._address.tls)
+        if wrong is not None:
+            raise WrongPort(f"{self._address}: {wrong}")
+
+    def _read(self, timeout_s: float) -> bytes | None:
+        data = self._read_now()
+        if data is not None:
+            return data
+        ready = self._poll_once(timeout_s)
+        if ready & select.POLLOUT:
+            self._write_pending()
+        return self._read_now() if ready & ~select.POLLOUT else None
+
+    def _poll_once(self, timeout_s: float) -> int:
+        self._poll.modify(self._socket.fileno(), select.POLLIN | (select.POLLOUT if self._unwritten else 0))
+        ready = self._poll.poll(max(0.0, timeout_s) * 1000)
+        return ready[0][1] if ready else 0
+
+    def _read_now(self) -> bytes | None:
+        found: list[bytes] = []
+        size = 0
+        try:
+            while size < READ_OCTETS:
+                data = self._socket.recv(READ_OCTETS - size)
+                if not data and found:
+                    break  # the next read returns the end
+                found.append(data)
+                size += len(data)
+                if not data or not isinstance(self._socket, ssl.SSLSocket):  # TLS gives one record, 16 KiB, at a time
+                    break
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError as error:
+            if not found:
+                raise self._gone(error) from error
+        return b"".join(found) if found else None
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _gone(self, error: OSError) -> PeerError:
+        if not self.begun and _about_our_certificate(error):
+            return PeerError(_refused(error, self._address))
+        why = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or error
+        return PeerError(f"the connection to {self._address} broke ({why}); the outcome of unconfirmed messages is unknown")
+
+
+def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Transport:
+    """Connect, with a TLS handshake if `tls` is given. Raises PeerError saying what to do, WrongPort where there is no TLS."""
+    try:
+        sock = socket.create_connection((address.host, address.port), timeout_s)
+    except OSError as error:
+        raise Unreachable(
+            f"no broker answers at {address} ({error.strerror or error}): start one with `penstock serve --data DIR`, or correct"
+            " the url"
+        ) from error
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            sock = tls.wrap_socket(sock, server_hostname=address.host)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        wrong = wrong_port.mismatch(wrong_port.look(address.host, address.port), wrong_port.TLS) if tls is not None else None
+        if wrong is not None:
+            raise WrongPort(f"{address}: {wrong}") from error
+        raise PeerError(_why(error, address)) from error
+    return Transport(sock, address)
+
+
+def _about_our_certificate(error: OSError) -> bool:
+    reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+    return "_ALERT_" in reason and ("CERTIFICATE" in reason or reason.endswith("UNKNOWN_CA"))
+
+
+def _refused(error: OSError, address: Address) -> str:
+    assert isinstance(error, ssl.SSLError)
+    if error.reason.endswith("CERTIFICATE_REQUIRED"):
+        return f"{address} wants a client certificate: give one, with its key"
+    return (
+        f"{address} refuses the client certificate ({error.reason}): it must be made out for clients, be valid now, and come from"
+        " an authority that the broker trusts, in its tls_client_ca_file"
+    )
+
+
+def _why(error: OSError, address: Address) -> str:
+    if _about_our_certificate(error):
+        return _refused(error, address)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        ended = wrong_port.expired(address.host, address.port)
+        if ended is not None:
+            return f"the certificate of {address} is not valid any more: {ended}"
+        return (
+            f"the certificate of {address} is not trusted: {error.verify_message}; give the CA that issued it as the CA file,"
+            " or use the host name that it is made out to"
+        )
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS with {address}: {error.reason or error}; is it a port without TLS, or does it want a client certificate?"
+    return f"the connection to {address} broke before it was up: {error.strerror or error}"

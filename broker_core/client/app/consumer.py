@@ -1,0 +1,240 @@
+"""Receiving from one or several sources, one message at a time: waited for, pulled, or passed to a callback."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ... import errors
+from ...amqp import DecodeError, FieldError, decode_message
+from ...amqp.deliveries import Delivery
+from ...amqp.messages import MAX_SECTIONS_READ
+from .arrivals import Arrivals
+from .modes import AcknowledgeMode, PendingAcknowledgements
+from .pull import pull
+from .received import UNDELIVERABLE_HERE, ReceivedMessage, expiry_ms
+from .source_link import SourceLink, SourceOptions
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_LOG = logging.getLogger(__name__)
+
+#: Default prefetch: messages on the way or waiting here, over all sources together.
+PREFETCH = 1000
+
+Callback = Callable[[ReceivedMessage], None]
+
+
+class Consumer:
+    """A consumer of one or several sources, made by `Session.consumer`.
+
+    The sources share the prefetch equally and take turns. With prefetch 0 the broker sends only messages that `receive` asks for.
+
+    Attributes:
+        addresses: Addresses of the sources.
+        expired: Number of messages that expired while they waited here.
+        hints: By address, the broker's hint about a name in the selector that may be meant as a field. Each is also logged.
+    """
+
+    def __init__(self, session: Session, addresses: Sequence[str], prefetch: int, options: SourceOptions, delay_s: float) -> None:
+        if not addresses or prefetch < 0:
+            raise errors.InvalidRequest("a consumer needs a source, and a prefetch of 0 (pull) or more messages")
+        self.session = session
+        self.addresses = tuple(addresses)
+        self.prefetch = prefetch
+        self.browse = options.browse
+        self.expired = 0
+        self.hints: dict[str, str] = {}
+        self.arrivals: Arrivals[SourceLink, tuple[Delivery, int]] = Arrivals()
+        self.acknowledgements = PendingAcknowledgements[ReceivedMessage](prefetch, delay_s)
+        self.links: list[SourceLink] = []
+        self.closed = False
+        self.callback: Callback | None = None
+        #: Called under the lock, by the thread that reads, when messages have come or the consumer has ended; must not wait.
+        self.on_arrival: Callable[[], None] | None = None
+        self._options = options
+        self._failure: errors.PenstockError | None = None
+
+    # --- for the application
+
+    def receive(self, timeout_s: float | None = None) -> ReceivedMessage | None:
+        """Return the next message; None when none came in time. A reconnect is waited for.
+
+        Args:
+            timeout_s: Seconds to wait at most. None waits without a limit; 0 takes only what has come already.
+
+        Raises:
+            InvalidRequest: The consumer is closed, or hands its messages to a callback.
+            PenstockError: The broker has ended this consumer, or the connection is lost for good.
+        """
+        session = self.session
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with session.changed:
+            self._check_usable()
+            if self.callback is not None:
+                raise errors.InvalidRequest("this consumer hands its messages to a callback; receive() would take them from it")
+            if self.prefetch == 0:
+                message = pull(self, deadline)
+            else:
+                while (message := self.take()) is None and self.wait_for(lambda: bool(self.arrivals), deadline):
+                    pass
+            if message is not None:
+                session.ledger.processed(message)
+        return message
+
+    def listen(self, callback: Callback) -> None:
+        """Pass every message to a callback, one after another with the session's other callbacks.
+
+        An exception of the callback goes to the connection's `on_error`; in the modes auto and dups-ok the message then returns
+        to its queue, with this delivery counted, and comes again after the queue's `retryDelay`. Where the queue has none, it
+        waits as a worker's does: 1 s, 2 s, 4 s and so on, at most a minute.
+
+        Args:
+            callback: Gets a message, on a thread of the client; it may make every call of this client.
+
+        Raises:
+            InvalidRequest: The prefetch is 0, so that nothing comes by itself.
+        """
+        with self.session.changed:
+            self._check_usable()
+            if self.prefetch == 0:
+                raise errors.InvalidRequest("with prefetch 0 nothing comes by itself: use receive(), or a prefetch")
+            self.callback = callback
+            self.session.callbacks.wake()
+
+    def close(self) -> None:
+        """Stop receiving, and return the messages that wait here to their queues.
+
+        Messages that the application has received may still be settled; the links end after the last of them.
+        """
+        with self.session.changed, self.session.callbacks.paused():
+            if not self.closed:
+                self.closed = True
+                self.session.ledger.close_consumer(self)
+            self.session.changed.notify_all()
+
+    # --- under the lock
+
+    def _check_usable(self) -> None:
+        self.session.check()
+        if self.closed:
+            raise errors.InvalidRequest(f"this consumer of {', '.join(self.addresses)} is closed")
+
+    def wait_for(self, done: Callable[[], bool], deadline: float | None) -> bool:
+        """Wait until `done()`, over reconnects; return False at `deadline`. Raises the error that ended this consumer."""
+
+        def met() -> bool:
+            if done():
+                return True
+            if self._failure is not None:
+                raise self._failure
+            self._check_usable()
+            return False
+
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        return self.session.connection.wait_for(met, left)
+
+    def take(self) -> ReceivedMessage | None:
+        """Return the next message that is here and not expired, and enter it in the session's ledger; None when there is none."""
+        session = self.session
+        while (found := self.arrivals.take()) is not None:
+            link, (delivery, arrived_ms) = found
+            message = self._unexpired(link, delivery, arrived_ms)
+            if message is not None and link.reports and self._keeps_unsettled and not delivery.settled:
+                link.report(delivery)
+            if self.prefetch:  # leaves with the next write: an application that is busy takes no more from other consumers
+                link.renew(self.arrivals.waiting(link))
+            if message is not None:
+                session.ledger.delivered(message)
+                return message
+        session.flush()
+        return None
+
+    def _unexpired(self, link: SourceLink, delivery: Delivery, arrived_ms: int) -> ReceivedMessage | None:
+        """Return the message of a delivery; None if the broker has revoked it, or it cannot be read or has expired."""
+        if delivery.remote_settled and not delivery.settled:
+            return None
+        message = self._decoded(link, delivery)
+        if message is None:
+            return None
+        expiry = expiry_ms(message.message, arrived_ms)
+        if expiry is not None and expiry <= self.session.connection.wall_ms() and not self.browse:
+            self.expired += 1
+            self.session.ledger.expired(message)
+            return None
+        return message
+
+    @property
+    def _keeps_unsettled(self) -> bool:
+        """True unless the client itself settles a message before the application has it."""
+        return self.callback is not None or self.session.mode is not AcknowledgeMode.AUTO
+
+    def _decoded(self, link: SourceLink, delivery: Delivery) -> ReceivedMessage | None:
+        session = self.session
+        assert session.wire is not None
+        number = session.next_number()
+        try:
+            decoded = decode_message(delivery.payload, most=MAX_SECTIONS_READ)
+            return ReceivedMessage(self, session.wire, delivery, decoded, link.address, number)
+        except (DecodeError, FieldError) as error:
+            if not delivery.settled:
+                session.dispose([delivery], UNDELIVERABLE_HERE)
+            session.connection.report(errors.PeerError(f"a message from {link.address!r} is malformed, and went back: {error}"))
+            return None
+
+    def attach(self) -> None:
+        """Attach a link for each source on the session's current connection."""
+        session = self.session
+        assert session.wire is not None
+        assert session.machine is not None
+        share = -(-self.prefetch // len(self.addresses))
+        for address in self.addresses:
+            try:
+                link = SourceLink(session.wire, session.machine, address, self._options, share, self._arrived, self.fail)
+            except BaseException:  # all links, or none
+                self._detach()
+                raise
+            self.links.append(link)
+            self._keep_hint(address, link.hint)
+        for link in self.links if self.prefetch else ():
+            link.renew(0)
+        session.flush()
+
+    def _keep_hint(self, address: str, hint: str | None) -> None:
+        if hint is not None and address not in self.hints:  # a reconnect brings it again
+            self.hints[address] = hint
+            _LOG.warning("consumer of %r: %s", address, hint)
+
+    def _detach(self) -> None:
+        for link in self.links:
+            link.detach()
+        self.links.clear()
+        self.session.flush()
+
+    def lost(self) -> None:
+        """Forget the links and all that waits here: the connection is lost, and the broker delivers the messages again."""
+        self.links.clear()
+        self.arrivals.clear()
+        self.acknowledgements.take()
+
+    def fail(self, error: errors.PenstockError) -> None:
+        """Record the error with which the broker has ended a link."""
+        self._failure = self._failure or error
+        if self.callback is not None:
+            self.session.connection.report(error)
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell whoever waits elsewhere than here that there is news."""
+        if self.on_arrival is not None:
+            self.on_arrival()
+
+    def _arrived(self, link: SourceLink, deliveries: list[Delivery]) -> None:
+        now = self.session.connection.wall_ms()
+        self.arrivals.add(link, [(delivery, now) for delivery in deliveries])
+        if self.callback is not None:
+            self.session.callbacks.wake()
+        self.wake()

@@ -1,0 +1,202 @@
+"""Deliveries that a session has passed to the application and not settled, and how each acknowledge mode settles them.
+
+When the connection is lost, its deliveries are forgotten here: the broker delivers them again. An acknowledgement that the client
+makes by itself then does nothing, since nobody could act on an error; one that the application makes raises PeerError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ... import errors
+from ...amqp import Accepted, serial
+from ...amqp.deliveries import Delivery
+from ...amqp.states import LinkState
+from .modes import AcknowledgeMode
+from .received import ACCEPTED, EXPIRED_HERE, FAILED, RELEASED, Outcome, ReceivedMessage, failed
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
+    from .session import Session
+
+_Mode = AcknowledgeMode
+
+
+def revoked(message: ReceivedMessage) -> errors.PeerError | None:
+    """Return the error for a delivery that can no longer be settled; None when it can."""
+    if message.delivery.remote_settled or message.delivery.link.state is not LinkState.ATTACHED:
+        return errors.PeerError(f"the broker has taken {message!r} back, or its link is gone: it is delivered again")
+    return None
+
+
+class Ledger:
+    """Unsettled deliveries of one session. The caller holds the connection's lock.
+
+    `unsettled` maps the number of each message to the message, oldest first.
+    """
+
+    def __init__(self, session: Session, mode: AcknowledgeMode) -> None:
+        self._session = session
+        self._mode = mode
+        self.unsettled: dict[int, ReceivedMessage] = {}
+
+    # --- what happens to a message
+
+    def delivered(self, message: ReceivedMessage) -> None:
+        """Enter a message that is passed to the application."""
+        if message.delivery.settled:  # presettled: at most once, or a copy
+            message.outcome = ACCEPTED
+        elif message.consumer.browse:
+            self._session.dispose([message.delivery], ACCEPTED)
+            message.outcome = ACCEPTED
+        else:
+            self.unsettled[message.number] = message
+
+    def processed(self, message: ReceivedMessage) -> None:
+        """Acknowledge automatically: `receive` has returned the message, or its callback has returned."""
+        if message.number in self.unsettled and self._mode.automatic:
+            self._gather(message, ACCEPTED)
+
+    def failed(self, message: ReceivedMessage) -> None:
+        """Return a message to its queue after its callback has raised, in the modes that acknowledge automatically."""
+        if message.number in self.unsettled and self._mode.automatic:
+            self._settle([message], failed(message))
+
+    def expired(self, message: ReceivedMessage) -> None:
+        """Settle a message that expired while it waited here."""
+        if not message.delivery.settled:
+            self.unsettled[message.number] = message
+            self._gather(message, EXPIRED_HERE)
+
+    def acknowledge(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        """Apply an outcome that the application gives. Raises as `ReceivedMessage.acknowledge` says."""
+        if message.number not in self.unsettled:
+            self._check_settled(message, outcome)
+        elif self._mode is _Mode.TRANSACTED:
+            message.commit_outcome = outcome
+        elif (error := revoked(message)) is not None:
+            del self.unsettled[message.number]
+            raise error
+        elif self._mode is _Mode.CLIENT and isinstance(outcome, Accepted):
+            self._settle([each for each in self.unsettled.values() if each.number <= message.number], outcome)
+        elif not (self._mode.automatic and isinstance(outcome, Accepted)):  # the client accepts by itself
+            self._settle([message], outcome)
+
+    def _check_settled(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        if message.outcome is None:
+            raise errors.PeerError(
+                f"{message!r} came on a connection that is lost, or went back with its session: nothing was settled, and it is"
+                " delivered again"
+            )
+        if message.outcome != outcome:
+            raise errors.InvalidRequest(f"{message!r} is settled already, as {type(message.outcome).__name__.lower()}")
+
+    # --- settling
+
+    def _gather(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        if self._mode is not _Mode.DUPS_OK:
+            self._settle([message], outcome)
+            return
+        del self.unsettled[message.number]
+        message.outcome = outcome
+        pending, connection = message.consumer.acknowledgements, self._session.connection
+        first = not pending
+        pending.add(message, outcome, connection.clock())
+        if pending.due(connection.clock()):
+            self.flush(message.consumer)
+        elif first and self._session.wire is not None:
+            self._session.wire.wake()  # the pump has a new deadline
+
+    def flush(self, consumer: Consumer) -> None:
+        """Send the gathered acknowledgements of a consumer."""
+        for outcome, entries in groupby(consumer.acknowledgements.take(), key=lambda entry: entry[1]):
+            self._session.dispose([message.delivery for message, _ in entries], outcome)
+        self._detach_closed_consumers()
+
+    def _settle(self, messages: list[ReceivedMessage], outcome: Outcome) -> None:
+        for message in messages:
+            self.unsettled.pop(message.number, None)
+            message.outcome = outcome
+        self._session.dispose([message.delivery for message in messages], outcome)
+        self._detach_closed_consumers()
+
+    def settled(self, messages: list[ReceivedMessage]) -> None:
+        """Remove messages whose transaction has committed."""
+        for message in messages:
+            self.unsettled.pop(message.number, None)
+            message.outcome = message.commit_outcome
+        self._detach_closed_consumers()
+
+    def lost(self) -> None:
+        """Forget everything: the connection is lost, and the broker delivers the messages again."""
+        self.unsettled.clear()
+        self._detach_closed_consumers()
+
+    # --- going back
+
+    def requeue_everything(self, *, resume: bool = True) -> None:
+        """Return every message to its queue: unsettled ones with the delivery counted, waiting ones without.
+
+        First it drains the credit, so that no later message overtakes them; then they return in the order of their deliveries.
+        With `resume` the links get credit again. May wait.
+        """
+        session = self._session
+        links = [link for consumer in session.consumers for link in consumer.links]
+        for link in links:
+            link.stop()
+        session.drain(links)
+        for consumer in list(session.consumers):
+            self.flush(consumer)
+        self.requeue(lambda consumer: True)
+        for consumer in session.consumers if resume else ():
+            for link in consumer.links:
+                link.resume()
+                if consumer.prefetch and not consumer.closed:
+                    link.renew(0)
+        session.flush()
+
+    def requeue(self, of: Callable[[Consumer], bool], *, handed_out: bool = True) -> None:
+        """Return the waiting messages of the consumers chosen by `of`, and with `handed_out` their unsettled ones, in delivery
+        order.
+        """
+        back: list[tuple[Delivery, Any]] = []
+        if handed_out:
+            for message in [each for each in self.unsettled.values() if of(each.consumer)]:
+                del self.unsettled[message.number]
+                back.append((message.delivery, FAILED))
+        for consumer in self._session.consumers:
+            if of(consumer):
+                back += [(delivery, RELEASED) for delivery, _ in consumer.arrivals.clear()]
+        if back:
+            base = back[0][0].id
+            back.sort(key=lambda entry: serial.difference(entry[0].id, base))
+        for outcome, entries in groupby(back, key=lambda entry: entry[1]):
+            self._session.dispose([delivery for delivery, _ in entries], outcome)
+        self._detach_closed_consumers()
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        """Return the waiting messages of a consumer; its unsettled ones may still be settled, and keep its links until then.
+
+        May wait: it drains the credit first. A message returned while there is credit would come again, and its delivery would
+        count.
+        """
+        for link in consumer.links:
+            link.stop()
+        try:
+            self._session.drain(list(consumer.links))
+        finally:
+            self.flush(consumer)
+            self.requeue(lambda each: each is consumer, handed_out=False)
+
+    def _detach_closed_consumers(self) -> None:
+        """Detach the links of closed consumers that have no unsettled message any more."""
+        busy = {message.consumer for message in self.unsettled.values()}
+        for consumer in [each for each in self._session.consumers if each.closed and each not in busy]:
+            for link in consumer.links:
+                with suppress(errors.PenstockError):
+                    link.detach()
+            self._session.consumers.remove(consumer)
+        self._session.flush()

@@ -1,0 +1,284 @@
+"""Sending, synchronously or not, with at most a window of unconfirmed octets.
+
+A message stays here until it is confirmed, so that a new connection can send it again: at least once. The defaults are those of
+JMS: outside a transaction a send of a persistent message waits for its confirmation, a non-persistent one does not; inside a
+transaction no send waits, since the commit waits for all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ... import errors
+from ...amqp.performatives import TransactionalState
+from .sending import Confirmation, Sendable, encoded
+from .target_link import TargetLink, TooLarge
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: Default window: octets of messages that one producer has sent and the broker has not confirmed.
+WINDOW_OCTETS = 1024 * 1024
+
+
+class Producer:
+    """A producer for one address, made by `Session.producer`.
+
+    Attributes:
+        address: Address that it sends to.
+        refused: Number of messages that were not accepted.
+        unconfirmed_octets: Octets that fill the window now.
+    """
+
+    def __init__(self, session: Session, address: str, window_octets: int, timeout_s: float) -> None:
+        if window_octets < 1:
+            raise errors.InvalidRequest("a producer's window must be at least 1 octet")
+        self.session = session
+        self.address = address
+        self.refused = 0
+        self.unconfirmed_octets = 0
+        self._window = window_octets
+        self._timeout_s = timeout_s
+        self._link: TargetLink | None = None
+        self._failure: errors.PenstockError | None = None
+        self._unreported: errors.PenstockError | None = None
+        self._sent = 0
+        self._unconfirmed: dict[int, Confirmation] = {}  # by sequence, in order
+        self._to_resend: deque[int] = deque()  # not sent on the current connection yet
+
+    def send(
+        self,
+        message: Sendable,
+        *,
+        persistent: bool | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        synchronous: bool | None = None,
+        timeout_s: float | None = None,
+        on_outcome: Callable[[Confirmation], None] | None = None,
+    ) -> Confirmation:
+        """Send one message. A synchronous send returns when the broker has confirmed it, an asynchronous one when it was sent.
+
+        Args:
+            message: A whole `Message`, octets, or text.
+            persistent: The header's *durable*. None: as the message says, else True.
+            priority: 0 to 9. None: as the message says, else 4.
+            ttl_ms: Milliseconds after which the message expires. None: as the message says.
+            synchronous: Whether to wait. None: a persistent message outside a transaction is waited for.
+            timeout_s: Seconds that the whole call takes at most. None: the producer's time limit.
+            on_outcome: Called with the confirmation, as the session's other callbacks are; makes the send asynchronous.
+
+        Returns:
+            Confirmation of this message.
+
+        Raises:
+            InvalidRequest: The message cannot be encoded.
+            ResourceLimit: It is larger than the broker takes.
+            PeerError: The time is over; the text says whether the message was sent.
+            PenstockError: The broker has refused it (synchronous).
+        """
+        session = self.session
+        payload, durable = encoded(message, persistent, priority, ttl_ms, session.connection.new_message_id())
+        if synchronous is None:
+            synchronous = durable and not session.transacted
+        awaited = synchronous and on_outcome is None
+        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        with session.changed:
+            session.check()
+            confirmation = self._send(payload, awaited, on_outcome, deadline)
+            try:
+                if awaited:
+                    confirmation.wait(_seconds_left(deadline))
+            finally:
+                confirmation.awaited = False
+        return confirmation
+
+    def _send(
+        self, payload: bytes, awaited: bool, callback: Callable[[Confirmation], None] | None, deadline: float
+    ) -> Confirmation:
+        size = len(payload)
+        # A message larger than the window is sent alone.
+        self.wait_until(
+            lambda: (
+                not (callback and self.session.callbacks.full)
+                and (not self._unconfirmed or self.unconfirmed_octets + size <= self._window)
+            ),
+            _seconds_left(deadline),
+            f"a message to {self.address!r} was not sent: {self.unconfirmed_octets:,} octets before it are not confirmed",
+        )
+        transaction = self._with_credit(deadline)
+        confirmation = Confirmation(self, payload, transaction, awaited, callback, self.session.changed)
+        assert self._link is not None
+        sequence, self._sent = self._sent, self._sent + 1
+        self._unconfirmed[sequence] = confirmation
+        self.unconfirmed_octets += size
+        try:
+            self._link.put(sequence, payload, None if transaction is None else TransactionalState(txn_id=transaction))
+        except TooLarge:
+            self._forget(sequence)
+            raise
+        return confirmation
+
+    def _with_credit(self, deadline: float) -> bytes | None:
+        """Wait until a message can be sent; return the transaction that it belongs to, if the session has transactions.
+
+        A transaction that ends meanwhile, with its connection, is not named any more: another one may have its id by now. The
+        next one is declared, and its commit says that the first was rolled back.
+        """
+        session = self.session
+        while True:
+            transaction = session.transaction_id() if session.transacted else None
+            self.wait_until(
+                lambda named=transaction: not session.is_current(named) or self._ready,  # type: ignore[misc]
+                _seconds_left(deadline),
+                f"a message to {self.address!r} was not sent: the broker gives no credit for it",
+            )
+            if session.is_current(transaction):
+                return transaction
+
+    @property
+    def _ready(self) -> bool:
+        return self._link is not None and not self._to_resend and self._link.ready
+
+    def wait_until(self, done: Callable[[], bool], timeout_s: float | None, what: str) -> None:
+        """Wait under the lock, over reconnects. Raises the error that ended this producer, or PeerError for `what` after the
+        time.
+        """
+        limit = self._timeout_s if timeout_s is None else timeout_s
+
+        def met() -> bool:
+            if not done():
+                self.check()
+                return False
+            return True
+
+        if not self.session.connection.wait_for(met, limit):
+            raise errors.PeerError(f"{what} within the time limit; the broker may be overloaded, or out of disk or memory")
+
+    @property
+    def failed(self) -> bool:
+        """True when nothing can be sent with it any more."""
+        return self._failure is not None
+
+    def check(self) -> None:
+        """Raise the error that ended this producer, if there is one.
+
+        Raises:
+            PenstockError: That error.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until everything sent is confirmed.
+
+        Args:
+            timeout_s: Seconds to wait at most. None: the producer's time limit.
+
+        Raises:
+            PeerError: Some messages are not confirmed in this time.
+            PenstockError: The first refusal that was not reported yet.
+        """
+        with self.session.changed:
+            what = f"{len(self._unconfirmed):,} messages to {self.address!r} are not confirmed"
+            self.wait_until(lambda: not self._unconfirmed, timeout_s, what)
+            unreported, self._unreported = self._unreported, None
+        if unreported is not None:
+            raise unreported
+
+    def close(self) -> None:
+        """Flush, then detach the link.
+
+        Raises:
+            PenstockError: As of `flush`.
+        """
+        try:
+            self.flush()
+        finally:
+            self.detach()
+
+    def detach(self) -> None:
+        """Detach the link at once; the outcomes of unconfirmed messages stay unknown."""
+        with self.session.changed:
+            if self._failure is None:
+                self.fail(errors.PeerError(f"this producer for {self.address!r} is closed"))
+            if self._link is not None:
+                self._link.detach()
+            self.session.forget_producer(self)
+
+    # --- for the session, under the lock
+
+    def attach(self) -> None:
+        """Attach a link on the current connection. Unconfirmed messages are sent again there, in order, before new ones."""
+        wire, machine = self.session.wire, self.session.machine
+        assert wire is not None
+        assert machine is not None
+        link = TargetLink(wire, machine, self.address, self._settled, self.fail)
+        self._to_resend = deque(self._unconfirmed)
+        self._link = link
+        self.resend()
+
+    def resend(self) -> None:
+        """Send again as much as credit allows now. Never waits."""
+        while self._to_resend and self._link is not None and self._link.ready:
+            sequence = self._to_resend.popleft()
+            if sequence in self._unconfirmed:
+                try:
+                    self._link.put(sequence, self._unconfirmed[sequence].payload)
+                except TooLarge as error:  # this server takes less than the last one
+                    confirmation = self._unconfirmed[sequence]
+                    self._forget(sequence)
+                    self._report(confirmation, error)
+
+    def lost(self, rolled_back: errors.PenstockError) -> None:
+        """Forget the link: the connection is lost. Messages of a transaction are gone with it; the rest is sent again."""
+        self._link = None
+        self._to_resend.clear()
+        self.roll_back(rolled_back)
+
+    def roll_back(self, error: errors.PenstockError) -> None:
+        """End the confirmations of a transaction's messages with `error`."""
+        for sequence, confirmation in list(self._unconfirmed.items()):
+            if confirmation.transaction is not None:
+                self._forget(sequence)
+                self._report(confirmation, error)
+        if self.session.transacted:
+            self._unreported = None  # the rollback itself tells the application
+
+    def fail(self, error: errors.PenstockError) -> None:
+        """End the producer: every unconfirmed message gets `error`, and nothing can be sent any more."""
+        self._failure = self._failure or error
+        for sequence, confirmation in list(self._unconfirmed.items()):
+            self._forget(sequence)
+            self._report(confirmation, error)
+
+    def _settled(self, sequence: int, state: object) -> None:
+        confirmation = self._forget(sequence)
+        if confirmation is None:
+            return
+        confirmation.settle(state)
+        self._report(confirmation, confirmation.error)
+
+    def _report(self, confirmation: Confirmation, error: errors.PenstockError | None) -> None:
+        confirmation.error = error
+        if error is not None:
+            self.refused += 1
+            if not confirmation.awaited and confirmation.callback is None:
+                self._unreported = self._unreported or error
+            if confirmation.transaction is not None:
+                self.session.mark_rollback_only(error)
+        if confirmation.callback is not None:
+            self.session.callbacks.add_outcome(confirmation)
+
+    def _forget(self, sequence: int) -> Confirmation | None:
+        confirmation = self._unconfirmed.pop(sequence, None)
+        if confirmation is not None:
+            self.unconfirmed_octets -= len(confirmation.payload)
+        return confirmation
+
+
+def _seconds_left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())

@@ -1,0 +1,25 @@
+"""Waits between the attempts at a message whose handler raises: a handler that always fails is no hot loop."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ... import errors
+
+_DOUBLED = 60  # times at most: by then every wait is the longest
+
+
+class Retries(NamedTuple):
+    """Waits after failed attempts: `first_s` seconds after the first, twice as long after each further one, at most `most_s`."""
+
+    first_s: float = 1.0
+    most_s: float = 60.0
+
+    def check(self) -> None:
+        """Raise InvalidRequest for times that cannot be."""
+        if not 0 <= self.first_s <= self.most_s:
+            raise errors.InvalidRequest("retry_after is seconds from 0 to max_retry_after")
+
+    def after(self, attempt: int) -> float:
+        """Return the seconds to wait after this failed attempt; the first is 1."""
+        return min(self.first_s * 2.0 ** min(attempt - 1, _DOUBLED), self.most_s)

@@ -1,0 +1,94 @@
+"""Sending link of a producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ... import amqp, errors
+from ...amqp import LocalProtocolError, events
+from ...amqp.performatives import SND_UNSETTLED, DeliveryState
+from ...amqp.states import LinkState
+from ..amqp.links import ClientLink
+from ..amqp.sender import MAX_UNSETTLED
+
+if TYPE_CHECKING:
+    from .wire import Wire
+
+
+class TooLarge(errors.ResourceLimit):
+    """A message larger than the broker takes; nothing was sent."""
+
+
+class TargetLink(ClientLink):
+    """A sending link, attached when made. The pump calls `settled(sequence, state)` and `failed(error)` under the lock."""
+
+    link: amqp.Sender
+
+    def __init__(
+        self,
+        wire: Wire,
+        session: amqp.Session,
+        address: str,
+        settled: Callable[[int, object], None],
+        failed: Callable[[errors.PenstockError], None],
+        target: object | None = None,
+    ) -> None:
+        super().__init__(wire, address)
+        self._settled, self._failed = settled, failed
+        self.link = session.sender(wire.link_name())
+        self._attach(
+            source=amqp.Source(outcomes=("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")),
+            target=amqp.Target(address=address) if target is None else target,
+            snd_settle_mode=SND_UNSETTLED,
+        )
+
+    @property
+    def usable(self) -> bool:
+        """True while the link is attached and has not failed."""
+        return self.link.state is LinkState.ATTACHED and self._failure is None
+
+    @property
+    def ready(self) -> bool:
+        """True when a message may be put now."""
+        return self.usable and self.link.can_send and len(self.link.unsettled) < MAX_UNSETTLED and not self.connection.congested
+
+    def put(self, sequence: int, payload: bytes, state: DeliveryState | None = None) -> None:
+        """Send a message; only when `ready`. `sequence` becomes its delivery tag.
+
+        Frames that do not fit the session's window are sent later. On a connection that is just ending the message is lost with
+        it.
+        """
+        limit = self.link.max_message_size
+        if limit and len(payload) > limit:
+            raise TooLarge(f"a message of {len(payload):,} octets was not sent: {self.address!r} takes {limit:,}")
+        with suppress(LocalProtocolError):
+            self.link.send(sequence.to_bytes(8, "big"), payload, state=state)
+        self.connection.flush()
+
+    def detach(self) -> None:
+        """Detach for good, without waiting for the answer."""
+        if self.usable:
+            with suppress(LocalProtocolError):
+                self.link.detach(closed=True)
+            self._failure = errors.PeerError(f"this link to {self.address!r} is closed")
+            self.connection.flush()
+
+    # --- for the connection
+
+    def on_event(self, event: events.Event) -> None:
+        """Handle an event of this link."""
+        before = self._failure
+        super().on_event(event)
+        if isinstance(event, events.Flowed):
+            self.link.drained()
+        elif isinstance(event, events.Detached | events.Violated):
+            self.connection.links.pop(self.link, None)
+            if before is None and self._failure is not None:
+                self._failed(self._failure)
+
+    def on_outcome(self, deliveries: list[Any], state: object) -> None:
+        """Report the outcome of each delivery by its sequence number."""
+        for delivery in deliveries:
+            self._settled(int.from_bytes(delivery.tag, "big"), state)

@@ -1,0 +1,235 @@
+"""Workers: a function that handles the messages of a queue, several at once, until somebody stops it.
+
+    @penstock.worker("orders", concurrency=4, retries=5)
+    def handle(message):
+        print(message.json())
+
+`penstock work module:handle` runs it, and so does `handle.run(connection, stop)`. A message is accepted when the function
+returns. When it raises, the message goes back and comes again after a time that doubles with each attempt; after `retries` of
+them it is rejected with the error as the reason, and becomes a dead letter where its queue has one. A function that settles the
+message itself (`message.reject("why")`) has the last word.
+
+Each of `concurrency` threads has a session and takes one message after another, with little prefetch: a slow message holds up
+two others at most. An `async` function runs on an event loop of its thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ... import errors
+from .connection import Connection
+from .modes import AcknowledgeMode
+from .received import ReceivedMessage
+from .retries import Retries
+
+_LOG = logging.getLogger("penstock.worker")
+
+Handler = Callable[[ReceivedMessage], Any]
+
+#: Seconds between two looks at whether somebody wants the worker to stop.
+LOOK_S = 0.2
+#: Messages that wait at a thread beside the one in work.
+PREFETCH = 2
+#: Seconds that running handlers have at a stop; what they hold then goes back, and is delivered again.
+GRACE_S = 30.0
+
+
+class Counts(NamedTuple):
+    """Messages of a worker since it began, by how they ended.
+
+    Attributes:
+        accepted: Messages whose handler has returned.
+        retried: Messages that went back after an error.
+        rejected: Messages that had failed too often.
+        other: Messages that the handler settled itself, or that the broker took back meanwhile.
+        running: Messages in work now.
+        seconds: Time in handlers, all threads together.
+    """
+
+    accepted: int = 0
+    retried: int = 0
+    rejected: int = 0
+    #: Settled by the handler itself, or taken back by the broker meanwhile.
+    other: int = 0
+    running: int = 0
+    seconds: float = 0.0  # in handlers, together
+
+
+@dataclass(eq=False)
+class Worker:
+    """A handler and the queue that it works on, made by `worker`. Calling it calls the handler, for tests.
+
+    Attributes:
+        handle: Function that gets each message.
+        queue: Name of the queue.
+        concurrency: Messages in work at once.
+        retries: Further attempts after the first that fails. None: the queue's `maxAttempts`.
+        retry_after: Seconds from the first failure to the next attempt.
+        max_retry_after: Seconds, the longest such time.
+        selector: Selector of the messages; None for all.
+    """
+
+    handle: Handler
+    queue: str
+    concurrency: int = 1
+    retries: int | None = None
+    retry_after: float = 1.0
+    max_retry_after: float = 60.0
+    selector: str | None = None
+    _counts: Counts = field(default_factory=Counts, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise errors.InvalidRequest(f"concurrency is 1 or more, not {self.concurrency}")
+        if self.retries is not None and self.retries < 0:
+            raise errors.InvalidRequest(f"retries is 0 or more, or None for no limit, not {self.retries}")
+        Retries(self.retry_after, self.max_retry_after).check()
+
+    def __call__(self, message: Any) -> Any:
+        """Call the handler, as a test does."""
+        return self.handle(message)
+
+    @property
+    def counts(self) -> Counts:
+        """Counts so far, of all threads."""
+        with self._lock:
+            return self._counts
+
+    def run(self, connection: Connection, stop: threading.Event, grace_s: float = GRACE_S) -> bool:
+        """Work until `stop` is set, or the queue cannot be used any more.
+
+        Args:
+            connection: Connection to the broker, which this leaves open.
+            stop: Ends the work when it is set: no message is taken after that.
+            grace_s: Seconds that running handlers have after the stop.
+
+        Returns:
+            Whether every handler that had begun has ended in that time.
+
+        Raises:
+            PenstockError: The queue was deleted, a right is missing, or the connection is lost for good.
+        """
+        return run_all([self], connection, stop, grace_s)
+
+    def _work(self, connection: Connection, stop: threading.Event, failures: list[BaseException]) -> None:
+        loop = asyncio.new_event_loop()
+        try:
+            with connection.session(AcknowledgeMode.INDIVIDUAL) as session:
+                consumer = session.consumer(self.queue, prefetch=PREFETCH, selector=self.selector)
+                while not stop.is_set():
+                    message = consumer.receive(LOOK_S)
+                    if message is not None:
+                        self._handle_one(message, loop)
+        except BaseException as error:
+            failures.append(error)
+            stop.set()  # one thread's trouble is every thread's: the process that runs us is to start anew
+        finally:
+            loop.close()
+
+    def _handle_one(self, message: ReceivedMessage, loop: asyncio.AbstractEventLoop) -> None:
+        began = time.monotonic()
+        self._count(running=1)
+        try:
+            result = self.handle(message)
+            if inspect.isawaitable(result):
+                loop.run_until_complete(_awaited(result))
+        except Exception as error:
+            what = self._failed(message, error)
+        else:
+            what = self._settle(message, message.accept, "accepted")
+        self._count(running=-1, seconds=time.monotonic() - began, **{what: 1})
+
+    def _failed(self, message: ReceivedMessage, error: Exception) -> str:
+        attempt = message.delivery_count + 1
+        reason = f"{type(error).__name__}: {error}"
+        if self.retries is not None and attempt > self.retries:
+            _LOG.error("%r is rejected after %d attempts: %s", message, attempt, reason, exc_info=error)
+            return self._settle(message, lambda: message.reject(reason), "rejected")
+        after = Retries(self.retry_after, self.max_retry_after).after(attempt)
+        _LOG.warning("%r failed, attempt %d; it comes again in %g s at the earliest: %s", message, attempt, after, reason)
+        return self._settle(message, lambda: message.retry(after), "retried")
+
+    def _settle(self, message: ReceivedMessage, settle: Callable[[], None], what: str) -> str:
+        if message.outcome is not None:
+            return "other"
+        try:
+            settle()
+        except errors.PeerError as error:  # the broker has taken it back, and delivers it again
+            _LOG.warning("%s", error)
+            return "other"
+        return what
+
+    def _count(self, **more: float) -> None:
+        with self._lock:
+            now = self._counts._asdict()
+            self._counts = Counts(**{name: value + more.get(name, 0) for name, value in now.items()})
+
+
+async def _awaited(result: Awaitable[Any]) -> None:
+    await result
+
+
+def worker(
+    queue: str,
+    *,
+    concurrency: int = 1,
+    retries: int | None = None,
+    retry_after: float = 1.0,
+    max_retry_after: float = 60.0,
+    selector: str | None = None,
+) -> Callable[[Handler], Worker]:
+    """Make a function the handler of a queue's messages; see this module.
+
+    Args:
+        queue: Name of the queue.
+        concurrency: Messages in work at once, each on a thread.
+        retries: Further attempts after the first that fails; then the message is rejected. None: as many as the queue's
+            `maxAttempts` allows.
+        retry_after: Seconds from the first failure to the next attempt; doubled after each.
+        max_retry_after: Seconds, the longest such time.
+        selector: Only messages that match.
+
+    Returns:
+        A decorator that makes a `Worker` of a function.
+
+    Raises:
+        InvalidRequest: A value that cannot be.
+
+    Example:
+        @penstock.worker("orders", concurrency=4, retries=5)
+        def handle(message: penstock.ReceivedMessage) -> None:
+            print(message.json())
+    """
+
+    def made(handle: Handler) -> Worker:
+        return Worker(handle, queue, concurrency, retries, retry_after, max_retry_after, selector)
+
+    return made
+
+
+def run_all(workers: Sequence[Worker], connection: Connection, stop: threading.Event, grace_s: float = GRACE_S) -> bool:
+    """Run several workers on one connection until `stop` is set; see `Worker.run`. Returns whether all handlers have ended."""
+    failures: list[BaseException] = []
+    threads = [
+        threading.Thread(target=one._work, args=(connection, stop, failures), name=f"penstock-worker-{number}", daemon=True)
+        for one in workers
+        for number in range(one.concurrency)
+    ]
+    for thread in threads:
+        thread.start()
+    stop.wait()
+    deadline = time.monotonic() + grace_s
+    for thread in threads:
+        thread.join(min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
+    if failures:
+        raise failures[0]
+    return not any(thread.is_alive() for thread in threads)

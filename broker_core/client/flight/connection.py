@@ -1,0 +1,255 @@
+"""A thin client of the Flight plane (docs/protocols/flight.md): JSON out, JSON in, Penstock's errors raised.
+
+It needs nothing but pyarrow, so that a Spark executor can use it. With an `amqp://` or `amqps://` address it first asks the
+broker there for its Flight endpoint (`discovery`), and again whenever that may have changed: when its token has expired, and
+when nobody answers at the endpoint any more.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import flight
+
+from ... import errors, wrong_port
+from .. import credentials, discovery, timeouts
+from ..credentials import NOBODY, Credentials
+from ..discovery import Endpoint
+from .putting import Batches, Put, Sent, SourceFailed
+
+#: Seconds after which a token is replaced by a new one at the next call. It is good for an hour, and what is handed on with it
+#: (to tasks that wait for their turn) should be good for a while.
+TOKEN_FRESH_S = 1200.0
+#: Seconds until that is tried again where it failed.
+RENEW_AGAIN_S = 60.0
+
+_Result = TypeVar("_Result")
+
+
+def check(url: str, credentials: Credentials) -> None:
+    """InvalidRequest where these credentials have no meaning, or would be said to anybody who listens."""
+    if credentials.certificates and not url.startswith(("grpc+tls://", "amqps://")):
+        raise errors.InvalidRequest(f"certificates have no meaning for {url}: use grpc+tls:// or amqps://, or leave them out")
+    host = url.partition("://")[2].rpartition(":")[0]
+    if credentials.user is not None and url.startswith("grpc://") and not discovery.is_loopback(host):
+        raise errors.InvalidRequest(
+            f"a password for {url} would cross the network in the open: use grpc+tls://, or the broker's amqp:// or amqps://"
+            " address, where we log in without saying the password"
+        )
+
+
+class Client:
+    """One connection to the broker at `url`: `grpc://host:port`, `grpc+tls://host:port`, `amqp://host[:port]` or `amqps://…`.
+
+    `known` is an endpoint that was discovered for the url before, perhaps by another process. `timeout_s` bounds every wait for
+    the broker, be it for an answer or in the midst of a stream; None: `timeouts.SILENCE_S`. Safe to use from several threads.
+    """
+
+    def __init__(
+        self, url: str, credentials: Credentials = NOBODY, *, known: Endpoint | None = None, timeout_s: float | None = None
+    ) -> None:
+        check(url, credentials)
+        self.url = url
+        self._credentials = credentials
+        self._timeout = timeouts.SILENCE_S if timeout_s is None else timeout_s
+        self._discovers = url.startswith(discovery.SCHEMES)
+        self._changing = threading.Lock()
+        self._fresh_until = float("inf")
+        self._lost = False
+        self._closed = False
+        self._endpoint = Endpoint("")
+        self._flight: Any = None
+        self._headers: list[tuple[bytes, bytes]] = []
+        if not self._discovers:
+            self._use(Endpoint(url))
+        elif known is not None:
+            self._use(known)
+        else:
+            self._discover()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Endpoint of the Flight plane, as far as this client knows; for another one's `known`. A secret: the token is in it."""
+        return self._endpoint
+
+    def call(self, action: str, /, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
+        """Send one action and return its answer."""
+        body = json.dumps(fields).encode()
+
+        def ask() -> list[flight.Result]:
+            return list(self._flight.do_action((action, body), self._options(timeout_s or self._timeout)))
+
+        results = self._again_if_unknown(ask)
+        answer = json.loads(results[0].body.to_pybytes())
+        if not isinstance(answer, dict):
+            raise errors.PeerError(f"{self.url} answered {action} with something else than an object")
+        return answer
+
+    def put(
+        self,
+        command: dict[str, Any],
+        schema: pa.Schema,
+        batches: Iterable[Sent],
+        *,
+        window: int = 8,
+    ) -> dict[str, Any]:
+        """Send record batches; return the last acknowledgement, all of it durable. Of a pair the octets are its batch's metadata.
+
+        At most `window` batches, and some bytes (see `putting`), are unacknowledged.
+        """
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
+        of_the_caller = Batches(batches)
+
+        def send() -> dict[str, Any]:
+            def begin() -> tuple[Any, Any]:
+                writer, reader = self._flight.do_put(descriptor, schema, self._options())
+                return writer, reader
+
+            return Put(begin, of_the_caller, window, self._steps, self._timeout).run()
+
+        try:
+            return self._again_if_unknown(send, lambda: of_the_caller.are_all_here)
+        except SourceFailed as failed:
+            failure = failed.error
+        try:
+            raise failure  # as it was raised: out here no other error is its context
+        finally:
+            del failure  # which would keep this frame, and batches with it
+
+    def get(self, **ticket: Any) -> Iterator[pa.RecordBatch]:
+        """Stream the record batches that a ticket names."""
+        named = flight.Ticket(json.dumps(ticket).encode())
+
+        steps = self._steps()
+        reader: Any = None
+
+        def begin() -> flight.FlightStreamChunk | None:
+            nonlocal reader
+            reader = steps.take(lambda: self._flight.do_get(named, self._options()))
+            return steps.take(lambda: next(reader, None))
+
+        try:
+            chunk = self._again_if_unknown(begin)
+            while chunk is not None:
+                yield chunk.data
+                chunk = None  # not kept while the next one comes
+                chunk = steps.take(lambda: next(reader, None))
+        except pa.ArrowException as error:
+            raise self._translate(error) from error
+        finally:
+            if steps.stuck and reader is not None:
+                reader.cancel()
+            steps.close()
+
+    def close(self) -> None:
+        """Close the connection; what is under way fails."""
+        self._closed = True
+        self._flight.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- Where, and as whom ------------------------------------------------------------------------------------------------
+
+    def _again_if_unknown(self, attempt: Callable[[], _Result], may_repeat: Callable[[], bool] = lambda: True) -> _Result:
+        """The attempt; once more with a new token where the broker does not know the old one (any more)."""
+        self._renew()
+        used = self._endpoint
+        try:
+            return self._attempt(attempt)
+        except errors.Unauthenticated:
+            if not self._discovers or not may_repeat():
+                raise
+        except errors.PeerError:
+            self._lost = True  # it may have started again elsewhere; the next call will see
+            raise
+        self._renew(used)
+        return self._attempt(attempt)
+
+    def _attempt(self, attempt: Callable[[], _Result]) -> _Result:
+        try:
+            return attempt()
+        except pa.ArrowException as error:
+            raise self._translate(error) from error
+
+    def _renew(self, used: Endpoint | None = None) -> None:
+        """Discover again, when it is time or when `used` is no good any more; only one thread does it."""
+        if not self._discovers or self._closed:
+            return
+        with self._changing:
+            if self._lost or self._endpoint is used:
+                self._discover()
+            elif time.monotonic() >= self._fresh_until:
+                self._fresh_until = time.monotonic() + RENEW_AGAIN_S
+                with suppress(errors.PenstockError):  # the old token is still good
+                    self._discover()
+
+    def _discover(self) -> None:
+        self._use(discovery.discover(self.url, self._credentials, self._timeout))
+        self._fresh_until, self._lost = time.monotonic() + TOKEN_FRESH_S, False
+
+    def _use(self, endpoint: Endpoint) -> None:
+        authorization = f"Bearer {endpoint.token}" if endpoint.token is not None else self._password_for(endpoint.url)
+        self._headers = [] if authorization is None else [(b"authorization", authorization.encode())]
+        # The old one is not closed under the feet of another thread, but goes with its last user.
+        if self._endpoint.url != endpoint.url:
+            self._flight = self._connected(endpoint.url)
+        self._endpoint = endpoint
+
+    def _password_for(self, url: str) -> str | None:
+        if self._discovers or self._credentials.user is None:
+            return None  # a broker that gives no token has no users
+        return self._credentials.authorization()
+
+    def _connected(self, url: str) -> flight.FlightClient:
+        options: dict[str, Any] = {}
+        if url.startswith("grpc+tls://"):
+            mine = self._credentials
+            options = {"tls_root_certs": mine.ca or credentials.system_ca(), "cert_chain": mine.cert, "private_key": mine.key}
+        options["generic_options"] = timeouts.CHANNEL
+        try:
+            return flight.connect(url.replace("grpc://", "grpc+tcp://", 1), **options)
+        except (pa.ArrowException, ValueError) as error:
+            raise errors.InvalidRequest(f"cannot use {url!r} as a broker's address: {error}") from error
+
+    def _steps(self) -> timeouts.Steps:
+        return timeouts.Steps(self._endpoint.url, self._timeout)
+
+    def _options(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
+
+    def _translate(self, error: Exception) -> errors.PenstockError:
+        info = getattr(error, "extra_info", b"")
+        if info and info.startswith(b"{"):
+            return errors.from_json(info)
+        if isinstance(error, flight.FlightTimedOutError):
+            return timeouts.silent(self._endpoint.url, self._timeout)
+        if isinstance(error, flight.FlightUnavailableError):
+            return _unavailable(self._endpoint.url)
+        return errors.PeerError(f"the call to {self._endpoint.url} failed: {error}")
+
+
+def _unavailable(url: str) -> errors.PeerError:
+    """Look at what is there where no Flight answers, and return the error that says it."""
+    scheme, _, place = url.partition("://")
+    host, _, port = place.rpartition(":")
+    host, secure, hint = host.strip("[]"), scheme == "grpc+tls", ""
+    there = wrong_port.look(host, int(port))
+    wrong = wrong_port.mismatch(there, wrong_port.TLS if secure else wrong_port.FLIGHT)
+    if wrong is not None:
+        return errors.WrongPort(f"{url}: {wrong}")
+    if secure and there is not None:
+        ended = wrong_port.expired(host, int(port))
+        if ended is not None:
+            return errors.PeerError(f"the certificate of {url} is not valid any more: {ended}")
+        hint = " with a certificate that is trusted here (which CA issued it, and to which host name?)"
+    return errors.Unreachable(f"no broker answers at {url}{hint}: start one with `penstock serve --data DIR`, or correct the url")
