@@ -25,7 +25,7 @@ from ..reading.slices import BlockSlice
 from ..selectors import Presence, Selector, parse
 from ..service.broker import BrokerService
 from ..service.matching import evaluated
-from ..service.missing import Missing
+from ..service.missing_rows import MissingRows
 from .browsing import archived, selection
 from .recorded import RecordedMessages, beyond, may_be_beyond
 
@@ -94,7 +94,7 @@ class Browses:
             assert table is not None
             after = table.passes
             yield from self._recorded.rows(table, f, columns, presence=presence)
-        missing = Missing()
+        missing = MissingRows()
         slices = self._looked(f, beyond(select, after), may_be_beyond(may, after), presence, missing)
         yield from self.batches(slices, columns, f["queue"], b"", f["stored"])
         table = self._service.table(f["queue"]) if missing else None
@@ -118,7 +118,7 @@ class Browses:
         select: Callable[[Block], Any],
         may: Callable[[PackedBlock], object],
         presence: Presence | None = None,
-        missing: Missing | None = None,
+        missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
         """Yield slices of what of a browse is in the journal, of the rows that `select` picks."""
         if f["selector"] is None:
@@ -132,7 +132,7 @@ class Browses:
         selector: Selector,
         may: Callable[[PackedBlock], object],
         presence: Presence | None,
-        missing: Missing | None,
+        missing: MissingRows | None,
     ) -> Iterator[BlockSlice]:
         """Block by block: what there is, which of it matches, and what of that is still as it was asked for."""
         for part in self._service.browse(f["queue"], select, f["first"], f["last"], may, missing):

@@ -30,7 +30,7 @@ from ..messages import assembly, delivery_key
 from ..messages.columns import arrow_schema
 from ..selectors import Presence
 from ..service.broker import BrokerService
-from ..service.missing import Missing
+from ..service.missing_rows import MissingRows
 from . import browsing
 
 ALL_PASSES = 2**62
@@ -140,7 +140,7 @@ class RecordedMessages:
         f: dict[str, Any],
         columns: list[str],
         after: int = 0,
-        missing: Missing | None = None,
+        missing: MissingRows | None = None,
         presence: Presence | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows that a ticket `browse` asks for, of the passes above `after`: all of them, or those that are missing elsewhere."""
@@ -149,7 +149,7 @@ class RecordedMessages:
         return self._told(found, columns, f["queue"], f["stored"])
 
     def of_batch(
-        self, queue: str, missing: Missing, columns: list[str], token: bytes, stored: bool, aside: SetAside, fail: bool
+        self, queue: str, missing: MissingRows, columns: list[str], token: bytes, stored: bool, aside: SetAside, fail: bool
     ) -> Iterator[pa.RecordBatch]:
         """Messages of a settled batch of a lease that the journal has no longer, each as it was settled last. Raises DataLoss if
         one is not in the table either; without `fail` the others come."""
@@ -170,7 +170,7 @@ class RecordedMessages:
         if table is None:
             return
         for number in np.unique(passes[passes > 0]).tolist():  # nearly always one
-            some = Missing()
+            some = MissingRows()
             some.add(0, wanted[passes == number])
             bounds = table.of_pass(number)._replace(first=some.first, last=some.last)
             for batch in self._scan(table, bounds, columns, None, some):
@@ -183,7 +183,7 @@ class RecordedMessages:
         bounds: Bounds,
         columns: Sequence[str],
         selector: str | None,
-        missing: Missing | None,
+        missing: MissingRows | None,
         presence: Presence | None = None,
     ) -> Iterator[pa.RecordBatch]:
         for each in files.version(table, bounds).files:

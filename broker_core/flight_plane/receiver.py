@@ -165,7 +165,7 @@ class Receiver:
         durable = stage is not None or columns.any_durable(batch)
         if queue is None:
             exchange, key = self._request["exchange"], self._request["routingKey"]
-            sending = routing.Sending(exchange, payload, sizes, key, durable, whole=True, stage=stage)
+            sending = routing.ExchangeMessages(exchange, payload, sizes, key, durable, whole=True, stage=stage)
             sent, end = routing.send(self._service, sending)
             self._dropped += sent.dropped
             return {"dropped": self._dropped} if self._dropped else {}, end

@@ -25,7 +25,7 @@ from ..messages.columns import OUTCOME_COLUMNS, arrow_schema
 from ..reading import mapped
 from ..reading.slices import BlockSlice
 from ..service.broker import BrokerService
-from ..service.missing import Missing
+from ..service.missing_rows import MissingRows
 
 
 class Streams:
@@ -48,7 +48,7 @@ class Streams:
             return schema, self._browses.browse(request, columns), check
         if request["op"] == "archive":
             return schema, self._recorded.share(request, columns), check
-        missing = Missing()
+        missing = MissingRows()
         queue, found = self._read(request, missing)
         if request["op"] == "batch":
             return schema, self._batch(request, columns, queue, found, missing, stored=request["stored"]), check
@@ -67,7 +67,7 @@ class Streams:
             raise errors.NotMappable(f"{refusal}; ask for op=batch")
         return schema, self._batch(request, columns, queue, slices, missing, stored=True), check
 
-    def _read(self, f: dict[str, Any], missing: Missing) -> tuple[str, Iterator[BlockSlice]]:
+    def _read(self, f: dict[str, Any], missing: MissingRows) -> tuple[str, Iterator[BlockSlice]]:
         """The first read of a batch is journaled and durable when this returns: before any byte leaves."""
         loss = f["failOnDataLoss"]
         command = c.ReadBatch(f["lease"], f["run"], f["epoch"], f["batch"], f["first"], f["last"], loss, reader_of(f))
@@ -82,7 +82,14 @@ class Streams:
         return queue, found
 
     def _batch(
-        self, f: dict[str, Any], columns: list[str], queue: str, slices: Iterable[BlockSlice], missing: Missing, *, stored: bool
+        self,
+        f: dict[str, Any],
+        columns: list[str],
+        queue: str,
+        slices: Iterable[BlockSlice],
+        missing: MissingRows,
+        *,
+        stored: bool,
     ) -> Iterator[Any]:
         token = delivery_key.prefix(f["lease"], f["batch"], f["epoch"])
         aside = partial(self._set_aside, f)

@@ -3,7 +3,8 @@
 broker              `BrokerService`: what every plane calls; start and stop, housekeeping
 turn                one hold of the lock: commands in, replies out, and when they may leave
 locked_view         queues and exchanges, read by a caller that holds the lock
-looks, missing      slices of blocks for a reader, counts for a plan; what the journal has no longer
+block_reads         slices of blocks for a reader, counts for a plan
+missing_rows        messages that a read needs and the journal no longer has
 nodes               looks at queues and exchanges without the lock; a queue as others see it
 connections         connections of clients over all planes
 queue_counts        counts of all queues at once, as columns
@@ -14,7 +15,8 @@ attributes          what the engine has to know of messages, read from their bat
 routing             what an exchange's bindings have to know of messages, read before the lock
 matching, bitmaps   which messages a selector matches: evaluated once, kept as bitmaps
 blocked_producers   who waits for capacity in a full queue
-cleaning, needs     keeps the journal small; how much of it is needed, and by whom
+cleaning            keeps the journal small
+journal_usage       how much of the journal is needed, and by whom
 relocation          copies of needed payloads at the end of the log
 startup             the state that the journal leads to; the declarations of the settings
 reloading           settings that were read again

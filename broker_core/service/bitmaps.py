@@ -25,7 +25,7 @@ _NONE = np.zeros(BLOCK_ROWS, np.bool_)
 _Key = tuple[str, int, int]  # selector, queue incarnation, block
 
 
-class Bitmap(NamedTuple):
+class MatchBitmap(NamedTuple):
     """The first `rows` rows of a block. No bits at all: none of them matches."""
 
     rows: int
@@ -37,15 +37,15 @@ class Bitmap(NamedTuple):
             return _NONE[: self.rows]
         return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.rows, bitorder="little").view(np.bool_)
 
-    def extended(self, values: npt.NDArray[np.bool_]) -> Bitmap:
+    def extended(self, values: npt.NDArray[np.bool_]) -> MatchBitmap:
         """Return this bitmap with more rows behind it."""
         rows = self.rows + len(values)
         if not self.bits and not values.any():
-            return Bitmap(rows, b"")
-        return Bitmap(rows, np.packbits(np.concatenate([self.array(), values]), bitorder="little").tobytes())
+            return MatchBitmap(rows, b"")
+        return MatchBitmap(rows, np.packbits(np.concatenate([self.array(), values]), bitorder="little").tobytes())
 
 
-_NOTHING = Bitmap(0, b"")
+_NOTHING = MatchBitmap(0, b"")
 
 
 class View:
@@ -55,7 +55,7 @@ class View:
 
     def __init__(self, cache: Cache, text: str, queue: Queue) -> None:
         self._cache, self._text, self._queue = cache, text, queue
-        self._seen: dict[int, Bitmap] = {}
+        self._seen: dict[int, MatchBitmap] = {}
 
     def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
         """Return the known prefix of a block; nothing where the queue is another one by now."""
@@ -63,11 +63,11 @@ class View:
             return _NONE
         return self.bitmap(block).array()
 
-    def bitmap(self, block: int) -> Bitmap:
+    def bitmap(self, block: int) -> MatchBitmap:
         """All that is known of a block."""
         return self.saw(block, self._cache.get(self._text, self._queue, block))
 
-    def saw(self, block: int, bitmap: Bitmap) -> Bitmap:
+    def saw(self, block: int, bitmap: MatchBitmap) -> MatchBitmap:
         """Keep the longer of two bitmaps of a block, one of which extends the other; return it."""
         seen = self._seen.get(block, _NOTHING)
         if bitmap.rows > seen.rows:
@@ -80,7 +80,7 @@ class Cache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._bitmaps: OrderedDict[_Key, Bitmap] = OrderedDict()
+        self._bitmaps: OrderedDict[_Key, MatchBitmap] = OrderedDict()
         self._incarnations: WeakKeyDictionary[Queue, int] = WeakKeyDictionary()  # a queue declared again is another
         self._numbers = itertools.count()
         self.bytes = 0
@@ -91,7 +91,7 @@ class Cache:
             number = self._incarnations[queue] = next(self._numbers)
         return text, number, block
 
-    def get(self, text: str, queue: Queue, block: int) -> Bitmap:
+    def get(self, text: str, queue: Queue, block: int) -> MatchBitmap:
         """Return the bitmap of a selector and a block; an empty one where none is kept."""
         key = self._key(text, queue, block)
         found = self._bitmaps.get(key)
@@ -100,7 +100,7 @@ class Cache:
         self._bitmaps.move_to_end(key)
         return found
 
-    def put(self, text: str, queue: Queue, block: int, bitmap: Bitmap) -> None:
+    def put(self, text: str, queue: Queue, block: int, bitmap: MatchBitmap) -> None:
         """Keep a bitmap; drop the least recently used ones beyond the budget."""
         key = self._key(text, queue, block)
         before = self._bitmaps.pop(key, None)

@@ -12,7 +12,7 @@ from ..engine.model.admission import must_wait
 log = logging.getLogger("penstock")
 
 
-class Waiting(NamedTuple):
+class WaitingProducer(NamedTuple):
     """One who waits, and for how much."""
 
     messages: int
@@ -25,15 +25,15 @@ class BlockedProducers:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self._waiting: dict[str, list[Waiting]] = {}
+        self._waiting: dict[str, list[WaitingProducer]] = {}
 
-    def wait(self, queue: str, waiting: Waiting) -> None:
+    def wait(self, queue: str, waiting: WaitingProducer) -> None:
         """Let the callback be called, once, when the queue has capacity for so much, or none is needed any more; at once if
         that is so now. It must not block, nor call the service."""
         self._waiting.setdefault(queue, []).append(waiting)
         self._try(queue)
 
-    def wait_no_more(self, queue: str, waiting: Waiting) -> None:
+    def wait_no_more(self, queue: str, waiting: WaitingProducer) -> None:
         """Forget one who has given up; nothing happens where he was told meanwhile."""
         still = [each for each in self._waiting.pop(queue, ()) if each is not waiting]
         if still:

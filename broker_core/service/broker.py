@@ -35,23 +35,22 @@ from ..settings.keys import Settings
 from . import allocator, copying, startup
 from .alarms import Alarms
 from .attributes import attributes_of
-from .blocked_producers import BlockedProducers, Waiting
+from .block_reads import BlockReads
+from .blocked_producers import BlockedProducers, WaitingProducer
 from .cleaning import Cleaner
 from .clock import RunningClock
 from .connections import Connections
 from .damage import Damage
 from .histograms import Histograms
 from .history import History
+from .journal_usage import CleanerParts, oldest_of
 from .locked_view import LockedView
-from .looks import Looks
-from .matching import Matcher
-from .needs import oldest_of
+from .matching import SelectorMatcher
 from .nodes import Nodes
 from .queue_counts import QueueCounts
 from .recordings import Recordings
-from .relocation import Owner
 from .ticker import Ticker
-from .turn import Arrivals, Turn, TurnParts
+from .turn import ArrivalListeners, Turn, TurnParts
 from .watch import Watch, Watched, reserve_bytes
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for space in the journal's b
 FREE_SPACE_FOR_US = 100_000  # microseconds that `has_space` believes the disk's last word on its free space
 
 
-class BrokerService(Looks):
+class BrokerService(BlockReads):
     """Open a data directory, recover, and serve commands until `close`."""
 
     def __init__(
@@ -90,7 +89,7 @@ class BrokerService(Looks):
         self.settings = settings
         self._clock = clock or RunningClock()
         self._lock = threading.Lock()
-        self._arrivals = Arrivals(self._lock)
+        self._arrivals = ArrivalListeners(self._lock)
         self._recent = Recent()
         self.damage = Damage()
         self.archive: str | None = None  # folder or URL of the archive
@@ -124,17 +123,17 @@ class BrokerService(Looks):
 
     def _equip(self) -> None:
         """Make what works on the state and the journal."""
-        self.matching = Matcher(self.state, self.journal, self._lock, self._recent, self.damage)
+        self.matching = SelectorMatcher(self.state, self.journal, self._lock, self._recent, self.damage)
         self.nodes = Nodes(self.state, self._lock)
         self.counts = QueueCounts(self.state, self._lock)
         self.history = History()
         self.connections = Connections()
         self.histograms = Histograms()
         self.journal.tell_syncs(self.histograms.fsync.observe)
-        owner = Owner(
+        parts = CleanerParts(
             self.state, self.journal, lambda: self.settings, self.damage, self._lock, self.submit_logged, self.take_snapshot
         )
-        self.cleaner = Cleaner(owner, self.wall_ms, self._closing)
+        self.cleaner = Cleaner(parts, self.wall_ms, self._closing)
         self._blocked = BlockedProducers(self.state)
         self._ticker = Ticker(self.state, self._clock, lambda: self.submit(c.Tick()))
         self._parts = TurnParts(
@@ -265,7 +264,7 @@ class BrokerService(Looks):
         """Read what the queue has to know of the messages of a stored batch, which arrive now. Without the lock: see `rules`."""
         return attributes_of(batch, self.rules(queue_name), self.wall_ms())
 
-    # Arrivals
+    # ArrivalListeners
     @property
     def arrivals(self) -> int:
         """Grows whenever messages became AVAILABLE."""
@@ -322,7 +321,7 @@ class BrokerService(Looks):
         have any more: under the broker's lock, by whichever thread has the turn, perhaps before this returns. It must not block,
         nor call the service."""
         with self._lock:
-            self._blocked.wait(queue_name, Waiting(messages, size, callback))
+            self._blocked.wait(queue_name, WaitingProducer(messages, size, callback))
 
     def submit_patiently(self, command: c.Stores[R], timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[R, int]:
         """As `submit_nowait`, of messages that are all stored or none: while the queue blocks its producers, they wait for
@@ -344,7 +343,7 @@ class BrokerService(Looks):
 
     def _wait_for_capacity(self, queue_name: str, messages: int, size: int, deadline: float) -> None:
         changed = threading.Event()
-        waiting = Waiting(messages, size, changed.set)
+        waiting = WaitingProducer(messages, size, changed.set)
         with self._lock:
             self._blocked.wait(queue_name, waiting)
         if not changed.wait(max(0.0, deadline - time.monotonic())):

@@ -38,8 +38,8 @@ from ..engine import commands as c
 from ..engine.columns.runs import NOWHERE
 from ..engine.model.retention import Keeping
 from ..journal import SegmentInfo
-from .needs import Needs, measure
-from .relocation import Owner, Relocation
+from .journal_usage import CleanerParts, JournalUsage, measure
+from .relocation import Relocation
 
 log = logging.getLogger("penstock")
 
@@ -60,27 +60,27 @@ class Cleaner:
 
     def __init__(
         self,
-        owner: Owner,
+        broker: CleanerParts,
         wall_ms: Callable[[], int],
         closing: threading.Event,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._owner, self._wall_ms, self._closing, self._clock = owner, wall_ms, closing, clock
+        self._broker, self._wall_ms, self._closing, self._clock = broker, wall_ms, closing, clock
         self._turn = threading.Lock()
         self._writing = threading.Lock()  # of snapshots and of drops: the journal takes one at a time
-        self._relocation = Relocation(owner, self._rest)
+        self._relocation = Relocation(broker, self._rest)
         self._snapshot_bytes = 0
         self._looked_at: tuple[int, Keeping] | None = None  # the log's end, and what was kept, when there was nothing to do
 
     # What is to be done
     def keeping(self, segments: Sequence[SegmentInfo] | None = None) -> Keeping:
         """Say which payloads of settled messages are kept: those from the mark of retention on."""
-        mark, records = self._mark(self._owner.journal.segments() if segments is None else segments), self._owner.state.records
+        mark, records = self._mark(self._broker.journal.segments() if segments is None else segments), self._broker.state.records
         return Keeping(mark, NOWHERE if records else mark, records)
 
     def _mark(self, segments: Sequence[SegmentInfo]) -> int:
         """Return the log position below which retention lets settled messages go."""
-        settings = self._owner.settings()
+        settings = self._broker.settings()
         age, limit = settings.retention_age_s, settings.retention_bytes
         if age is None and limit is None:
             return 0
@@ -94,34 +94,34 @@ class Cleaner:
             mark = segment.end
         return mark
 
-    def needs(self) -> Needs:
+    def usage(self) -> JournalUsage:
         """Measure what is needed of the journal now."""
-        segments = self._owner.journal.segments()
+        segments = self._broker.journal.segments()
         return self._measure(segments, self.keeping(segments))
 
-    def _measure(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> Needs:
-        relocation, owner = self._relocation, self._owner
+    def _measure(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> JournalUsage:
+        relocation = self._relocation
         copies, staged = dict(relocation.written), set(relocation.staged)  # others than the cleaner ask, while it copies
-        found = measure(owner.state, owner.lock, owner.journal, segments, keeping, copies=copies, copied=staged)
+        found = measure(self._broker, segments, keeping, copies=copies, copied=staged)
         found.pin(np.array(list(relocation.damaged), np.int64))
         return found
 
     def report(self) -> dict[str, Any]:
         """Describe the journal for an operator: how large it is and may be, what is needed of it, and by whom."""
-        needs, mark = self.needs(), self.keeping().stayed
-        shares = zip(needs.segments, np.minimum(needs.bytes, needs.sizes).tolist(), needs.pinned.tolist(), strict=True)
-        held = self._owner.journal.dropped()
+        usage, mark = self.usage(), self.keeping().stayed
+        shares = zip(usage.segments, np.minimum(usage.bytes, usage.sizes).tolist(), usage.pinned.tolist(), strict=True)
+        held = self._broker.journal.dropped()
         return {
-            "bytes": int(needs.sizes.sum()),
+            "bytes": int(usage.sizes.sum()),
             "heldBytes": sum(segment.bytes for segment in held),
-            "neededBytes": needs.total,
-            "mostBytes": self.bound(needs.total),
+            "neededBytes": usage.total,
+            "mostBytes": self.bound(usage.total),
             "retentionMark": mark,
-            "snapshot": self._owner.journal.snapshot_position,
-            "oldest": None if needs.oldest is None else needs.oldest.to_json(),
+            "snapshot": self._broker.journal.snapshot_position,
+            "oldest": None if usage.oldest is None else usage.oldest.to_json(),
             "queues": [
                 {"queue": name, "neededBytes": octets}
-                for name, octets in sorted(needs.by_queue.items(), key=lambda each: -each[1])[:LISTED]
+                for name, octets in sorted(usage.by_queue.items(), key=lambda each: -each[1])[:LISTED]
             ],
             "segments": [
                 {
@@ -143,11 +143,11 @@ class Cleaner:
 
     def bound(self, needed_bytes: int) -> int:
         """Return the bytes that the journal may have where so many are needed."""
-        return SLACK * needed_bytes + SPARE_SEGMENTS * self._owner.settings().segment_bytes
+        return SLACK * needed_bytes + SPARE_SEGMENTS * self._broker.settings().segment_bytes
 
     def _nothing_to_do(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> bool:
         """Say so where it is certain without a look at every message."""
-        if self._looked_at == (self._owner.journal.end, keeping):
+        if self._looked_at == (self._broker.journal.end, keeping):
             return True
         total = sum(segment.bytes for segment in segments)
         # Messages that live say nothing of what is needed: queues, and one alone, may have many copies of a payload.
@@ -156,7 +156,7 @@ class Cleaner:
     def retain(self) -> int:
         """Drop the segments of which nothing is needed; return the bytes that this frees."""
         with self._turn:
-            segments = self._owner.journal.segments()
+            segments = self._broker.journal.segments()
             keeping = self.keeping(segments)
             if self._nothing_to_do(segments, keeping):
                 return 0
@@ -169,13 +169,13 @@ class Cleaner:
 
     def run(self) -> None:
         """Clean until the broker closes: the work of a thread."""
-        due, end = self._clock() + TURN_S, self._owner.journal.end
-        burst = max(BURST_BYTES, self._owner.settings().segment_bytes)
+        due, end = self._clock() + TURN_S, self._broker.journal.end
+        burst = max(BURST_BYTES, self._broker.settings().segment_bytes)
         while not self._closing.wait(SOON_S):
             began = self._clock()
-            if began < due and self._owner.journal.end - end < burst:
+            if began < due and self._broker.journal.end - end < burst:
                 continue
-            due, end = began + TURN_S, self._owner.journal.end
+            due, end = began + TURN_S, self._broker.journal.end
             try:
                 freed = self.clean()
                 due = self._clock() + (0.0 if freed else max(TURN_S, REST * (self._clock() - began)))
@@ -188,63 +188,63 @@ class Cleaner:
 
     def _clean(self) -> int:
         with self._writing:
-            self._owner.journal.unlink_dropped()
-        segments = self._owner.journal.segments()
+            self._broker.journal.unlink_dropped()
+        segments = self._broker.journal.segments()
         keeping = self.keeping(segments)
         if self._nothing_to_do(segments, keeping):
             return 0
-        end = self._owner.journal.end
+        end = self._broker.journal.end
         self._relocation.forget({segment.base for segment in segments})
-        needs = self._measure(segments, keeping)
-        victims = self._victims(needs, keeping)
+        usage = self._measure(segments, keeping)
+        victims = self._victims(usage, keeping)
         if victims:
-            self._relocation.copy([needs.segments[index] for index in victims], needs.bytes[victims].tolist(), keeping)
-            needs = self._measure(segments, keeping)
-        freed = self._drop_unused(needs, keeping)
+            self._relocation.copy([usage.segments[index] for index in victims], usage.bytes[victims].tolist(), keeping)
+            usage = self._measure(segments, keeping)
+        freed = self._drop_unused(usage, keeping)
         if not freed and not victims:
             self._looked_at = (end, keeping)
         return freed
 
-    def _victims(self, needs: Needs, keeping: Keeping) -> list[int]:
+    def _victims(self, usage: JournalUsage, keeping: Keeping) -> list[int]:
         """Choose segments to copy out of: those of which the smallest shares are needed, as many as there have to be."""
-        shares, sizes, unused = needs.shares(), needs.sizes, needs.unused()
+        shares, sizes, unused = usage.shares(), usage.sizes, usage.unused()
         order = [int(index) for index in np.argsort(shares, kind="stable") if int(index) < len(shares) - 1]
-        total, limit = sizes.sum() - sizes[unused].sum(), self.bound(needs.total)
-        asked = [segment.end <= keeping.stayed for segment in needs.segments]  # by retention
+        total, limit = sizes.sum() - sizes[unused].sum(), self.bound(usage.total)
+        asked = [segment.end <= keeping.stayed for segment in usage.segments]  # by retention
         room = self._room()
         chosen = []
         for index in order:
             if unused[index] or shares[index] >= MOST_NEEDED or not (total > limit or asked[index]):
                 continue
-            if needs.bytes[index] > room:
+            if usage.bytes[index] > room:
                 break
-            room -= needs.bytes[index]
-            total -= sizes[index] - needs.bytes[index]
+            room -= usage.bytes[index]
+            total -= sizes[index] - usage.bytes[index]
             chosen.append(index)
         return chosen
 
     def _room(self) -> float:
         """Return the bytes that the cleaner may write before it has freed some."""
-        mark = self._owner.settings().free_space_mark_bytes
-        return self._owner.journal.free_bytes() - (mark - mark // RESERVE_SHARE) - self._snapshot_bytes
+        mark = self._broker.settings().free_space_mark_bytes
+        return self._broker.journal.free_bytes() - (mark - mark // RESERVE_SHARE) - self._snapshot_bytes
 
     # Dropping
-    def _drop_unused(self, needs: Needs, keeping: Keeping) -> int:
-        segments = [segment for segment, unused in zip(needs.segments[:-1], needs.unused(), strict=False) if unused]
+    def _drop_unused(self, usage: JournalUsage, keeping: Keeping) -> int:
+        segments = [segment for segment, unused in zip(usage.segments[:-1], usage.unused(), strict=False) if unused]
         if not segments:
             return 0
         # What an earlier turn, or an earlier life, decided to drop and did not.
-        self._owner.submit(c.Drop([[segment.base, segment.end] for segment in segments], keeping, needs.packed))
-        dropped = self._owner.state.dropped
+        self._broker.submit(c.Drop([[segment.base, segment.end] for segment in segments], keeping, usage.packed))
+        dropped = self._broker.state.dropped
         segments = [segment for segment in segments if dropped.covers(segment.base, segment.end - 1)]
         if not segments:
             return 0
         try:
-            self._owner.take_snapshot()
+            self._broker.take_snapshot()
         except errors.ResourceLimit as error:  # what an older snapshot does without can go, and makes room
             log.warning("%s", error)
         with self._writing:
-            freed = sum(segment.bytes for segment in self._owner.journal.drop(segments))
+            freed = sum(segment.bytes for segment in self._broker.journal.drop(segments))
         log.info("cleaning freed %d MiB of the journal", freed >> 20)
         return freed
 
@@ -264,7 +264,7 @@ class Cleaner:
             return False
         began = self._clock()
         octets = work()
-        took, rate = self._clock() - began, self._owner.settings().clean_bandwidth
+        took, rate = self._clock() - began, self._broker.settings().clean_bandwidth
         pause = took * (DISK_SHARE - 1) if rate is None else octets / rate - took
         if pause > 0:
             self._closing.wait(pause)

@@ -14,7 +14,7 @@ SLOW_S = 60.0  # a consumer that settles nothing for longer, and can be sent not
 log = logging.getLogger("penstock")
 
 
-class Source(Protocol):
+class ConnectionSource(Protocol):
     """A plane, as far as its connections go. Called from any thread but its own loop's, and without the broker's lock."""
 
     def connections(self) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ class Connections:
     """The connections of one broker."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._sources: tuple[Source, ...] = ()
+        self._sources: tuple[ConnectionSource, ...] = ()
         self._clock = clock
         self._starved: dict[str, float] = {}  # by protocol, when a connection could not be accepted last
 
@@ -50,11 +50,11 @@ class Connections:
         now = self._clock()
         return sorted(protocol for protocol, then in list(self._starved.items()) if now - then < STARVED_S)
 
-    def register(self, source: Source) -> None:
+    def register(self, source: ConnectionSource) -> None:
         """Add the connections of a plane."""
         self._sources = (*self._sources, source)
 
-    def remove(self, source: Source) -> None:
+    def remove(self, source: ConnectionSource) -> None:
         """Take a plane out that stops."""
         self._sources = tuple(each for each in self._sources if each is not source)
 

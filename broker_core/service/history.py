@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .queue_counts import Counts
+from .queue_counts import CountTable
 
 PERIOD_S = 10
 SAMPLES = 360  # an hour
@@ -44,7 +44,7 @@ class History:
         self._due_s = 0.0
         self._last_s: float | None = None  # when the last sample was taken
 
-    def sample(self, uptime_s: float, wall_us: int, counts: Counts) -> None:
+    def sample(self, uptime_s: float, wall_us: int, counts: CountTable) -> None:
         """Take a sample of the counts, which were read at these times of the broker's clocks."""
         now = np.stack([counts.of("available") + counts.of("acquired") + counts.of("delayed"), *map(counts.of, COLUMNS[1:])], 1)
         with self._lock:

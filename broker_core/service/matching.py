@@ -49,7 +49,7 @@ MAX_PRESENCES = 1024  # selectors with lookalikes, over all queues; below 1 KiB 
 LOOK_S = 5.0  # for how long one request looks for a lease's first match before it says so and is asked again
 
 
-class Matcher:
+class SelectorMatcher:
     """The broker's bitmaps. `view` is called under its lock, the rest without."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Matcher:
         return True
 
     def _evaluated(
-        self, selector: Selector, chunk: _Chunk, queue: str, number: int, presence: Presence | None
+        self, selector: Selector, chunk: _RowChunk, queue: str, number: int, presence: Presence | None
     ) -> npt.NDArray[np.bool_]:
         def damaged(indexes: slice, error: errors.DamagedJournal) -> None:
             first, last = (int(chunk.rows[index]) + (number << BLOCK_BITS) for index in (indexes.start, indexes.stop - 1))
@@ -204,7 +204,7 @@ class Presences:
             return [] if known is None else known.hints()
 
 
-class _Chunk(NamedTuple):
+class _RowChunk(NamedTuple):
     """Rows to evaluate, where they lie, and the records of them that are still in memory."""
 
     start: int  # first row of the block that is covered
@@ -215,7 +215,7 @@ class _Chunk(NamedTuple):
     hold: Hold  # as long as the chunk is there, the journal finds what `locations` say
 
 
-def _chunk(block: Block, start: int, most: int, recent: Recent, dropped: Intervals, hold: Hold) -> _Chunk | None:
+def _chunk(block: Block, start: int, most: int, recent: Recent, dropped: Intervals, hold: Hold) -> _RowChunk | None:
     stop = min(block.filled, start + most)
     if start >= stop:
         return None
@@ -223,7 +223,7 @@ def _chunk(block: Block, start: int, most: int, recent: Recent, dropped: Interva
     live = (block.state[start:stop] != ARCHIVED) | (np.asarray(block.stayed.get(slice(start, stop))) != 0)
     rows = as_array(with_payloads(block, np.flatnonzero(live) + start, dropped))
     locations = block.locations(slice(start, stop) if len(rows) == stop - start else rows)
-    return _Chunk(start, stop, rows, locations, recent.among(locations.position) if recent else {}, hold)
+    return _RowChunk(start, stop, rows, locations, recent.among(locations.position) if recent else {}, hold)
 
 
 def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Counts of all queues at once, as columns: for scrapes, plots and lists, which ask often and must cost the broker little.
+"""CountTable of all queues at once, as columns: for scrapes, plots and lists, which ask often and must cost the broker little.
 
 Only the rows of queues that have changed are read again. That is done a few queues at a time under the broker's lock, and others
 get the lock and the interpreter in between: each row is true at one moment, and different rows at moments of the same call.
@@ -30,8 +30,8 @@ _LIVE, _DEAD_LETTERS, _LEASES = slice(0, 3), COLUMNS.index("deadLetters"), COLUM
 _UNREAD = -1
 
 
-class Counts(NamedTuple):
-    """Counts of all queues."""
+class CountTable(NamedTuple):
+    """CountTable of all queues."""
 
     names: list[str]
     table: npt.NDArray[np.int64]  # a row for each of COLUMNS, a column for each name
@@ -67,7 +67,7 @@ class QueueCounts:
         self._fed: list[int] = []  # places of queues to which dead letters of others go
         self._table = np.zeros((len(COLUMNS), 0), np.int64)
 
-    def read(self) -> Counts:
+    def read(self) -> CountTable:
         """Return the counts of all queues as they are now."""
         with self._reading:
             with self._lock:
@@ -80,7 +80,7 @@ class QueueCounts:
             table[_DEAD_LETTERS, self._fed] += table[_LIVE, self._fed].sum(0)
             if leases:
                 table[_LEASES] = [leases[name] for name in self._names]
-            return Counts(list(self._names), table)
+            return CountTable(list(self._names), table)
 
     def of_queue(self, name: str) -> dict[str, int]:
         """Return the counts of one queue, by COLUMNS but for `deadLetters` and `leases`; all 0 where there is none."""

@@ -8,7 +8,6 @@ get new columns when all pieces are there.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .. import errors
-from ..engine import BrokerState
 from ..engine import commands as c
 from ..engine.columns.intervals import Intervals
 from ..engine.columns.packing import pack
@@ -26,12 +24,10 @@ from ..engine.columns.rowset import BLOCK_BITS, RowSet, as_array
 from ..engine.columns.runs import Locations
 from ..engine.columns.series import Ints
 from ..engine.model.retention import Keeping, needed
-from ..journal import Journal, SegmentInfo
+from ..journal import SegmentInfo
 from ..reading.records import record_rows
 from ..reading.stored import load, mask_of, store
-from ..settings.keys import Settings
-from .damage import Damage
-from .needs import ROW_BYTES, Copies, Unrecorded, unrecorded
+from .journal_usage import ROW_BYTES, CleanerParts, Copies, Unrecorded, unrecorded
 
 log = logging.getLogger("penstock")
 
@@ -39,18 +35,6 @@ PIECE_BYTES = 4 << 20  # copied at once, or one message: some 10 ms of a disk
 TOGETHER_BYTES = 64 << 20  # needed bytes of segments whose messages are looked for at once: two million of these at most
 RESERVE_TIMEOUT_S = 60.0  # how long it waits for the journal's buffer
 NOT_COPIED = -1  # log position of a payload that has no copy
-
-
-class Owner(NamedTuple):
-    """The parts of the broker that the cleaner uses."""
-
-    state: BrokerState
-    journal: Journal
-    settings: Callable[[], Settings]  # as they are now
-    damage: Damage
-    lock: threading.Lock  # the broker's
-    submit: Callable[[c.Command[Any]], tuple[Any, int]]  # as `BrokerService.submit_logged`
-    take_snapshot: Callable[[], None]
 
 
 class _Part(NamedTuple):
@@ -71,7 +55,7 @@ class _Part(NamedTuple):
         return self.rows + (self.number << BLOCK_BITS)
 
 
-class _Form(NamedTuple):
+class _UniformPayloads(NamedTuple):
     """Payloads that have the same columns, and so go into one record."""
 
     payloads: list[Ints]  # their numbers, as of `_Payloads`
@@ -109,10 +93,10 @@ class _Payloads:
 class Relocation:
     """Copies what is needed of segments. By one thread at a time, with no lock held."""
 
-    def __init__(self, owner: Owner, rest: Callable[[Callable[[], int]], bool]) -> None:
+    def __init__(self, broker: CleanerParts, rest: Callable[[Callable[[], int]], bool]) -> None:
         """`rest` does a piece of work, which returns the bytes written, and then waits as long as the bandwidth asks for; it
         returns False when there is to be no more."""
-        self._owner, self._rest = owner, rest
+        self._broker, self._rest = broker, rest
         self.damaged: dict[int, str] = {}  # base of a segment → why nothing can be copied out of it
         self.staged: set[int] = set()  # positions of stages' payloads that were copied
         self.written: dict[int, Copies] = {}  # base of a segment → what was copied into it
@@ -131,7 +115,7 @@ class Relocation:
 
     # Messages
     def _copy_messages(self, going: Intervals, keeping: Keeping) -> bool:
-        hold = self._owner.journal.hold()
+        hold = self._broker.journal.hold()
         parts = [*self._in_memory(going, keeping), *(self._out_of_memory(going) if keeping.unrecorded else ())]
         if not parts:
             return True
@@ -152,7 +136,7 @@ class Relocation:
         return True
 
     def _in_memory(self, going: Intervals, keeping: Keeping) -> Iterator[_Part]:
-        state, lock = self._owner.state, self._owner.lock
+        state, lock = self._broker.state, self._broker.lock
         with lock:
             blocks = sorted(
                 (queue_id, number)
@@ -174,14 +158,14 @@ class Relocation:
             yield _Part(queue_id, queue.name, number, rows, sizes, locations.positions(), locations.payload_rows())
 
     def _out_of_memory(self, going: Intervals) -> Iterator[_Part]:
-        with self._owner.lock:
-            packed = unrecorded(self._owner.state, self._owner.journal)
+        with self._broker.lock:
+            packed = unrecorded(self._broker.state, self._broker.journal)
         for each in packed:
             entry = each.entry
             if not going.meets(entry.lowest_payload, entry.highest_payload) and not going.meets(each.position, each.position):
                 continue
             try:
-                found = each.read(self._owner.journal)
+                found = each.read(self._broker.journal)
             except errors.DamagedJournal as error:
                 self._leave(np.array([each.position]), error)
                 continue
@@ -201,12 +185,12 @@ class Relocation:
 
     def _copy_piece(self, payloads: _Payloads, start: int, stop: int, copied: tuple[Ints, Ints]) -> int:
         """Copy the payloads from number `start` up to `stop`, note in `copied` where they are then, and return the bytes."""
-        forms: dict[tuple[int, pa.Schema], _Form] = {}
+        forms: dict[tuple[int, pa.Schema], _UniformPayloads] = {}
         masks: dict[int, int] = {}
 
         def record(position: int) -> pa.RecordBatch:
-            masks[position] = mask_of(self._owner.journal.payload(position))
-            return load(self._owner.journal, position)
+            masks[position] = mask_of(self._broker.journal.payload(position))
+            return load(self._broker.journal, position)
 
         def damaged(part: slice, error: errors.DamagedJournal) -> None:
             positions = payloads.positions[start:stop][part]
@@ -215,19 +199,19 @@ class Relocation:
             wanted[start:stop][part] = True
             for each, found, _ in payloads.messages(wanted):
                 sequences = each.sequences[found]
-                self._owner.damage.note(errors.DamagedMessages.of(each.queue, int(sequences[0]), int(sequences[-1]), error))
+                self._broker.damage.note(errors.DamagedMessages.of(each.queue, int(sequences[0]), int(sequences[-1]), error))
 
         locations = Locations.of(payloads.positions[start:stop], payloads.payload_rows[start:stop])
         for each in record_rows(locations, record, damaged):
             batch = each.taken()
-            form = forms.setdefault((masks[each.extent.position], batch.schema), _Form([], []))
+            form = forms.setdefault((masks[each.extent.position], batch.schema), _UniformPayloads([], []))
             form.payloads.append(np.arange(start, stop)[each.extent.indexes])
             form.batches.append(batch)
         written = 0
         for (mask, _), form in forms.items():
             stored = store(pa.concat_batches(form.batches), mask)
             numbers = np.concatenate(form.payloads)
-            self._owner.journal.reserve(stored.nbytes, RESERVE_TIMEOUT_S)
+            self._broker.journal.reserve(stored.nbytes, RESERVE_TIMEOUT_S)
             position = self._relocate(payloads, numbers, stored)
             written += stored.nbytes
             if position is not None:
@@ -261,12 +245,12 @@ class Relocation:
             )
             for queue_id, some in by_queue.items()
         ]
-        moved, position = self._owner.submit(c.Relocate(messages, stored, sorted(packed)))
+        moved, position = self._broker.submit(c.Relocate(messages, stored, sorted(packed)))
         return None if moved is None else position
 
     def _repack(self, packed: Unrecorded, rows: Ints, positions: Ints, taken: Ints) -> int:
         """Write columns of a block out of memory that say where payloads of its rows are now; return the bytes."""
-        found = packed.read(self._owner.journal)
+        found = packed.read(self._broker.journal)
         if found is None:
             return 0
         block, wanted = found
@@ -274,18 +258,18 @@ class Relocation:
             block.relocate(rows, positions, taken)
         needed_at = block.positions(wanted)
         columns = pack(block.persisted())
-        self._owner.journal.reserve(len(columns), RESERVE_TIMEOUT_S)
+        self._broker.journal.reserve(len(columns), RESERVE_TIMEOUT_S)
         command = c.Repack(
             packed.queue.id, packed.entry.number, packed.position, int(needed_at.min()), int(needed_at.max()), columns
         )
-        self._owner.submit(command)
+        self._broker.submit(command)
         self._note(len(columns), len(columns))
         return len(columns)
 
     # Stages
     def _copy_stages(self, going: Intervals) -> bool:
-        with self._owner.lock:
-            staged = {part.position for stage in self._owner.state.stages.values() for part in stage.parts}
+        with self._broker.lock:
+            staged = {part.position for stage in self._broker.state.stages.values() for part in stage.parts}
         for position in sorted(position for position in staged if going.meets(position, position)):
             if not self._rest(partial(self._copy_staged, position)):
                 return False
@@ -293,34 +277,34 @@ class Relocation:
 
     def _copy_staged(self, position: int) -> int:
         """Copy the payload of a stage, as it is; return the bytes."""
-        hold = self._owner.journal.hold()
+        hold = self._broker.journal.hold()
         try:
-            payload = self._owner.journal.payload(position)
+            payload = self._broker.journal.payload(position)
         except errors.DamagedJournal as error:
             self._leave(np.array([position]), error)
             return 0
         except errors.DataLoss:
             return 0  # the stage is published or gone, and so is the record
-        self._owner.journal.reserve(payload.size, RESERVE_TIMEOUT_S)
+        self._broker.journal.reserve(payload.size, RESERVE_TIMEOUT_S)
         del hold
-        parts, copy = self._owner.submit(c.RelocateStaged(position, [payload]))
+        parts, copy = self._broker.submit(c.RelocateStaged(position, [payload]))
         if parts:
-            with self._owner.lock:
-                self.staged &= {part.position for stage in self._owner.state.stages.values() for part in stage.parts}
+            with self._broker.lock:
+                self.staged &= {part.position for stage in self._broker.state.stages.values() for part in stage.parts}
             self.staged.add(copy)
         return int(payload.size)
 
     # Both
     def _leave(self, positions: Ints, error: errors.DamagedJournal) -> None:
         """Leave the segments of damaged records as they are."""
-        for segment in self._owner.journal.segments():
+        for segment in self._broker.journal.segments():
             if ((positions >= segment.base) & (positions < segment.end)).any() and segment.base not in self.damaged:
                 self.damaged[segment.base] = str(error)
                 log.error("the segment %s is not cleaned, since a record in it is damaged: %s", segment.path, error)
 
     def _note(self, written: int, counted: int) -> None:
         """Note that what counts so much took so many bytes of the last segment: it is not to be copied again for that."""
-        last = self._owner.journal.segments()[-1].base
+        last = self._broker.journal.segments()[-1].base
         before = self.written.get(last, Copies(0, 0))
         self.written[last] = Copies(before.bytes + written, before.counted + counted)
 

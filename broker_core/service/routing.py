@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Prepared(NamedTuple):
     """Messages, and the command that carries them; or why there is none."""
 
-    sending: Sending
+    sending: ExchangeMessages
     route: Route | None = None
     error: PenstockError | None = None
 
@@ -54,7 +54,7 @@ TRIES = 3  # looks at a batch without the lock; bindings that change that often 
 
 
 @dataclass(frozen=True)
-class Sending:
+class ExchangeMessages:
     """A block of messages for an exchange. `keys`: one routing key for all, one each, or None: their subjects."""
 
     exchange: str
@@ -73,7 +73,7 @@ class Sending:
         assert self.keys is not None
         return self.keys
 
-    def with_keys(self) -> Sending:
+    def with_keys(self) -> ExchangeMessages:
         """Return a copy with its routing keys read."""
         return self if self.keys is not None else replace(self, keys=subjects(self.payload.batch))
 
@@ -89,7 +89,7 @@ def subjects(batch: pa.RecordBatch) -> str | Coded:
     return names[0] if len(names) == 1 and not column.null_count else Coded(names, codes)
 
 
-def prepared(sending: Sending, plan: Plan, now: int) -> Route:
+def prepared(sending: ExchangeMessages, plan: Plan, now: int) -> Route:
     """The command that carries it, once all that `plan` asks for is read. `now`: milliseconds since 1970."""
     messages = sending.payload.payload
     batch = as_batch(messages) if plan.inside else None
@@ -109,7 +109,7 @@ def prepared(sending: Sending, plan: Plan, now: int) -> Route:
     )
 
 
-def prepare(service: BrokerService, sending: Sending) -> Prepared:
+def prepare(service: BrokerService, sending: ExchangeMessages) -> Prepared:
     """Read what it needs, once. Holds the lock for a moment only; called without it."""
     sending = sending.with_keys()
     try:
@@ -120,7 +120,7 @@ def prepare(service: BrokerService, sending: Sending) -> Prepared:
         return Prepared(sending, error=error)
 
 
-def send(service: BrokerService, sending: Sending) -> tuple[Sent, int]:
+def send(service: BrokerService, sending: ExchangeMessages) -> tuple[Sent, int]:
     """Route it; what became of it, and the log position to wait for before anybody hears that."""
     sending = sending.with_keys()
     for _ in range(TRIES):
@@ -133,7 +133,7 @@ def send(service: BrokerService, sending: Sending) -> tuple[Sent, int]:
         return turn.execute(_with_lock(turn, sending))
 
 
-def _with_lock(turn: Turn, sending: Sending) -> Route:
+def _with_lock(turn: Turn, sending: ExchangeMessages) -> Route:
     return prepared(sending, turn.view.plan(sending.exchange, sending.known_keys), turn.wall_ms)
 
 

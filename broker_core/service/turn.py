@@ -44,7 +44,7 @@ class Answer(NamedTuple):
     end: int
 
 
-class Arrivals:
+class ArrivalListeners:
     """Tells who waits for messages. Everything here is called under the broker's lock."""
 
     def __init__(self, lock: threading.Lock) -> None:
@@ -86,7 +86,7 @@ class TurnParts(NamedTuple):
     journal: Journal
     clock: Callable[[], c.Now]
     lock: threading.Lock
-    arrivals: Arrivals
+    arrivals: ArrivalListeners
     recent: Recent
     ticker: Ticker
     blocked: BlockedProducers

@@ -45,7 +45,7 @@ def url(made: Stage) -> str:
 def clean(made: Stage) -> None:
     """Much comes and goes, and all that waits is copied ahead: its old segments are gone."""
     service, end = made.service, made.service.journal.end
-    assert service.cleaner.needs().total
+    assert service.cleaner.usage().total
     pass_through(service, count=6)
     in_vain(service)
     with service.turn() as turn:

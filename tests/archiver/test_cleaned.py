@@ -29,7 +29,7 @@ def through(rig: Rig, count: int = 100) -> None:
 
 
 def prepared(make: Callable[..., Rig]) -> Rig:
-    """A block of small messages that has left memory, and some more, among messages that nobody needs any longer."""
+    """A block of small messages that has left memory, and some more, among messages that nobody usage any longer."""
     rig = make(**OPTIONS)
     rig.service.submit(c.DeclareQueue("q"), c.DeclareQueue("beside", "fifo", {"archive": False}))
     for _ in range(33):
@@ -43,7 +43,7 @@ def prepared(make: Callable[..., Rig]) -> Rig:
 
 def is_small(rig: Rig) -> bool:
     size = sum(segment.bytes for segment in rig.service.journal.segments())
-    return size <= SLACK * rig.service.cleaner.needs().total + SPARE_SEGMENTS * MIB
+    return size <= SLACK * rig.service.cleaner.usage().total + SPARE_SEGMENTS * MIB
 
 
 def cleaned(rig: Rig) -> None:

@@ -42,7 +42,7 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.engine.model import retention
 from penstock.broker_core.messages import columns as message
-from penstock.broker_core.service import looks
+from penstock.broker_core.service import block_reads
 from penstock.connector import recorded
 from penstock.connector.batch import PushdownBatchReader
 from penstock.connector.options import Options
@@ -81,11 +81,11 @@ def forget(patch: pytest.MonkeyPatch, site: Site, queue: str, first: int, last: 
 
     def without(block: Any, rows: Any, dropped: Any) -> Any:
         kept = real(block, rows, dropped)
-        numbers = looks.as_array(kept) + block.base
+        numbers = block_reads.as_array(kept) + block.base
         gone = (numbers >= first) & (numbers <= last)
-        return looks.as_array(kept)[~gone] if gone.any() else kept
+        return block_reads.as_array(kept)[~gone] if gone.any() else kept
 
-    patch.setattr(looks, "with_payloads", without)
+    patch.setattr(block_reads, "with_payloads", without)
 
 
 def kinds(site: Site, **options: str) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.retention import Keeping
 from penstock.broker_core.engine.model.state import conserved, packed_columns
-from penstock.broker_core.service.queue_counts import Counts, QueueCounts
+from penstock.broker_core.service.queue_counts import CountTable, QueueCounts
 
 SECOND = 1_000_000
 COUNTED = 1000  # messages of a queue whose columns are counted after every command
@@ -111,5 +111,5 @@ class Engine:
         return list(rows.sequences().tolist())
 
 
-def _by_queue(counts: Counts) -> dict[str, list[int]]:
+def _by_queue(counts: CountTable) -> dict[str, list[int]]:
     return dict(zip(counts.names, counts.table.T.tolist(), strict=True))

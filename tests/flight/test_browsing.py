@@ -9,7 +9,7 @@ from typing import Any
 from penstock.broker_core.actions.browsing import split
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
-from penstock.broker_core.service import looks
+from penstock.broker_core.service import block_reads
 
 from .helpers import Reader, browse, numbered, send
 from .peers import Site
@@ -81,8 +81,8 @@ def test_a_plan_follows_what_is_there(site: Site) -> None:
 
 def test_a_look_opens_no_block_of_which_it_wants_nothing(site: Site, monkeypatch: Any) -> None:
     opened = []
-    real = looks.open_block
-    monkeypatch.setattr(looks, "open_block", lambda journal, entry: opened.append(entry.number) or real(journal, entry))
+    real = block_reads.open_block
+    monkeypatch.setattr(block_reads, "open_block", lambda journal, entry: opened.append(entry.number) or real(journal, entry))
     with Client(site.plane.url) as client:
         client.call("queue.declare", queue="q")
         for _ in range(3):

@@ -39,7 +39,7 @@ def size(service: BrokerService) -> int:
 
 
 def bound(service: BrokerService) -> int:
-    needed = service.cleaner.needs().total
+    needed = service.cleaner.usage().total
     assert needed <= SLACK * MIB, "nothing but what is in these tests is needed"
     return SLACK * needed + SPARE_SEGMENTS * MIB
 
@@ -98,7 +98,7 @@ def test_copies_of_a_message_in_one_queue_count_once() -> None:
         service.submit(*[c.Copy("stuck", "copies")] * 40, c.DeleteQueue("stuck", force=True))
         pass_through(service, count=5)
         service.submit(c.DeleteQueue("q", force=True))
-        assert len(large) <= service.cleaner.needs().total < 2 * len(large)
+        assert len(large) <= service.cleaner.usage().total < 2 * len(large)
         in_vain(service)
         assert size(service) <= bound(service)
         assert len(everything(service, "copies")) == 40
@@ -217,7 +217,7 @@ def test_what_a_copy_takes_beside_its_messages_is_not_copied_again_for_that(monk
         pass_through(service, count=3)
         in_vain(service)
         assert np.count_nonzero(block.positions(slice(0, 451)) != before) < 225
-        assert size(service) <= SLACK * service.cleaner.needs().total + SPARE_SEGMENTS * MIB
+        assert size(service) <= SLACK * service.cleaner.usage().total + SPARE_SEGMENTS * MIB
 
 
 def test_readers_in_the_middle_find_what_they_have_begun_to_read() -> None:
@@ -474,7 +474,7 @@ def test_traffic_and_cleaning_in_any_order_with_crashes(seed: int) -> None:
             )
             assert bodies_of(service, each, rows) == bodies
     in_vain(service)
-    assert size(service) <= SLACK * service.cleaner.needs().total + SPARE_SEGMENTS * MIB
+    assert size(service) <= SLACK * service.cleaner.usage().total + SPARE_SEGMENTS * MIB
     abandon(service)
 
 

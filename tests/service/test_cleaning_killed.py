@@ -57,6 +57,6 @@ def test_a_broker_that_is_killed_while_it_cleans_has_every_message(tmp_path: Pat
         for _ in range(3):
             service.cleaner.clean()
         size = sum(path.stat().st_size for path in (tmp_path / "data").glob("*.seg"))
-        assert size <= SLACK * service.cleaner.needs().total + (SPARE_SEGMENTS + 1) * MIB
+        assert size <= SLACK * service.cleaner.usage().total + (SPARE_SEGMENTS + 1) * MIB
     finally:
         service.close()

@@ -57,10 +57,10 @@ def test_what_is_not_recorded_of_blocks_out_of_memory_is_copied_too() -> None:
             assert size(service) <= bound(service)
         assert service.journal.end > 36 * MIB
         assert slow(service).equals(content)
-        needs = service.cleaner.needs()
-        assert needs.by_queue["slow"] > 30 * 34 * SLOW
-        assert needs.oldest is not None
-        assert (needs.oldest.queue, needs.oldest.state) == ("slow", "archived")
+        usage = service.cleaner.usage()
+        assert usage.by_queue["slow"] > 30 * 34 * SLOW
+        assert usage.oldest is not None
+        assert (usage.oldest.queue, usage.oldest.state) == ("slow", "archived")
         written = service.journal.end
         in_vain(service)
         assert service.journal.end == written, "it is idle when there is nothing to do"
@@ -99,7 +99,7 @@ def test_columns_that_lie_alone_in_a_segment_are_copied() -> None:
         assert entry.position > before[0]
         assert entry.lowest_payload == before[1]
         assert slow(service).equals(content)
-        assert size(service) <= SLACK * service.cleaner.needs().total + SPARE_SEGMENTS * 2 * MIB
+        assert size(service) <= SLACK * service.cleaner.usage().total + SPARE_SEGMENTS * 2 * MIB
 
 
 def test_a_payload_that_several_queues_hold_counts_once_and_is_copied_once() -> None:
@@ -112,13 +112,13 @@ def test_a_payload_that_several_queues_hold_counts_once_and_is_copied_once() -> 
             service.submit(c.DeclareQueue(name), c.Bind("fan", name))
         for number in range(16):
             made = enqueue("", *numbered(100, 1000, start=100 * number))
-            routing.send(service, routing.Sending("fan", made.payload, made.sizes, ""))
+            routing.send(service, routing.ExchangeMessages("fan", made.payload, made.sizes, ""))
             pass_through(service, count=1)
         for name in names[:4]:
             link = service.submit(c.Subscribe(name))
             service.submit(c.Settle(name, link, service.submit(c.Acquire(name, link, 1000)).rows))
         content = {name: everything(service, name) for name in names}
-        needed = service.cleaner.needs().total
+        needed = service.cleaner.usage().total
         assert 1600 * 1000 < needed < 1.2 * 1600 * 1000
         before = service.journal.end
         in_vain(service)

@@ -21,7 +21,7 @@ from penstock.broker_core.reading.stored import store
 from penstock.broker_core.selectors import parse
 from penstock.broker_core.service import bitmaps, matching
 from penstock.broker_core.service.broker import BrokerService
-from penstock.broker_core.service.matching import Matcher
+from penstock.broker_core.service.matching import SelectorMatcher
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import running
@@ -146,7 +146,7 @@ def test_encoded_and_columnar_records_of_any_size_are_evaluated_in_their_order(s
 
 def test_bitmaps_have_a_budget_and_what_went_is_evaluated_again(service: BrokerService, monkeypatch: Any) -> None:
     rows = evaluations(monkeypatch)
-    service.matching = Matcher(
+    service.matching = SelectorMatcher(
         service.state, service.journal, service._lock, service._recent, max_bytes=2 * bitmaps.ENTRY_BYTES + 100
     )
     service.submit(colours(200, *range(200)))

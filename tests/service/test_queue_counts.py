@@ -21,7 +21,7 @@ from penstock.broker_core.service import history as rings
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.histograms import BOUNDS_S, Histogram
 from penstock.broker_core.service.history import PERIOD_S, SAMPLES, History
-from penstock.broker_core.service.queue_counts import COLUMNS, QUEUES_AT_ONCE, Counts, QueueCounts
+from penstock.broker_core.service.queue_counts import COLUMNS, QUEUES_AT_ONCE, CountTable, QueueCounts
 
 from ..engine.harness import Engine
 from ..journal.lying_disk import LyingDisk
@@ -224,12 +224,12 @@ def test_a_read_makes_no_more_calls_for_more_messages() -> None:
     assert made[0] == made[1]
 
 
-def counts(**queues: tuple[int, int, int, int]) -> Counts:
+def counts(**queues: tuple[int, int, int, int]) -> CountTable:
     """`queues`: available, and the totals enqueued, delivered, acknowledged."""
     table = np.zeros((len(COLUMNS), len(queues)), np.int64)
     for column, number in zip(("available", "enqueued", "delivered", "acknowledged"), range(4), strict=True):
         table[COLUMNS.index(column)] = [each[number] for each in queues.values()]
-    return Counts(list(queues), table)
+    return CountTable(list(queues), table)
 
 
 def test_history_has_depth_and_what_came_since_the_last_sample() -> None:

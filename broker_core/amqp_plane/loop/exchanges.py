@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...amqp import Condition
 from ...engine.columns.rowset import as_array
 from ...reading.stored import store
-from ...service.routing import Sending, prepare
+from ...service.routing import ExchangeMessages, prepare
 from ..links.conditions import Refusal
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def read(broker: BrokerService, route: ExchangeRoute, found: Arrived) -> Exchang
     if not found.rows:
         return Exchanged(route.exchange, found, None)
     payload = store(found.payload, found.mask)
-    sending = Sending(
+    sending = ExchangeMessages(
         route.exchange, payload, found.sizes, route.key, found.durable, route.container, transaction=route.transaction
     )
     return Exchanged(route.exchange, found, prepare(broker, sending))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ...selectors import Selector
-    from ...service.matching import Matcher
+    from ...service.matching import SelectorMatcher
     from ..links.outgoing import Outgoing
     from .passes import Passes
 
@@ -29,7 +29,7 @@ _Key = tuple[str, str]  # queue, selector
 class Selecting:
     """Evaluation of selectors, for the loop's thread. What waits is bounded by the links that there are."""
 
-    def __init__(self, passes: Passes, matcher: Matcher, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, passes: Passes, matcher: SelectorMatcher, loop: asyncio.AbstractEventLoop) -> None:
         self._passes, self._matcher, self._loop = passes, matcher, loop
         self._waiting: dict[_Key, dict[Outgoing, None]] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-selecting")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from .. import errors
 from ..engine import BrokerState
+from ..engine import commands as c
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import as_array, row_count
 from ..engine.columns.runs import Locations
@@ -29,22 +30,36 @@ from ..engine.model.stages import write_of
 from ..engine.model.state import StagedPart
 from ..journal import Hold, Journal, SegmentInfo
 from ..reading.stored import open_block
+from ..settings.keys import Settings
+from .damage import Damage
 
 BLOCKS_AT_ONCE = 4  # looked at in one hold of the lock: some 300 µs each where all of their rows came one by one
 ROW_BYTES = 32  # what a message takes beside its own bytes, roughly, when many lie together
-SLOTS_PER_ROW = 8  # of `Counted`: one row in sixteen, at most, is taken for one that was counted
+SLOTS_PER_ROW = 8  # of `CountedPayloads`: one row in sixteen, at most, is taken for one that was counted
 LEAST_SLOTS, MOST_SLOTS = 1 << 16, 1 << 27  # bytes
+
+
+class CleanerParts(NamedTuple):
+    """The parts of the broker that the cleaner uses."""
+
+    state: BrokerState
+    journal: Journal
+    settings: Callable[[], Settings]  # as they are now
+    damage: Damage
+    lock: threading.Lock  # the broker's
+    submit: Callable[[c.Command[Any]], tuple[Any, int]]  # as `BrokerService.submit_logged`
+    take_snapshot: Callable[[], None]
 
 
 class Copies(NamedTuple):
     """Copies that were written into a segment."""
 
     bytes: int  # in the journal
-    counted: int  # as `Needs` counts it
+    counted: int  # as `JournalUsage` counts it
 
 
 @dataclass
-class Need:
+class NeededPayload:
     """Somebody who needs a payload."""
 
     position: int  # log position of its record
@@ -59,7 +74,7 @@ class Need:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
-class Counted:
+class CountedPayloads:
     """Payloads that were counted: a table of marks, addressed by a hash of a payload's record and row. Where two share a mark,
     the second counts as counted, so that needed bytes are a little too few, never too many."""
 
@@ -84,7 +99,7 @@ class Counted:
         return fresh
 
 
-class Held(NamedTuple):
+class NeededMessages(NamedTuple):
     """Needed messages of a block, copied from its columns."""
 
     queue: str
@@ -95,14 +110,14 @@ class Held(NamedTuple):
     locations: Locations
 
     @classmethod
-    def of(cls, queue: Queue, block: Block, rows: Rows) -> Held:
+    def of(cls, queue: Queue, block: Block, rows: Rows) -> NeededMessages:
         """Copy what is asked of some rows, at least one."""
         sizes = block.sizes.get(rows)
         sizes = sizes if isinstance(sizes, int) else sizes.astype(np.int64)
         return cls(queue.name, block.base, rows, sizes, block.state[: block.filled][rows].copy(), block.locations(rows))
 
 
-class Needs:
+class JournalUsage:
     """Needed bytes of some segments. Arrays are parallel to `segments`, which are in order."""
 
     def __init__(self, segments: Sequence[SegmentInfo], copies: Mapping[int, Copies] | None = None, rows: int = 0) -> None:
@@ -114,7 +129,7 @@ class Needs:
         self.pinned: npt.NDArray[np.bool_] = np.zeros(
             len(segments), np.bool_
         )  # needed as they are: nothing is copied out of them
-        self.oldest: Need | None = None
+        self.oldest: NeededPayload | None = None
         self.by_queue: dict[str, int] = {}  # needed bytes
         self.packed: dict[int, Ints] = {}  # as the command `Drop` wants them
         self._bases: npt.NDArray[np.int64] = np.array([segment.base for segment in segments], np.int64)
@@ -122,7 +137,7 @@ class Needs:
         found = [(copies or {}).get(segment.base, Copies(0, 0)) for segment in segments]
         self._copied: npt.NDArray[np.float64] = np.array([max(1, each.counted) for each in found], np.float64)
         self._beside: npt.NDArray[np.float64] = np.array([max(0, each.bytes - each.counted) for each in found], np.float64)
-        self._payloads = Counted(rows)
+        self._payloads = CountedPayloads(rows)
 
     @property
     def bytes(self) -> npt.NDArray[np.float64]:
@@ -158,7 +173,7 @@ class Needs:
         unused: npt.NDArray[np.bool_] = ~self._held & ~self.pinned
         return unused
 
-    def count(self, held: Held) -> None:
+    def count(self, held: NeededMessages) -> None:
         """Add messages of a block."""
         positions, payload_rows = held.locations.positions(), held.locations.payload_rows()
         octets = np.broadcast_to(np.asarray(held.sizes, np.int64), len(positions)) + ROW_BYTES
@@ -168,9 +183,9 @@ class Needs:
             index = int(positions.argmin())
             time = int(np.repeat(held.locations.time, held.locations.rows)[index])
             state = State(int(held.states[index])).name.lower()
-            self.oldest = Need(lowest, held.queue, held.base + int(as_array(held.rows)[index]), state, None, time)
+            self.oldest = NeededPayload(lowest, held.queue, held.base + int(as_array(held.rows)[index]), state, None, time)
 
-    def count_packed(self, held: Held, position: int, octets: int) -> None:
+    def count_packed(self, held: NeededMessages, position: int, octets: int) -> None:
         """Add messages of a block that left memory, and its columns, so many bytes at a log position."""
         self.count(held)
         where = np.array([position])
@@ -188,7 +203,7 @@ class Needs:
                     self.pin(np.array([part.position]))
                 if self.oldest is None or part.position < self.oldest.position:
                     write = state.writes.get(write_of(name))
-                    self.oldest = Need(part.position, part.queue, stage=name, time=None if write is None else write.time)
+                    self.oldest = NeededPayload(part.position, part.queue, stage=name, time=None if write is None else write.time)
 
     def _count_part(self, part: StagedPart) -> None:
         rows = np.arange(part.count) if part.kept is None else part.kept
@@ -224,9 +239,9 @@ class Needs:
         self.by_queue[queue] = self.by_queue.get(queue, 0) + int(octets[inside].sum())
 
 
-def oldest_of(queue: Queue) -> Need | None:
+def oldest_of(queue: Queue) -> NeededPayload | None:
     """Return the message of the queue that has not ended and whose payload is the oldest. Called under the broker's lock."""
-    oldest: Need | None = None
+    oldest: NeededPayload | None = None
     for block in queue.blocks.values():
         if block.live and (oldest is None or block.runs.low < oldest.position):
             rows = np.flatnonzero(block.state[: block.filled] != State.ARCHIVED)
@@ -236,7 +251,7 @@ def oldest_of(queue: Queue) -> Need | None:
                 row = int(rows[first])
                 state = State(int(block.state[row])).name.lower()
                 time = block.runs.time[block.runs.row.run_of(row)]
-                oldest = Need(int(positions[first]), queue.name, block.base + row, state, None, time)
+                oldest = NeededPayload(int(positions[first]), queue.name, block.base + row, state, None, time)
     return oldest
 
 
@@ -267,52 +282,51 @@ def unrecorded(state: BrokerState, journal: Journal) -> list[Unrecorded]:
 
 
 def measure(
-    state: BrokerState,
-    lock: threading.Lock,
-    journal: Journal,
+    broker: CleanerParts,
     segments: Sequence[SegmentInfo],
     keeping: Keeping,
     *,
     copies: Mapping[int, Copies] | None = None,
     copied: Iterable[int] = (),
-) -> Needs:
-    """Count what is needed of these segments. `copies`: as `Needs` has them; `copied`: positions of staged payloads that were
+) -> JournalUsage:
+    """Measure these segments. `copies`: as of `JournalUsage`. `copied`: positions of staged payloads that were
     copied before, and stay."""
+    state, lock, journal = broker.state, broker.lock, broker.journal
     with lock:
         rows = sum(queue.live + queue.staged + queue.passes.rows for queue in state.by_id.values())
-        needs = Needs(segments, copies, rows)
-        needs.count_staged(state, copied)
+        usage = JournalUsage(segments, copies, rows)
+        usage.count_staged(state, copied)
         packed = unrecorded(state, journal) if keeping.unrecorded else []
         if not keeping.unrecorded:
             for queue in state.by_id.values():
                 for entry in queue.packed.values():
-                    needs.pin_packed(entry, keeping)
+                    usage.pin_packed(entry, keeping)
         blocks = [(queue_id, number) for queue_id, each in state.by_id.items() for number in each.blocks]
     for some in _several(blocks, BLOCKS_AT_ONCE):
         with lock:
             found = [held for queue_id, number in some if (held := _held(state, queue_id, number, keeping)) is not None]
         for held in found:
-            needs.count(held)
+            usage.count(held)
     for each in packed:
         try:
             found_block = each.read(journal)
         except errors.DamagedJournal:
-            needs.pin_packed(each.entry, keeping)
+            usage.pin_packed(each.entry, keeping)
             continue
         if found_block is not None:
-            held, octets = Held.of(each.queue, *found_block), journal.payload(each.position).size
-            needs.count_packed(held, each.position, octets)
-    return needs
+            held, octets = NeededMessages.of(each.queue, *found_block), journal.payload(each.position).size
+            usage.count_packed(held, each.position, octets)
+    return usage
 
 
-def _held(state: BrokerState, queue_id: int, number: int, keeping: Keeping) -> Held | None:
+def _held(state: BrokerState, queue_id: int, number: int, keeping: Keeping) -> NeededMessages | None:
     """Copy what is needed of a block; None where nothing is. Called under the broker's lock."""
     queue = state.by_id.get(queue_id)
     block = None if queue is None else queue.blocks.get(number)
     if queue is None or block is None or not block.filled:
         return None
     rows = rows_of(needed(block, keeping, departed=queue_id in state.departed))
-    return Held.of(queue, block, rows) if row_count(rows) else None
+    return NeededMessages.of(queue, block, rows) if row_count(rows) else None
 
 
 def rows_of(mask: npt.NDArray[np.bool_]) -> Rows:

@@ -11,7 +11,7 @@ from ..engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, as_array
 from ..engine.columns.series import Rows
 
 
-class Missing:
+class MissingRows:
     """Sequence numbers of one queue: whole blocks, and rows of others."""
 
     def __init__(self) -> None:

@@ -23,10 +23,10 @@ from ..journal import Hold, Journal
 from ..reading.slices import BlockSlice, slice_of
 from ..reading.stored import open_block
 from ..reading.unreadable import RETENTION, data_loss
-from .missing import Missing
+from .missing_rows import MissingRows
 
 
-class Looks:
+class BlockReads:
     """The part of `BrokerService` that shows messages and changes nothing."""
 
     state: BrokerState
@@ -47,7 +47,7 @@ class Looks:
         *,
         outcomes: bool = True,
         fail_on_data_loss: bool = True,
-        missing: Missing | None = None,
+        missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
         """Yield a slice of each block with these messages, or of those among them that `select` picks.
 
@@ -74,7 +74,7 @@ class Looks:
         first: int,
         last: int | None,
         archived: Callable[[PackedBlock], object] = lambda entry: True,
-        missing: Missing | None = None,
+        missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
         """Yield a slice of each block with sequence numbers from `first` to `last`, of the rows that `select` picks.
 

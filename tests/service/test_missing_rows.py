@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
-from penstock.broker_core.service.missing import Missing
+from penstock.broker_core.service.missing_rows import MissingRows
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_it_tells_which_messages_it_has(seed: int) -> None:
     """D4: whatever order a file has them in."""
-    random, missing, wanted = Random(seed), Missing(), set[int]()
+    random, missing, wanted = Random(seed), MissingRows(), set[int]()
     for number in random.sample(range(6), random.randint(1, 5)):
         if random.random() < 0.3:
             missing.add(number, None)
