@@ -1,19 +1,13 @@
-"""Jobs for spark-submit, the demo, and the session they share.
+"""Jobs for `python -m penstock.jobs.NAME` and for spark-submit.
 
-ingest     a queue into a Delta table
-replay     out of a queue's archive, into a table or a queue
-archive    a queue's archive into a table elsewhere, or partitioned otherwise
-redrive    dead letters that a condition chooses, back to where they came from
-demo       `./dev demo`: flights through a queue, under kills
-under_kills  its heart: send, read while driver and broker are killed, compare
-artemis_demo  the same with a broker that is no Penstock
-artemis    ActiveMQ Artemis on loopback: an instance and its process
-lost_machine  a part of it: a broker goes on from its copy in S3
-told       what the demo says
-flights    the data of the demo and the notebook
-session    the Spark session of all of them
-arguments  what several jobs take on their command lines
-progress   a running query, told in lines with units
+- ingest: copies a queue into a Delta table.
+- replay: copies archived messages into a table or a queue.
+- archive: copies a queue's archive into another table, with other columns or partitions.
+- redrive: moves dead letters that a condition selects back to their queues.
+- session: the Spark session of the jobs.
+- arguments: command-line options that several jobs share.
+- progress: the output of a running query, with units.
+- flights: the flights of the notebooks and the demo, as a table and as messages.
 """
 
 import sys
@@ -23,7 +17,7 @@ from penstock.extras import require
 try:
     require("pyspark", "a job")
 except ImportError as error:
-    if sys.argv[:1] != ["-m"]:  # what `python -m penstock.jobs.NAME` finds there until the job itself begins
+    if sys.argv[:1] != ["-m"]:  # the value while `python -m penstock.jobs.NAME` imports this package
         raise
     print(f"penstock: {error}", file=sys.stderr)
     sys.exit(2)

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from pyarrow import fs
 
+from .artemis import held_port
 from .waiting import until
 
 CONTAINER = "penstock"
@@ -25,8 +26,6 @@ class AzureServer:
     """Azurite's blob service in a process of its own, with one container."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
-        from penstock.jobs.artemis import held_port  # conftest.py imports this module before it has said where penstock is
-
         self.port = held_port(self)
         folder.mkdir()
         self._log = open(folder / "azurite.log", "wb")  # noqa: SIM115

@@ -22,7 +22,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,14 +32,12 @@ import pytest
 
 from penstock.broker_core.client.amqp import Connection, connect
 from penstock.broker_core.errors import PeerError, Unauthenticated
-from penstock.jobs.artemis import Artemis as Instance
-from penstock.jobs.artemis import held_port
 
+from . import artemis
+from .artemis import Artemis as Instance
+from .artemis import held_port
 from .programs import needs
 from .waiting import until
-
-sys.path.append(str(Path(__file__).resolve().parent / "bench"))
-import artemis
 
 #: Queues that each broker has; a test takes the next.
 QUEUES = 60

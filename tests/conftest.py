@@ -51,7 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
 # Tests of a folder that share what is dear to start (a JVM, foreign clients, brokers of others), and so stay in one process.
 TOGETHER = ("spark", "clients", "foreign")
 # The longest go first, so that no process is alone with one of them at the end.
-FIRST = (*TOGETHER, "tests/tools/test_jobs.py", "tests/tools/test_documents.py", "tests/amqp_plane/test_leaving.py")
+_LONG = ("tools/test_jobs.py", "tools/test_demo.py", "tools/test_documents.py", "amqp_plane/test_leaving.py")
+FIRST = (*TOGETHER, *(f"tests/{name}" for name in _LONG))
 
 
 def _group(nodeid: str) -> str:

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from .artemis import held_port
 from .waiting import until
 
 BUCKET = "penstock"
@@ -25,8 +26,6 @@ class S3Server:
     """VersityGW in a process of its own."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
-        from penstock.jobs.artemis import held_port  # conftest.py imports this module before it has said where penstock is
-
         self.folder = folder
         (folder / BUCKET).mkdir(parents=True)
         self.port = held_port(self)

@@ -14,6 +14,7 @@ import results
 from harness import Bench, Line
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # for `tests.artemis` and `tests.s3`; an installed `penstock` comes before the checkout
 
 #: Row → module and function. Modules are imported when they are needed: some need Spark.
 ROWS = {

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from artemis import VERSION, WARM_UPS, running
 from feeding import QUEUE
-from harness import Bench, Line, cpu_of_family, standing_still
+from harness import WARM_UPS, Bench, Line, cpu_of_family, standing_still
 
 from penstock.broker_core.server.process import Broker
+from tests.artemis import VERSION, running
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "clients"))
 from building import command_of

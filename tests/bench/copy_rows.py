@@ -21,9 +21,10 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.copy.urls import open_store
 from penstock.broker_core.server.process import Broker
 
-sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in (".", "clients")]
+sys.path.append(str(Path(__file__).resolve().parents[1] / "clients"))
 from building import command_of
-from s3 import BUCKET, S3Server, environment
+
+from tests.s3 import BUCKET, S3Server, environment
 
 MEMORY = Path("/dev/shm")
 PACE = 50_000_000  # bytes a second

@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterator
 
 import proton_source
-from artemis import VERSION, WARM_UPS, artemis
 from feeding import QUEUE
-from harness import Bench, Line
+from harness import WARM_UPS, Bench, Line
 from pyspark import cloudpickle
 from spark_rows import _run, session
 
@@ -16,6 +15,7 @@ from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.client.amqp import connect
 from penstock.connector.foreign.links import MOST_CREDIT
+from tests.artemis import VERSION, artemis
 
 BODY = bytes(1024)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from artemis import VERSION, artemis
 from feeding import QUEUE
 from harness import Bench, Line, Stopwatch
 from pyspark.sql.functions import expr
@@ -13,6 +12,7 @@ from spark_rows import session
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.client.amqp import connect
+from tests.artemis import VERSION, artemis
 
 USER = {"userName": "bench", "password": "bench"}
 OCTETS = 1024

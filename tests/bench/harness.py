@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
+WARM_UPS = 2  # uncounted repeats of each side, until its JVM has compiled the hot code
 
 
 @dataclass

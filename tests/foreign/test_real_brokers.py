@@ -9,8 +9,8 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.client.amqp import connect
-from penstock.jobs.artemis import held_port
 
+from ..artemis import held_port
 from ..brokers import PASSWORD, USER, RealBroker
 
 BROKERS = ("artemis_broker", "rabbitmq", "qpid_broker_j")

@@ -12,8 +12,8 @@ from penstock.connector.batch import BatchReader
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema
 from penstock.connector.stream import StreamReader
-from penstock.jobs import artemis_demo
 
+from ..demo import foreign_broker
 from .helpers import INITIAL, Queue, bodies, drained, next_batch, rows
 
 
@@ -41,11 +41,11 @@ def test_the_demo_kills_in_the_midst_of_a_batch(queue: Queue) -> None:
     reader = queue.reader(maxMessagesPerTrigger="4")
     end = next_batch(reader, INITIAL)
     count = len(bodies(reader, INITIAL, end))
-    assert artemis_demo.held(work) == 0
+    assert foreign_broker.messages_in_progress(work) == 0
     (offsets / "0").touch()
-    assert artemis_demo.held(work) == count > 0
+    assert foreign_broker.messages_in_progress(work) == count > 0
     (commits / "0").touch()
-    assert artemis_demo.held(work) == 0
+    assert foreign_broker.messages_in_progress(work) == 0
 
 
 def test_all_columns_of_a_message(queue: Queue) -> None:

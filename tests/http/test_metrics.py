@@ -23,8 +23,8 @@ from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.http_plane.web import metrics
 from penstock.broker_core.http_plane.web.counts import Columns, CountsText
 from penstock.broker_core.security import Right
-from penstock.jobs.artemis import held_port
 
+from ..artemis import held_port
 from ..flight.helpers import Reader, numbered, send
 from ..flight.peers import Site, furnish
 from ..programs import needs

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,12 +19,9 @@ from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
-from penstock.jobs import demo, lost_machine, replay, under_kills
-from penstock.jobs.told import Told
+from penstock.jobs import replay
 
 from ..amqp_client.test_discovery import add_user
-from ..brokers import distribution_or_skip
-from ..clients.conftest import command_or_skip
 from .conftest import enqueue
 
 pytestmark = pytest.mark.spark
@@ -200,77 +195,3 @@ def test_a_running_ingest_follows_the_queue_and_stops_on_sigterm(
     assert code == 0, err
     assert "done: 3 messages" in out
     assert bodies(tmp_path / "table") == ["one", "three", "two"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
-    process = job("penstock.jobs.demo", "--work", str(tmp_path / "demo"), "--flights", "8000", "--day", "2013-01-07")
-    code, out, err = finished(process, 500)
-    assert code == 0, out + err
-    assert out.count("kill -9") == 2
-    assert "✓ 8,000 rows, 8,000 different messages, none missing, none twice" in out
-    assert "933 messages, sequence numbers" in out
-    assert "✓ Spark: 8,000 messages, each once; outcomes: accepted" in out  # D4
-    assert re.search(r"✓ DuckDB: EWR [\d,]+, JFK [\d,]+, LGA [\d,]+\n", out)
-    assert re.search(r"✓ 100 messages came again in [\d.]+ s, in their order; at this pace it takes [\d.]+ s\n", out)  # S9
-    # What it says to try next.
-    with Broker(tmp_path / "demo" / "broker") as broker:
-        environment = {**os.environ, "PENSTOCK_URL": broker.url}
-        for command in ("queue stat flights", "queue peek flights --states archived", "lease list"):
-            assert command in out
-            subprocess.run([sys.executable, "-m", "penstock", *command.split()], env=environment, check=True, timeout=60)
-
-
-@pytest.mark.skipif(
-    not {"CI", "PENSTOCK_TEST_ARTEMIS_DEMO"} & set(os.environ), reason="three starts of Spark: set PENSTOCK_TEST_ARTEMIS_DEMO"
-)
-def test_the_demo_with_a_broker_that_is_no_penstock(job: Job, tmp_path: Path) -> None:
-    arguments = ["--work", str(tmp_path / "demo"), "--broker", "artemis", "--artemis", str(distribution_or_skip())]
-    code, out, err = finished(job("penstock.jobs.demo", *arguments, "--flights", "4000"), 500)
-    assert code == 0, out + err
-    assert out.count("kill -9") == 2
-    assert "✓ 4,000 rows, 4,000 different messages, none missing, none twice, every byte as it was sent" in out
-
-
-def test_the_demo_says_what_it_needs_of_artemis(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    given = ["--broker", "artemis", "--work", str(tmp_path / "work")]
-    assert demo.main([*given, "--artemis", str(tmp_path)]) == 1
-    out = capfd.readouterr().out
-    assert f"there is no ActiveMQ Artemis in {tmp_path}: name the folder of an unpacked one" in out
-    assert "bug" not in out
-    with pytest.raises(SystemExit):
-        demo.main(given)
-    assert "--broker artemis needs --artemis DIR" in capfd.readouterr().err
-
-
-def test_the_demo_says_that_it_kills_nothing_where_the_job_ends_before(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A demo without its kills shows nothing, and must not look as if it did."""
-    monkeypatch.setattr(under_kills, "ATTEMPTS", 1)
-    broker = Broker(tmp_path / "never-started")
-    under_kills.ingest(broker, "--no-url", under_kills.Reader({}, lambda: 0), tmp_path, 9, Told())
-    out = capfd.readouterr().out
-    assert "the Spark driver is not killed: the job ended before, after 0 batches, with exit code 2" in out
-    assert "the broker is not killed: the job ended before" in out
-    assert "✗ the job does not come to an end" in out
-
-
-def test_the_demo_of_a_lost_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """D7: clients go on at the broker that was restored from S3; without an S3 server it is skipped, and said."""
-    assert lost_machine.run(tmp_path / "lost", Path(*command_or_skip("versitygw")), Told())
-    out = capfd.readouterr().out
-    assert out.count("kill -9") == 1
-    assert re.search(r"✓ [\d,]+ messages confirmed, 0 lost, 0 doubled; [\d,]+ deliveries\n", out)
-    assert lost_machine.run(tmp_path / "none", None, Told())
-    assert "skipped: there is no S3 server here" in capfd.readouterr().out
-
-
-def test_the_demo_spares_a_folder_that_is_not_its_own(job: Job, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "letter").write_text("dear")
-    code, _, err = finished(job("penstock.jobs.demo", "--work", str(tmp_path / "mine")))
-    assert code == 1
-    assert "is not empty" in err
-    assert (tmp_path / "mine" / "letter").exists()

@@ -1,4 +1,4 @@
-"""The demo's voice: steps, facts and what other processes say."""
+"""Output of the demo: numbered steps, facts, and lines of other processes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import time
 from rich.console import Console
 
 
-class Told:
-    """Prints to the stdout that there is when it is made."""
+class Output:
+    """Prints to the stdout of the moment at which it is created, even if stdout is redirected later."""
 
     def __init__(self) -> None:
-        # A copy of stdout, made before Spark's noise is sent elsewhere.
         self._console = Console(file=os.fdopen(os.dup(1), "w", buffering=1), highlight=False, soft_wrap=True)
         self._started = time.monotonic()
         self._step = 0
@@ -23,27 +22,27 @@ class Told:
         self._console.print(f"\n[bold cyan]{self._step}[/]  [bold]{text}[/]  [dim]({self.seconds():.0f} s)[/]")
 
     def fact(self, text: str) -> None:
-        """Tell a fact."""
+        """Print a fact."""
         self._console.print(f"   {text}")
 
-    def other(self, text: str) -> None:
-        """Repeat a line of another process."""
+    def quote(self, text: str) -> None:
+        """Print a line of another process."""
         self._console.print(f"   │ {text}", style="dim", markup=False)
 
     def kill(self, text: str) -> None:
-        """Tell of a process that is killed."""
+        """Report a killed process."""
         self._console.print(f"   [bold red]kill -9[/] {text}")
 
     def good(self, text: str) -> None:
-        """Tell of a check that holds."""
+        """Report a check that holds."""
         self._console.print(f"   [bold green]✓[/] {text}")
 
     def bad(self, text: str) -> None:
-        """Tell of a check that fails."""
+        """Report a check that fails."""
         self._console.print(f"   [bold red]✗[/] {text}")
 
-    def plain(self, text: str) -> None:
-        """Print a text as it is."""
+    def text(self, text: str) -> None:
+        """Print a text unchanged."""
         self._console.print(text, markup=False)
 
     def seconds(self) -> float:

@@ -1,7 +1,7 @@
-"""A part of the demo: a broker under load is killed and its directory deleted; it goes on from its copy in S3.
+"""The last step of the demo: a broker under load is killed, its directory is deleted, and it is restored from its copy in S3.
 
-Two clients send and one receives, by `penstock.connect`, and nobody tells them. The copy is synchronous: what was confirmed is in
-it. The queue knows message ids, so that what is sent again, since its confirmation was lost, is there once.
+Two clients of `penstock.connect` send and one receives throughout. The copy is synchronous, so it contains every confirmed
+message. The queue has a duplicate window: a message that is sent again because its confirmation was lost is stored once.
 """
 
 from __future__ import annotations
@@ -24,92 +24,98 @@ from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
-from penstock.jobs.told import Told
+
+from .output import Output
 
 QUEUE, BUCKET = "orders", "penstock"
 SENDERS = 2
 #: Seconds under load, before the loss and after it.
 LOAD_S = 2.0
-#: Seconds until the S3 server answers, and until clients are back.
+#: Seconds until the S3 server accepts connections, and until the clients are connected again.
 LIMIT_S = 60.0
-BACKOFF = Backoff(most_s=0.5)  # nobody should have to watch them wait
+BACKOFF = Backoff(most_s=0.5)  # a short wait for the audience of the demo
 
 
-def run(work: Path, s3_server: Path | None, told: Told) -> bool:
-    """Lose a machine and go on; return True when nothing that was confirmed is missing or there twice. Told and skipped without
-    an S3 server.
+def run(work: Path, s3_server: Path | None, output: Output) -> bool:
+    """Lose a machine and restore it; return True if every confirmed message exists once.
+
+    Without an S3 server, the step prints that it is skipped and returns True.
     """
-    told.step("A machine is lost, and its disk with it")
+    output.step("A machine is lost with its disk")
     if s3_server is None:
-        told.fact("skipped: there is no S3 server here (VersityGW). With Go 1.25 on PATH, ./dev demo builds it")
+        output.fact("skipped: no S3 server (VersityGW) was found. With Go 1.25 on PATH, ./dev demo builds it")
         return True
     work.mkdir(parents=True)
-    with _served(s3_server, work, told):
+    with _running(s3_server, work, output):
         url = f"s3://{BUCKET}/broker"
         broker = Broker(work / "machine-1", copy_url=url, copy="sync", archive="off").start()
         try:
-            return _lose(broker, work, url, told)
+            return _lose(broker, work, url, output)
         finally:
             broker.kill()
 
 
-def _lose(broker: Broker, work: Path, url: str, told: Told) -> bool:
+def _lose(broker: Broker, work: Path, url: str, output: Output) -> bool:
     broker.declare(QUEUE, duplicateWindow=1_000_000)
-    told.fact(f"broker: process {broker.pid}, {broker.amqp_url}, copy_url={url}, copy=sync; {SENDERS} clients send, one receives")
+    output.fact(
+        f"broker: process {broker.pid}, {broker.amqp_url}, copy_url={url}, copy=sync; {SENDERS} clients send, one receives"
+    )
     clients = Clients(broker.amqp_url)
     try:
         clients.await_more(1, 1)
         time.sleep(LOAD_S)
-        told.kill(f"the broker (process {broker.pid}), after {clients.confirmed():,} confirmed messages")
+        output.kill(f"the broker (process {broker.pid}), after {clients.confirmed():,} confirmed messages")
         broker.kill()
         shutil.rmtree(broker.data_dir)
-        told.fact(f"{broker.data_dir.name} is deleted")
+        output.fact(f"{broker.data_dir.name} is deleted")
         began = time.monotonic()
         directory = work / "machine-2"
-        told.fact(f"penstock restore --from {url} --data {directory.name} --take-over")
+        output.fact(f"penstock restore --from {url} --data {directory.name} --take-over")
         command = [sys.executable, "-m", "penstock", "restore", "--from", url, "--data", str(directory), "--take-over"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         port = urlsplit(broker.amqp_url).port
         with Broker(directory, copy_url=url, copy="sync", archive="off", amqp_port=port) as restored:
-            told.fact(f"restored, and ready at the same address after {time.monotonic() - began:.1f} s: process {restored.pid}")
+            output.fact(f"restored and ready at the same address after {time.monotonic() - began:.1f} s: process {restored.pid}")
             clients.await_more(clients.confirmed() + 1, clients.received + 1)
-            told.fact(f"the clients are back after {time.monotonic() - began:.1f} s")
+            output.fact(f"the clients are connected again after {time.monotonic() - began:.1f} s")
             time.sleep(LOAD_S)
             clients.stop()
-            return _compare(restored, clients, told)
+            return _compare(restored, clients, output)
     finally:
         clients.stop()
 
 
-def _compare(broker: Broker, clients: Clients, told: Told) -> bool:
+def _compare(broker: Broker, clients: Clients, output: Output) -> bool:
     with Client(broker.url) as client:
         batches = client.get(op="browse", queue=QUEUE, columns=["messageId"], states=["available", "acquired", "archived"])
-        there = Counter(name for batch in batches for name in batch["messageId"].to_pylist())
-    lost = sum(name not in there for names in clients.sent for name in names)
-    doubled = sum(count > 1 for count in there.values())
-    text = f"{clients.confirmed():,} messages confirmed, {lost} lost, {doubled} doubled; {clients.received:,} deliveries"
-    (told.bad if lost or doubled else told.good)(text)
-    return not lost and not doubled
+        stored = Counter(name for batch in batches for name in batch["messageId"].to_pylist())
+    lost = sum(name not in stored for names in clients.sent for name in names)
+    duplicated = sum(count > 1 for count in stored.values())
+    (output.bad if lost or duplicated else output.good)(
+        f"{clients.confirmed():,} messages confirmed, {lost} lost, {duplicated} duplicated; the receiver acknowledged"
+        f" {clients.received:,} deliveries, some of them again because the loss of the machine left the first one open"
+    )
+    return not lost and not duplicated
 
 
 class Clients:
-    """Senders and a receiver, each in a thread, until `stop`. `sent`: by sender, the ids of what was confirmed."""
+    """Senders and a receiver, each in a thread, until `stop`. `sent` has the ids of the confirmed messages by sender."""
 
     def __init__(self, url: str) -> None:
         self.sent: list[list[str]] = [[] for _ in range(SENDERS)]
         self.received = 0
         self._url, self._stop = url, threading.Event()
         work = [(self._send, number) for number in range(SENDERS)] + [(self._receive, 0)]
-        self._threads = [threading.Thread(target=self._run, args=each, daemon=True) for each in work]
+        self._threads = [threading.Thread(target=self._run, args=task, daemon=True) for task in work]
         for thread in self._threads:
             thread.start()
 
     def confirmed(self) -> int:
-        """Count what was confirmed."""
+        """Count the confirmed messages."""
         return sum(map(len, self.sent))
 
     def await_more(self, confirmed: int, received: int) -> None:
-        """Return once so many are confirmed, and so many received. Raises TimeoutError."""
+        """Wait until that many messages are confirmed and that many received. Raises TimeoutError."""
         end = time.monotonic() + LIMIT_S
         while self.confirmed() < confirmed or self.received < received:
             if time.monotonic() > end:
@@ -117,14 +123,14 @@ class Clients:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._stop.set()
         for thread in self._threads:
             thread.join(LIMIT_S)
 
     def _run(self, work: Callable[[int], None], number: int) -> None:
         while not self._stop.is_set():
-            with contextlib.suppress(errors.PenstockError):  # and connect again
+            with contextlib.suppress(errors.PenstockError):  # the next round connects again
                 work(number)
 
     def _send(self, number: int) -> None:
@@ -133,7 +139,9 @@ class Clients:
             producer = connection.session().producer(QUEUE)
             while not self._stop.is_set():
                 name = f"{number}-{len(sent)}"
-                producer.send(amqp.Message(properties=Properties(message_id=name), value=name))  # returns when it is confirmed
+                producer.send(
+                    amqp.Message(properties=Properties(message_id=name), value=name)
+                )  # returns once the broker has confirmed it
                 sent.append(name)
 
     def _receive(self, _: int) -> None:
@@ -147,8 +155,8 @@ class Clients:
 
 
 @contextlib.contextmanager
-def _served(program: Path, work: Path, told: Told) -> Iterator[None]:
-    """Run the S3 server on a free port of loopback; its credentials are in the environment meanwhile."""
+def _running(program: Path, work: Path, output: Output) -> Iterator[None]:
+    """Run the S3 server on a free port of loopback, with its credentials in the environment."""
     (work / "s3" / BUCKET).mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -166,7 +174,7 @@ def _served(program: Path, work: Path, told: Told) -> Iterator[None]:
     os.environ.update(AWS_ACCESS_KEY_ID=access, AWS_SECRET_ACCESS_KEY=secret)
     try:
         _await_port(port, server)
-        told.fact(f"an S3 server: process {server.pid}, {program.name}, http://127.0.0.1:{port}")
+        output.fact(f"an S3 server: process {server.pid}, {program.name}, http://127.0.0.1:{port}")
         yield
     finally:
         os.environ.clear()
@@ -176,16 +184,16 @@ def _served(program: Path, work: Path, told: Told) -> Iterator[None]:
 
 
 def _await_port(port: int, server: subprocess.Popen[bytes]) -> None:
-    """Wait until the server takes connections. Raises TimeoutError; RuntimeError where it has ended."""
+    """Wait until the server accepts connections. Raises TimeoutError, or RuntimeError if the server has ended."""
     end = time.monotonic() + LIMIT_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
         except OSError:
             if server.poll() is not None:
-                raise RuntimeError(f"the S3 server ended with exit code {server.returncode}; its log says why") from None
+                raise RuntimeError(f"the S3 server ended with exit code {server.returncode}; see s3.log") from None
             if time.monotonic() > end:
-                raise TimeoutError(f"the S3 server takes no connections after {LIMIT_S:g} s") from None
+                raise TimeoutError(f"the S3 server accepts no connections after {LIMIT_S:g} s") from None
             time.sleep(0.02)
         else:
             return
