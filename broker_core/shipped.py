@@ -30,7 +30,7 @@ NAME = "penstock_shipped"
 FOLDERS = (
     *("broker_core/amqp", "broker_core/archive", "broker_core/client", "broker_core/client/amqp", "broker_core/client/flight"),
     *("broker_core/messages", "broker_core/messages/encoding", "broker_core/selectors", "connector"),
-    *("connector/brokers", "connector/foreign"),
+    *("connector/batch", "connector/brokers", "connector/foreign", "connector/sink", "connector/stream", "connector/task"),
 )
 MODULES = (
     "__init__",

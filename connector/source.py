@@ -14,15 +14,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ..broker_core.client.discovery import NoPenstock
-from .batch import BatchReader, PushdownBatchReader
-from .brokers.replaying import SeveralReplays
+from .batch.reader import BatchReader, PushdownBatchReader
+from .brokers.replays import SeveralReplays
 from .foreign.sink import ForeignBatchWriter, ForeignStreamWriter
 from .options import Options
-from .replay import ReplayReader
 from .reporting import reports_errors
 from .schema import default_schema
-from .sink import BatchWriter, StreamWriter
-from .stream import StreamReader
+from .sink.writer import BatchWriter, StreamWriter
+from .stream.reader import StreamReader
+from .stream.replay import ReplayReader
 
 
 @reports_errors

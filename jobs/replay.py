@@ -27,7 +27,7 @@ from pyspark.sql.types import BinaryType, StringType
 import penstock
 from penstock.broker_core.errors import PenstockError
 from penstock.connector.options import Options
-from penstock.connector.sink import written_as
+from penstock.connector.sink.writer import written_as
 from penstock.jobs import progress
 from penstock.jobs.arguments import LOGIN, add_options
 from penstock.jobs.ingest import stop_on_signal

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 from ...broker_core.errors import PenstockError
 from ..identity import Identity
 from ..options import Options
-from .consumer import OneBroker
-from .credit import Credit
+from ..stream.consumer import OneBroker
+from ..stream.credit import Credit
 
 AGAIN_S = 5.0  # a broker that was left out is tried again after this: each try may last as long as a connection may take
 

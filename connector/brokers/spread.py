@@ -18,12 +18,12 @@ from pyspark.taskcontext import TaskContext
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import InvalidRequest, PenstockError
 from ...broker_core.messages import conversion
-from .. import settle
 from ..access import Access
 from ..backoff import RECONNECT_S, answered
-from ..batching import BATCH_BYTES, BATCH_ROWS
 from ..identity import identity_of
 from ..options import Options
+from ..sink import settlement
+from ..task.batching import BATCH_BYTES, BATCH_ROWS
 from .identities import connected
 
 MOST_REMEMBERED = 100_000  # groups whose broker a task knows; after that they are forgotten, and found again
@@ -205,7 +205,7 @@ def _lease_names(deliveries: pa.Array) -> pa.Array:
     found = pa.nulls(len(deliveries), pa.string())
     left = pc.is_valid(deliveries)
     while (row := pc.index(left, True).as_py()) >= 0:
-        head, name = settle.lease_of(deliveries[row].as_py())
+        head, name = settlement.lease_of(deliveries[row].as_py())
         mine = pc.and_(left, pc.fill_null(pc.starts_with(deliveries, head), False))
         found = pc.if_else(mine, name, found)
         left = pc.and_(left, pc.invert(mine))

@@ -20,12 +20,11 @@ import pyarrow as pa
 
 from ...broker_core.errors import InvalidOption, PeerError, PenstockError, StorageError, WrongPort
 from ..backoff import RECONNECT_S, Patience
-from ..brokers.credit import Credit
 from ..identity import Identity
-from ..lease import Standing
 from ..options import Options
+from ..stream.credit import Credit
+from ..stream.lease import Standing
 from . import batches
-from .ahead import Ahead
 from .arrivals import Group, Settled
 from .intake import FILE_BYTES, FILE_ROWS, GATHER_S, QUIET_S, WAITING_BYTES, WAITING_ROWS, Gather, Intake
 from .offset import SpoolOffset, parse_spooled
@@ -33,6 +32,7 @@ from .partition import SpoolPartition
 from .recognition import copies, keys_of
 from .spool import Spool
 from .window import Window
+from .write_ahead import Ahead
 
 log = logging.getLogger("penstock")
 

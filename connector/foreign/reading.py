@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...broker_core.errors import DataLoss
 from ...broker_core.messages import assembly, conversion
-from . import aside, batches
+from . import aside_files, batches
 from .checksums import Damaged
 from .damage import damaged, missing
 from .partition import Part, SpoolPartition
@@ -119,6 +119,6 @@ def _set_aside(batch: pa.RecordBatch, store: Store, number: int, row: int, reaso
         with pa.ipc.new_file(file, made.schema) as writer:
             writer.write_batch(made)
 
-    store.put(aside.file_of(number, row, len(rows)), write)
-    place = f"{store.url}/{aside.FOLDER}"
+    store.put(aside_files.file_of(number, row, len(rows)), write)
+    place = f"{store.url}/{aside_files.FOLDER}"
     log.warning("%d messages of batch %d cannot be decoded (%s), and are in %s", len(rows), number, reasons[rows[0]], place)

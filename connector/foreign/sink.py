@@ -17,15 +17,15 @@ from pyspark.sql.types import StructType
 
 from ...broker_core import shipped
 from ...broker_core.errors import InvalidOption, InvalidRequest, ResourceLimit, Unreachable
-from .. import context
 from ..access import Access
 from ..backoff import RECONNECT_S, Patience
-from ..batching import halved
 from ..options import Options
 from ..reporting import reports_errors
-from ..sink import Writer, by_queue, named_in
+from ..sink.writer import Writer, by_queue, named_in
+from ..task import context
+from ..task.batching import halved
 from .attendant import Attendant
-from .naming import named, prefix_of
+from .message_ids import named, prefix_of
 
 #: Limit of links of one task whose rows name their queues.
 MAX_LINKS = 256

@@ -33,10 +33,10 @@ from typing import Any
 from zlib import crc32
 
 from ...broker_core.errors import DataLoss, DiskFull, Fenced, StorageError, WrongOffset
-from . import aside, batches, checksums
+from . import aside_files, batches, checksums
 from .checksums import Damaged
 from .damage import damaged, unrecognised
-from .keyfiles import KeyFile, Span, missing_of, outermost, spans_of, to_merge
+from .key_files import KeyFile, Span, missing_of, outermost, spans_of, to_merge
 from .offset import SpoolOffset
 from .partition import SpoolPartition, cut, file_of
 from .recognition import keys_in
@@ -95,7 +95,7 @@ class Spool:
         # Keys of several batches are in one file only after the owner's file has said that they are committed.
         owner["committed"] = max([owner["committed"], *(span.last for span in spans if span.first < span.last)])
         self._remember(spans, max(int(owner["committed"]), offset.batch), owner["keys"])
-        self.set_aside = aside.clear_and_count(self.store, self._files)
+        self.set_aside = aside_files.clear_and_count(self.store, self._files)
         self._owner = owner
 
     def _owner_of(self, offset: SpoolOffset, names: list[str]) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class Spool:
             self._files.discard(number)
             self._rows.pop(number, None)
             self._manifests.pop(number, None)
-        self.set_aside += aside.count(self.store, done)
+        self.set_aside += aside_files.count(self.store, done)
         for _ in beyond:
             self.store.delete(self._kept[0].span.name)
             del self._kept[0]

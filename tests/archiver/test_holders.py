@@ -16,7 +16,7 @@ from penstock.broker_core.archiver.commits import OWNER, QUEUE, application
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.engine.columns.states import Outcome
-from penstock.connector import recorded
+from penstock.connector.task import archive
 
 from ..connector.recording import Site
 from ..flight.helpers import numbered
@@ -167,7 +167,7 @@ def test_a_column_of_that_name_that_somebody_else_has_added_is_refused(upgraded:
 
 def test_a_read_of_rows_of_before_and_of_now(tmp_path: Path) -> None:
     """S8: null where the file does not have the column; a read that does not ask for it is what it was."""
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
     site = Site(tmp_path)
     try:
         site.client.call("queue.declare", queue="q")
@@ -184,9 +184,9 @@ def test_a_read_of_rows_of_before_and_of_now(tmp_path: Path) -> None:
         assert [row["holder"] for row in site.read("q", wanted)] == [None] * 5
         site.settle("q", 5)
         assert [row["holder"] for row in site.read("q", wanted)] == [None] * 5 + ["l-q"] * 5
-        recorded._unreachable.add(url)
+        archive._unreachable.add(url)
         assert [row["holder"] for row in site.read("q", wanted)] == [None] * 5 + ["l-q"] * 5
         assert [row["body"] for row in site.read("q")] == numbered(10)
     finally:
         site.close()
-        recorded._unreachable.clear()
+        archive._unreachable.clear()

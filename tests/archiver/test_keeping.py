@@ -19,8 +19,8 @@ from penstock.broker_core.archiver.commits import QueueTable
 from penstock.broker_core.archiver.stores import Folder, store_of
 from penstock.broker_core.children.frames import Frame
 from penstock.connector.options import Options
-from penstock.connector.replay import ReplayReader
 from penstock.connector.schema import source_schema
+from penstock.connector.stream.replay import ReplayReader
 
 from ..connector.recording import Site, recording
 from ..flight.helpers import numbered

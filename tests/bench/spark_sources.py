@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from penstock.connector.source import AmqpSource
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 MEMORY, FILE, SILENT = "benchMemory", "benchFile", "benchSilent"
 

@@ -15,7 +15,7 @@ from penstock.broker_core.client import discovery
 from penstock.broker_core.client.flight import Client
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 INITIAL = {"v": 1, "batch": 0}
 LIMIT = ReadMaxRows(2**63 - 1)

@@ -19,10 +19,10 @@ from penstock.broker_core.flight_plane import FlightPlane
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
-from penstock.connector import recorded
-from penstock.connector.batch import BatchReader
+from penstock.connector.batch.reader import BatchReader
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
+from penstock.connector.task import archive
 
 
 class Site:
@@ -111,7 +111,7 @@ class Site:
 @contextlib.contextmanager
 def recording(folder: Path) -> Iterator[Site]:
     """Run a broker with the queue `q`, whose tables every reader tries again to reach."""
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
     with contextlib.closing(Site(folder)) as site:
         site.client.call("queue.declare", queue="q")
         yield site

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker_core import errors
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from .helpers import INITIAL, LIMIT
 from .test_several import Queues

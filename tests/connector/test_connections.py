@@ -17,7 +17,7 @@ from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.discovery import Endpoint
 from penstock.broker_core.client.flight import Client
 from penstock.connector.access import Access
-from penstock.connector.connections import AGE_S, IDLE_S, MOST_IDLE, Connections
+from penstock.connector.task.connections import AGE_S, IDLE_S, MOST_IDLE, Connections
 
 
 class Time:

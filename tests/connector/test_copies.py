@@ -17,7 +17,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import BrokerState
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.state import packed_columns
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from ..engine.harness import Engine
 from .helpers import INITIAL, LIMIT, Queue, read_all

@@ -14,10 +14,10 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import Fenced
 from penstock.connector.access import Access
 from penstock.connector.options import Options
-from penstock.connector.partition import LeasePartition
-from penstock.connector.read import read_leased
 from penstock.connector.schema import default_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
+from penstock.connector.task.partition import LeasePartition
+from penstock.connector.task.reading import read_leased
 
 from .helpers import elsewhere
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker_core import errors
-from penstock.connector import lease as lease_module
+from penstock.connector.stream import lease as lease_module
 
 from .helpers import INITIAL, LIMIT, Queue, read_all
 

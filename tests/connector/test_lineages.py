@@ -17,11 +17,11 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.errors import WrongOffset
 from penstock.broker_core.flight_plane import FlightPlane
-from penstock.connector import recorded
-from penstock.connector.batch import BatchReader
+from penstock.connector.batch.reader import BatchReader
 from penstock.connector.options import Options
-from penstock.connector.replay import ReplayReader
 from penstock.connector.schema import source_schema
+from penstock.connector.stream.replay import ReplayReader
+from penstock.connector.task import archive
 
 from ..archiver.helpers import Died, Rig, sequences, table
 from ..flight.helpers import numbered
@@ -37,7 +37,7 @@ class Site:
         self.folder, self.archive = folder, str(folder / "tables")
         self._running: list[tuple[Rig, FlightPlane]] = []
         if by_broker:
-            recorded._unreachable |= {table_url(self.archive, queue) for queue in ("q", "new")}
+            archive._unreachable |= {table_url(self.archive, queue) for queue in ("q", "new")}
 
     def open(self, name: str, *, restored: str | None = None) -> Rig:
         """Start a broker; `restored`: on what that backup has."""
@@ -91,11 +91,11 @@ def rows(numbers: range, outcome: str = "accepted") -> Rows:
 
 @pytest.fixture(params=[False, True], ids=["by the task", "by the broker"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
     running = Site(tmp_path, by_broker=request.param)
     yield running
     running.close()
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
 
 
 @pytest.fixture

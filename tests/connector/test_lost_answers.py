@@ -11,9 +11,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
-from penstock.connector import sink
 from penstock.connector.options import Options
-from penstock.connector.sink import BatchWriter
+from penstock.connector.sink import writer as sink
+from penstock.connector.sink.writer import BatchWriter
 
 from .relay import Relay
 

@@ -34,10 +34,10 @@ from penstock.broker_core.messages.encoding.fields import FIELDS
 from penstock.broker_core.selectors import names
 from penstock.connector.access import Access
 from penstock.connector.options import Options
-from penstock.connector.partition import BrowsePartition, LeasePartition
-from penstock.connector.read import read_browsed, read_leased
 from penstock.connector.schema import source_schema
-from penstock.connector.sink import BatchWriter
+from penstock.connector.sink.writer import BatchWriter
+from penstock.connector.task.partition import BrowsePartition, LeasePartition
+from penstock.connector.task.reading import read_browsed, read_leased
 
 from .helpers import INITIAL, LIMIT, Queue, elsewhere, files_mapped
 

@@ -12,11 +12,11 @@ import pytest
 
 from penstock.broker_core.archive import scan
 from penstock.broker_core.errors import ArchiveUnsupported, DataLoss, InvalidRequest
-from penstock.connector import recorded
 from penstock.connector.options import Options
-from penstock.connector.partition import RecordedPartition
-from penstock.connector.replay import ReplayReader
 from penstock.connector.schema import source_schema
+from penstock.connector.stream.replay import ReplayReader
+from penstock.connector.task import archive
+from penstock.connector.task.partition import RecordedPartition
 
 from ..archiver import writers
 from .recording import Site, recording
@@ -42,7 +42,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def by(way: str, site: Site, patch: pytest.MonkeyPatch) -> None:
     """Let planner and tasks reach the table by themselves, or not."""
     if way == "listed by the broker":
-        recorded._unreachable.add(site.url("q"))
+        archive._unreachable.add(site.url("q"))
     if way == "broker":
         patch.setattr(scan, "opened", _only_in_the_broker(scan.opened))
     if way == "no deltalake":
@@ -50,7 +50,7 @@ def by(way: str, site: Site, patch: pytest.MonkeyPatch) -> None:
         def without(*arguments: Any) -> None:
             raise ImportError("No module named 'deltalake'")
 
-        patch.setattr(recorded, "version", without)
+        patch.setattr(archive, "version", without)
 
 
 def _only_in_the_broker(opened: Any) -> Any:
@@ -60,7 +60,7 @@ def _only_in_the_broker(opened: Any) -> Any:
     def open_(url: str, path: str) -> Any:
         if path not in asked:
             asked.add(path)
-            raise recorded.ArchiveUnreachable("not from here")
+            raise archive.ArchiveUnreachable("not from here")
         return opened(url, path)
 
     return open_
@@ -70,7 +70,7 @@ def _only_in_the_broker(opened: Any) -> Any:
 def test_deleted_rows_are_left_out(site: Site, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     by(way, site, monkeypatch)
     assert site.numbers("q") == LEFT
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -128,7 +128,7 @@ def test_rows_deleted_between_plan_and_read_are_those_of_the_plan(site: Site, mo
             writers.delete(site.url("q"), {second["path"]: [5, 6]})
             found = [n for part in parts for rows in reader.read(part) for n in rows.column("sequenceNumber").to_pylist()]
             assert sorted(found) == LEFT
-            recorded._unreachable.clear()
+            archive._unreachable.clear()
             writers.delete(site.url("q"), {second["path"]: [5]})
 
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.messages import assembly
 from penstock.broker_core.messages.columns import InvalidRequest, arrow_schema, pack
-from penstock.connector import batching, mapped
-from penstock.connector.batching import MOST_BYTES, as_declared, coalesce, halved
-from penstock.connector.mapped import Location, assembled, map_files, may_be_mapped
-from penstock.connector.sink import by_queue, routed
+from penstock.connector.sink.writer import by_queue, routed
+from penstock.connector.task import batching
+from penstock.connector.task import mapping as mapped
+from penstock.connector.task.batching import MOST_BYTES, as_declared, coalesce, halved
+from penstock.connector.task.mapping import Location, assembled, map_files, may_be_mapped
 
 
 def numbered(first: int, rows: int) -> pa.RecordBatch:

@@ -43,11 +43,11 @@ from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.engine.model import retention
 from penstock.broker_core.messages import columns as message
 from penstock.broker_core.service import block_reads
-from penstock.connector import recorded
-from penstock.connector.batch import PushdownBatchReader
+from penstock.connector.batch.reader import PushdownBatchReader
 from penstock.connector.options import Options
-from penstock.connector.partition import BrowsePartition, RecordedPartition
 from penstock.connector.schema import source_schema
+from penstock.connector.task import archive
+from penstock.connector.task.partition import BrowsePartition, RecordedPartition
 
 from .recording import Site
 
@@ -56,11 +56,11 @@ READ = [name for name in (*message.SENT_COLUMNS, *message.SYSTEM_COLUMNS) if nam
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
     running = Site(tmp_path)
     yield running
     running.close()
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_the_broker_reads_for_a_task_that_does_not_see_the_folder(numbered: Site
     reader = numbered.reader("q", READ, selector="JMSType = 'odd'")
     expected = numbered.read("q", READ, selector="JMSType = 'odd'")
     parts = reader.partitions()
-    monkeypatch.setattr(recorded, "scan", Elsewhere(recorded.scan, asked))
+    monkeypatch.setattr(archive, "scan", Elsewhere(archive.scan, asked))
     rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
     assert sorted(rows, key=lambda row: row["sequenceNumber"]) == expected
     assert len(expected) == 10
@@ -196,7 +196,7 @@ def test_the_broker_lists_the_files_where_the_planner_has_no_deltalake(numbered:
     def without(*arguments: Any) -> None:
         raise ImportError("No module named 'deltalake'")
 
-    monkeypatch.setattr(recorded, "version", without)
+    monkeypatch.setattr(archive, "version", without)
     assert numbered.numbers("q") == list(range(20))
     assert kinds(numbered) == (1, 1)
 
@@ -207,9 +207,9 @@ def test_another_table_at_the_same_path_is_not_read(numbered: Site, monkeypatch:
     def another(known: Any, bounds: Any, number: Any = None) -> Any:
         return files.version(known._replace(broker="another"), bounds, number)
 
-    monkeypatch.setattr(recorded, "version", another)
+    monkeypatch.setattr(archive, "version", another)
     assert numbered.numbers("q") == list(range(20))
-    assert recorded._unreachable
+    assert archive._unreachable
 
 
 def test_files_that_are_gone_are_named(numbered: Site) -> None:
@@ -234,7 +234,7 @@ def test_a_queue_declared_anew_has_nothing_of_its_predecessor(numbered: Site) ->
 
 def test_a_queue_that_is_declared_anew_between_plan_and_read(numbered: Site) -> None:
     """D4: what was planned comes from the table, also where the broker reads it: nothing of it is missing without a word."""
-    recorded._unreachable.add(numbered.url("q"))
+    archive._unreachable.add(numbered.url("q"))
     reader = numbered.reader("q", endingSequence="9")
     parts = [part for part in reader.partitions() if isinstance(part, RecordedPartition)]
     numbered.client.call("queue.delete", queue="q", force=True)
@@ -300,7 +300,7 @@ def test_a_settled_batch_of_groups_is_read_again_when_the_journal_has_nothing_of
 
 
 def test_a_read_of_other_states_asks_for_no_table(numbered: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded, "version", None)
+    monkeypatch.setattr(archive, "version", None)
     assert numbered.numbers("q", states="available") == list(range(20, 30))
 
 
@@ -390,7 +390,7 @@ def test_all_columns_filters_and_types_are_those_of_a_read_before(site: Site, mo
             assert [rows(*each) for each in on_the_way] == before
             assert [rows(*planned(queue, way)) for way in ways] == before
             assert not [part for part in planned(queue, 0)[1] if isinstance(part, BrowsePartition)]
-            recorded._unreachable.add(site.url(queue))
+            archive._unreachable.add(site.url(queue))
             assert [rows(*planned(queue, way)) for way in ways] == before
     dead = before[0][1][0]
     assert dict(dead["annotations"])["x-opt-death-reason"] == "rejected"
@@ -451,7 +451,7 @@ def test_a_recorded_time_that_python_cannot_hold_is_null(site: Site, monkeypatch
     site.record("q")
     for way in ("task", "broker"):
         if way == "broker":
-            recorded._unreachable.add(site.url("q"))
+            archive._unreachable.add(site.url("q"))
         rows = site.read("q", ["sequenceNumber", "creationTime", "settledTime", "message"])
         assert [row["creationTime"] for row in rows] == [None] * 5
         assert all(row["settledTime"] is not None for row in rows)

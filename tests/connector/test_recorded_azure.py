@@ -13,10 +13,10 @@ from penstock.broker_core.archive.scan import opened
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import ArchiveUnreachable
 from penstock.connector.access import Access
-from penstock.connector.batch import BatchReader
+from penstock.connector.batch.reader import BatchReader
 from penstock.connector.options import Options
-from penstock.connector.partition import RecordedPartition
 from penstock.connector.schema import source_schema
+from penstock.connector.task.partition import RecordedPartition
 
 from ..azure import ACCOUNT, CONTAINER, HOST, KEY, AzureServer, environment, signature
 from ..waiting import until

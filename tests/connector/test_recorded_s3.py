@@ -14,13 +14,13 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import DataLoss
-from penstock.connector import recorded
 from penstock.connector.access import Access
-from penstock.connector.batch import BatchReader
+from penstock.connector.batch.reader import BatchReader
 from penstock.connector.options import Options
-from penstock.connector.partition import RecordedPartition
-from penstock.connector.replay import ReplayReader
 from penstock.connector.schema import source_schema
+from penstock.connector.stream.replay import ReplayReader
+from penstock.connector.task import archive
+from penstock.connector.task.partition import RecordedPartition
 
 from ..s3 import ACCESS, BUCKET, SECRET, Proxy, S3Server, environment
 from ..waiting import until
@@ -50,9 +50,9 @@ def broker(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 
 @pytest.fixture(autouse=True)
 def _anew() -> Iterator[None]:
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
     yield
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_without_credentials_the_broker_reads(broker: Broker, s3: S3Server, monk
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     reader, parts = planned(broker)
     assert {type(part) for part in parts} == {RecordedPartition}
-    assert recorded._unreachable
+    assert archive._unreachable
     assert rows(reader, parts) == WANTED
     with Client(broker.url) as client:
         plan = client.call("archive.plan", queue="q", states=["archived"])
@@ -102,7 +102,7 @@ def test_a_planner_with_credentials_and_tasks_without(broker: Broker, credential
     reader, parts = planned(broker)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "expired")
     assert rows(reader, parts) == WANTED
-    assert recorded._unreachable
+    assert archive._unreachable
 
 
 def test_an_object_that_is_gone_is_data_loss(broker: Broker, s3: S3Server, credentials: None) -> None:
@@ -113,7 +113,7 @@ def test_an_object_that_is_gone_is_data_loss(broker: Broker, s3: S3Server, crede
     try:
         with pytest.raises(DataLoss, match=r"messages \d+ to \d+ of queue 'q' cannot be read: .* is gone: retention"):
             rows(reader, parts)
-        assert not recorded._unreachable
+        assert not archive._unreachable
     finally:
         aside.rename(file)
     assert rows(reader, parts) == WANTED

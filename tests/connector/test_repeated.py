@@ -14,10 +14,11 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.broker_core.client.flight import Client
-from penstock.connector import partition, sink
-from penstock.connector.context import SparkBatch
 from penstock.connector.options import Options
-from penstock.connector.sink import BatchWriter, Staged, StreamWriter
+from penstock.connector.sink import writer as sink
+from penstock.connector.sink.writer import BatchWriter, Staged, StreamWriter
+from penstock.connector.task import partition
+from penstock.connector.task.context import SparkBatch
 
 from ..waiting import until
 from .helpers import INITIAL, LIMIT, Queue

@@ -19,10 +19,11 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.commands import Now
 from penstock.broker_core.errors import DataLoss, InvalidRequest, PenstockError, WrongOffset
 from penstock.broker_core.service.clock import system_clock
-from penstock.connector import recorded, replay
 from penstock.connector.options import READ, REPLAY, STREAM, Options
-from penstock.connector.replay import ReplayReader, cut
 from penstock.connector.schema import source_schema
+from penstock.connector.stream import replay
+from penstock.connector.stream.replay import ReplayReader, cut
+from penstock.connector.task import archive
 
 from .recording import Site, recording, retain
 
@@ -173,7 +174,7 @@ def clock() -> Clock:
 def test_retention_while_a_replay_reads(tmp_path: Path, clock: Clock) -> None:
     """The version of its first offset keeps its rows as long as the files are there, for whoever restarts, too. After that
     those that are gone are named, and a query may go on without them."""
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
     with contextlib.closing(Site(tmp_path, clock)) as site:
         site.client.call("queue.declare", queue="q")
         add(site, 6)
@@ -193,7 +194,7 @@ def test_retention_while_a_replay_reads(tmp_path: Path, clock: Clock) -> None:
         assert batch_of(careless, first, second) == [6, 7]
         paced = reader(site, pace="100000000", failOnDataLoss="false", available_now=True)
         assert [number for batch in drained(paced, first)[0] for number in batch] == list(range(6, 13))
-        assert not recorded._unreachable, "the table is reached, the file is gone"
+        assert not archive._unreachable, "the table is reached, the file is gone"
 
 
 def test_bounds(site: Site) -> None:
@@ -213,7 +214,7 @@ ARRIVALS = [0.0, 0.25, 2.0, 2.0, 10.0]  # seconds
 @pytest.fixture
 def arrived(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """Recorded messages that came at `ARRIVALS`."""
-    recorded._unreachable.clear()
+    archive._unreachable.clear()
     running = Site(tmp_path, clock)
     running.client.call("queue.declare", queue="q")
     began = clock.now
@@ -368,11 +369,11 @@ def test_rows_that_others_delete_do_not_come_back_when_retention_takes_their_day
         if how == "rows":
             retain(table, "1970-01-02")
         if way == "broker":
-            recorded._unreachable.add(site.url("q"))
+            archive._unreachable.add(site.url("q"))
         with pytest.raises(DataLoss, match="other programs have deleted rows since"):
             batch_of(reader(site, maxMessagesPerTrigger="4"), first, second)
         assert batch_of(reader(site, maxMessagesPerTrigger="4", failOnDataLoss="false"), first, second) == [6, 7]
-        recorded._unreachable.clear()
+        archive._unreachable.clear()
 
 
 def test_days_that_retention_has_left_are_read_in_the_newest_version(tmp_path: Path, clock: Clock) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.connector.batch import BatchReader
+from penstock.connector.batch.reader import BatchReader
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema
 

@@ -15,16 +15,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
-from penstock.connector import lease as lease_module
-from penstock.connector.batch import BatchReader
-from penstock.connector.brokers.credit import Credit, TriggerLimits
-from penstock.connector.lease import Lease, Renewals
+from penstock.connector.batch.reader import BatchReader
 from penstock.connector.offset import parse_several
 from penstock.connector.options import Options
-from penstock.connector.partition import LeasePartition
 from penstock.connector.schema import source_schema
-from penstock.connector.several import SeveralQueues
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream import lease as lease_module
+from penstock.connector.stream.credit import Credit, TriggerLimits
+from penstock.connector.stream.lease import Lease, Renewals
+from penstock.connector.stream.queues import SeveralQueues
+from penstock.connector.stream.reader import StreamReader
+from penstock.connector.task.partition import LeasePartition
 
 from .helpers import INITIAL, LIMIT, idle_seconds
 

@@ -11,11 +11,13 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.broker_core import errors
 from penstock.broker_core.client import timeouts
-from penstock.connector import lease, read, sink
 from penstock.connector.options import Options
-from penstock.connector.partition import LeasePartition
-from penstock.connector.sink import BatchWriter
-from penstock.connector.stream import StreamReader
+from penstock.connector.sink import writer as sink
+from penstock.connector.sink.writer import BatchWriter
+from penstock.connector.stream import lease
+from penstock.connector.stream.reader import StreamReader
+from penstock.connector.task import reading as read
+from penstock.connector.task.partition import LeasePartition
 
 from ..flight.silent_wire import SilentWire
 from .helpers import INITIAL, LIMIT, Queue, elsewhere

@@ -10,7 +10,7 @@ from penstock.broker_core.actions.actions import MAX_LEASE_TIMEOUT_S
 from penstock.broker_core.client.discovery import Endpoint
 from penstock.broker_core.errors import InvalidRequest
 from penstock.connector.options import OPTIONS, READ, STREAM, WRITE, Options
-from penstock.connector.partition import BrowsePartition
+from penstock.connector.task.partition import BrowsePartition
 
 URL = "grpc://127.0.0.1:8815"
 BASE = {"url": URL, "queue": "orders"}

@@ -13,8 +13,8 @@ from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
-from penstock.connector.sink import BatchWriter, Staged, StreamWriter
-from penstock.connector.stream import StreamReader
+from penstock.connector.sink.writer import BatchWriter, Staged, StreamWriter
+from penstock.connector.stream.reader import StreamReader
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 

@@ -12,13 +12,13 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
-from penstock.connector import mapped
 from penstock.connector.access import Access
 from penstock.connector.options import Options
-from penstock.connector.partition import LeasePartition
-from penstock.connector.read import read_leased
 from penstock.connector.schema import default_schema, source_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
+from penstock.connector.task import mapping as mapped
+from penstock.connector.task.partition import LeasePartition
+from penstock.connector.task.reading import read_leased
 
 from .helpers import INITIAL, LIMIT, Queue, elsewhere, files_mapped, read_all
 

@@ -11,10 +11,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
-from penstock.connector import lease as lease_module
-from penstock.connector.batch import BatchReader
+from penstock.connector.batch.reader import BatchReader
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
+from penstock.connector.stream import lease as lease_module
 
 from .helpers import INITIAL, LIMIT, Queue, idle_seconds, read_all
 

@@ -11,7 +11,7 @@ import pytest
 READ = """
 import gc, sys, weakref
 from importlib.machinery import ModuleSpec
-from penstock.connector.batching import as_declared
+from penstock.connector.task.batching import as_declared
 sys.modules["__main__"].__spec__ = ModuleSpec(sys.argv[1], None)
 for _ in range(2):
     list(as_declared([], []))

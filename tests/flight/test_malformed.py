@@ -19,10 +19,10 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.cli.main import main
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.security import Right
-from penstock.connector import mapped
 from penstock.connector.access import Access
-from penstock.connector.partition import BrowsePartition, LeasePartition
-from penstock.connector.read import read_browsed, read_leased
+from penstock.connector.task import mapping as mapped
+from penstock.connector.task.partition import BrowsePartition, LeasePartition
+from penstock.connector.task.reading import read_browsed, read_leased
 
 from .helpers import Reader, browse, numbered, plant, rows_of, send
 from .peers import Site

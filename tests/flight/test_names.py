@@ -10,10 +10,10 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock.broker_core import errors
 from penstock.broker_core.security import Right
-from penstock.connector import lease
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream import lease
+from penstock.connector.stream.reader import StreamReader
 
 from ..waiting import until
 from .peers import Site

@@ -78,7 +78,7 @@ def test_flight_gives_them_as_texts_and_as_they_are_stored(client: Client, laid:
 def test_a_task_on_the_brokers_host_gets_them_and_maps_files_where_nobody_asks_for_them(
     broker: Broker, client: Client, laid: str
 ) -> None:
-    reading = pytest.importorskip("penstock.connector.read", reason="the extra `spark` is not installed")
+    reading = pytest.importorskip("penstock.connector.task.reading", reason="the extra `spark` is not installed")
     access = pytest.importorskip("penstock.connector.access").Access(broker.url)
     reader = Reader(client, laid)
     batch = reader.advance()
@@ -87,7 +87,7 @@ def test_a_task_on_the_brokers_host_gets_them_and_maps_files_where_nobody_asks_f
         list(client.get(**{**reader.ticket(batch, columns=COLUMNS), "op": "map", "host": this_host()}))
     place = {"broker": client.call("hello")["broker"], "known": None, "queue": laid}
     named = {"lease": reader.lease, "run": reader.run, "epoch": reader.epoch, "batch": batch}
-    part = pytest.importorskip("penstock.connector.partition").LeasePartition(**place, **named, first=0, last=79)
+    part = pytest.importorskip("penstock.connector.task.partition").LeasePartition(**place, **named, first=0, last=79)
     assert annotations_of(rows_of(reading.read_leased(part, access, COLUMNS, True))) == ANNOTATIONS
 
 

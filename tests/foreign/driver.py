@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.connector.foreign import consumer, intake, keyfiles, spool, store
+from penstock.connector.foreign import consumer, intake, key_files, spool, store
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from pyspark.sql.streaming.datasource import ReadMaxRows  # isort: skip
 
@@ -121,7 +121,7 @@ def write_ahead(rows: int, put: Callable[[Any, str, Any], None] = setattr) -> No
 
 def merge_often(put: Callable[[Any, str, Any], None] = setattr) -> None:
     """Make files of keys one when they are more than a few."""
-    put(keyfiles, "MOST_FILES", 3)
+    put(key_files, "MOST_FILES", 3)
 
 
 def run_and_die(folder: Path, options: dict[str, str], step: str, times: int, ahead: int | None) -> None:

@@ -15,7 +15,7 @@ from penstock.broker_core.client.amqp.address import parse
 from penstock.broker_core.client.flight import Client
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema, source_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from ..amqp_client.peer import Peer
 from ..waiting import until

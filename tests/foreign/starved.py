@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from pyspark.sql.streaming.datasource import ReadMaxRows  # isort: skip
 

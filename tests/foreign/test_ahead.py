@@ -17,10 +17,10 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.client.amqp.address import parse
 from penstock.broker_core.client.flight import Client
-from penstock.connector.brokers.credit import Credit
 from penstock.connector.foreign import consumer, intake, store
 from penstock.connector.foreign.partition import cut
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.credit import Credit
+from penstock.connector.stream.reader import StreamReader
 
 from ..waiting import until
 from .helpers import INITIAL, LIMIT, Queue, bodies, came, drained, lost, next_batch, rows

@@ -11,7 +11,7 @@ from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from ..amqp_client.claims_peer import KEY, ClaimsPeer
 from .helpers import INITIAL, bodies, next_batch

@@ -32,7 +32,7 @@ STEPS = {
 #: Processes are forks of one that has imported what takes long.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["penstock.connector.stream", "penstock.connector.foreign.consumer", "pyspark.sql.streaming.datasource"]
+    ["penstock.connector.stream.reader", "penstock.connector.foreign.consumer", "pyspark.sql.streaming.datasource"]
 )
 
 

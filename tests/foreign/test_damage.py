@@ -266,7 +266,7 @@ def test_keys_are_made_again_or_missed(tmp_path: Path, harm: str, committed: boo
 
 
 def test_merged_keys_are_missed_too_and_files_beyond_the_window_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.connector.foreign.keyfiles.MOST_FILES", 4)
+    monkeypatch.setattr("penstock.connector.foreign.key_files.MOST_FILES", 4)
     made = Spool(str(tmp_path), Window(40), fail_on_data_loss=True)
     made.enter(BEGIN)
     for batch in range(1, 31):

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors
-from penstock.connector.foreign import batches, keyfiles
-from penstock.connector.foreign.keyfiles import KeyFile, Span, outermost, spans_of, to_merge
+from penstock.connector.foreign import batches, key_files
+from penstock.connector.foreign.key_files import KeyFile, Span, outermost, spans_of, to_merge
 from penstock.connector.foreign.offset import SpoolOffset
 from penstock.connector.foreign.spool import Spool
 from penstock.connector.foreign.store import Store
@@ -70,16 +70,16 @@ def test_many_batches_of_one_message_leave_few_files(tmp_path: Path) -> None:
     made = entered(tmp_path, 0)
     for last in range(50, 501, 50):
         grown(made, last - 49, last)
-        assert len(files(tmp_path)) <= keyfiles.MOST_FILES
+        assert len(files(tmp_path)) <= key_files.MOST_FILES
     put(made, 501)
     again = entered(tmp_path, 500)
     known(again, 1, 501)
-    assert len(files(tmp_path)) <= keyfiles.MOST_FILES + 1
+    assert len(files(tmp_path)) <= key_files.MOST_FILES + 1
     known(entered(tmp_path, 500), 1, 501)
 
 
 def test_merged_keys_leave_with_the_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyfiles, "MOST_FILES", 5)
+    monkeypatch.setattr(key_files, "MOST_FILES", 5)
     made = entered(tmp_path, 0, window=20)
     grown(made, 1, 500)
     spans = spans_of(files(tmp_path))
@@ -92,7 +92,7 @@ def test_merged_keys_leave_with_the_window(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_key_is_written_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As often as the count of all doubles; were all files made one each time, it would be hundreds of times."""
-    monkeypatch.setattr(keyfiles, "MOST_FILES", 15)
+    monkeypatch.setattr(key_files, "MOST_FILES", 15)
     written: list[int] = []
     write = batches.write_merged_keys
     monkeypatch.setattr(batches, "write_merged_keys", lambda file, *keys: (written.append(len(keys[0])), write(file, *keys)))
@@ -130,7 +130,7 @@ def test_a_crash_at_any_step_of_a_merge_loses_no_key_and_doubles_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged_before: bool
 ) -> None:
     """A commit merges files, after all writes and deletions that come before in it; batch `last` + 1 is not committed."""
-    monkeypatch.setattr(keyfiles, "MOST_FILES", 6)
+    monkeypatch.setattr(key_files, "MOST_FILES", 6)
     last = 13 if merged_before else 7
     died = []
     for left in range(100):
@@ -155,7 +155,7 @@ def test_a_crash_at_any_step_of_a_merge_loses_no_key_and_doubles_none(
 
 def test_a_replaced_planner_deletes_nothing_that_the_new_one_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old planner stands still before its merged file is there: the new one has not seen it, and has the others."""
-    monkeypatch.setattr(keyfiles, "MOST_FILES", 6)
+    monkeypatch.setattr(key_files, "MOST_FILES", 6)
     old, new = entered(tmp_path, 0), planner(tmp_path)
     grown(old, 1, 6)
     put(old, 7)
@@ -190,7 +190,7 @@ def test_two_merged_files_that_share_batches_give_each_key_once(tmp_path: Path) 
 
 def test_a_merged_file_proves_what_was_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No batch is numbered as one of which it has the keys, whatever the owner's file says."""
-    monkeypatch.setattr(keyfiles, "MOST_FILES", 6)
+    monkeypatch.setattr(key_files, "MOST_FILES", 6)
     made = entered(tmp_path, 0)
     grown(made, 1, 7)
     (tmp_path / "owner.json").unlink()
@@ -201,7 +201,7 @@ def test_a_merged_file_proves_what_was_committed(tmp_path: Path, monkeypatch: py
 
 
 def test_a_merge_that_has_no_room_does_not_fail_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyfiles, "MOST_FILES", 6)
+    monkeypatch.setattr(key_files, "MOST_FILES", 6)
     made = entered(tmp_path, 0)
     real = Store.put
 
@@ -220,7 +220,7 @@ def test_a_merge_that_has_no_room_does_not_fail_the_commit(tmp_path: Path, monke
 
 
 def test_a_query_that_recognises_nothing_any_more_has_no_merged_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyfiles, "MOST_FILES", 6)
+    monkeypatch.setattr(key_files, "MOST_FILES", 6)
     made = entered(tmp_path, 0)
     grown(made, 1, 8)
     Spool(str(tmp_path), None, fail_on_data_loss=True).enter(SpoolOffset(made.id, 8))
@@ -246,7 +246,7 @@ def test_a_merged_file_that_is_damaged_or_newer_is_refused(tmp_path: Path) -> No
 def test_keys_are_merged_in_an_object_store(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environment(s3.port).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(keyfiles, "MOST_FILES", 6)
+    monkeypatch.setattr(key_files, "MOST_FILES", 6)
     spool = f"s3a://{BUCKET}/spool/merged-keys"
     grown(entered(spool, 0), 1, 15)
     assert len(spans_of(Store(spool).names())) <= 6

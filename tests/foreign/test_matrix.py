@@ -17,7 +17,7 @@ from penstock.broker_core.errors import InvalidRequest
 from penstock.connector.foreign import intake
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from ..brokers import RealBroker
 from .helpers import INITIAL, LIMIT, bodies, drained, next_batch

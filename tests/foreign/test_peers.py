@@ -18,12 +18,12 @@ from penstock.broker_core.amqp import Accepted, Message, events
 from penstock.broker_core.amqp.performatives import Error, Header
 from penstock.broker_core.client.amqp import transport
 from penstock.broker_core.client.amqp.dial import MAX_MESSAGE_OCTETS
-from penstock.connector.brokers import several
-from penstock.connector.brokers.several import SeveralBrokers
+from penstock.connector.brokers import consumer as brokers
+from penstock.connector.brokers.consumer import SeveralBrokers
 from penstock.connector.foreign import intake
 from penstock.connector.foreign.store import Store
 from penstock.connector.options import LARGEST
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from ..amqp_client.certificates import Authority
 from ..amqp_client.peer import Peer
@@ -285,7 +285,7 @@ def test_a_query_that_goes_on_asks_none_of_its_brokers_whether_that_was_all(
     peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer may take seconds, for which all would be held up, or the broker be taken for one that is away."""
-    monkeypatch.setattr(several, "HOLD_UP_S", 30.0)
+    monkeypatch.setattr(brokers, "HOLD_UP_S", 30.0)
     both, reader = two_of(peers, tmp_path)
     for _ in range(3):
         assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
@@ -299,13 +299,13 @@ def test_a_trigger_that_is_the_only_one_waits_for_each_broker_that_is_there(
     peers: Callable[..., Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with `failOnBrokerLoss=false`."""
-    monkeypatch.setattr(several, "HOLD_UP_S", 30.0)
+    monkeypatch.setattr(brokers, "HOLD_UP_S", 30.0)
     both, reader = two_of(peers, tmp_path, hook=sends_at_a_drain)
     assert reader.latestOffset(INITIAL, LIMIT) == INITIAL  # both are connected to
     asked = reader._kept
     assert isinstance(asked, SeveralBrokers)
     until(lambda: all(each._last is not None and each._last.done() for each in asked._members), "each broker has been asked")
-    monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
+    monkeypatch.setattr(brokers, "HOLD_UP_S", 0.01)
     for number, peer in enumerate(both):
         peer.queues["q"] = [Message(data=[b"%d" % number]).encode()]
     assert sorted(bodies(reader, INITIAL, reader.latestOffset(INITIAL, ReadAllAvailable()))) == [0, 1]

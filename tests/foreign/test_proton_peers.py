@@ -13,7 +13,7 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.connector.foreign import consumer, intake
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from .helpers import drained
 from .test_sink import rows, written

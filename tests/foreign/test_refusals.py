@@ -13,7 +13,7 @@ from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Condition, Message, SaslServer, events
 from penstock.broker_core.amqp.performatives import Error, Properties
 from penstock.connector.foreign import intake
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from ..amqp_client.peer import Peer
 from ..waiting import until

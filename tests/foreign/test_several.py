@@ -16,11 +16,11 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.client.amqp.address import parse
 from penstock.broker_core.client.flight import Client
-from penstock.connector.brokers import several
+from penstock.connector.brokers import consumer as brokers
 from penstock.connector.foreign import consumer
 from penstock.connector.foreign.intake import Intake
 from penstock.connector.source import AmqpSource
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from ..waiting import until
 from .helpers import INITIAL, LIMIT, Queue, bodies, came, drained, next_batch, rows
@@ -139,7 +139,7 @@ def test_a_run_that_ends_waits_for_brokers_whose_batches_take_long(
     """Also with `failOnBrokerLoss=false`: they are busy, and not away."""
     reader, end = begun(queue, other)
     monkeypatch.setattr(consumer, "ENDING_QUIET_S", 0.2)
-    monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
+    monkeypatch.setattr(brokers, "HOLD_UP_S", 0.01)
     queue.send(5, 10)
     other.send(105, 110)
     # The run may end first where a drain of the batches before was half a second ago.
@@ -157,8 +157,8 @@ def test_a_run_that_ends_waits_for_a_broker_to_which_a_connection_takes_long(
     other.send(100, 105)
     reader = queue.reader(("body",), **both(queue, other, failOnBrokerLoss="false"))
     reader.prepareForTriggerAvailableNow()
-    monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
-    real, real_wait = Intake.start, several.wait
+    monkeypatch.setattr(brokers, "HOLD_UP_S", 0.01)
+    real, real_wait = Intake.start, brokers.wait
     connects, in_vain = threading.Event(), list[int]()
 
     def start(intake: Intake) -> None:
@@ -174,7 +174,7 @@ def test_a_run_that_ends_waits_for_a_broker_to_which_a_connection_takes_long(
         return found
 
     monkeypatch.setattr(Intake, "start", start)
-    monkeypatch.setattr(several, "wait", wait)
+    monkeypatch.setattr(brokers, "wait", wait)
     try:
         assert sorted(rest(reader, INITIAL)) == [*range(5), *range(100, 105)]
     finally:
@@ -186,7 +186,7 @@ def test_a_run_that_ends_does_not_wait_for_a_broker_that_is_away(
     queue: Queue, other: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader, end = begun(queue, other)
-    monkeypatch.setattr(several, "HOLD_UP_S", 0.01)
+    monkeypatch.setattr(brokers, "HOLD_UP_S", 0.01)
     other.hidden.away = True
     other.hidden.cut()
     until(lambda: "away" in reader.reportLatestOffset()["queues"], "the loss is noticed")

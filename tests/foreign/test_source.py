@@ -8,10 +8,10 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
-from penstock.connector.batch import BatchReader
+from penstock.connector.batch.reader import BatchReader
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from ..demo import foreign_broker
 from .helpers import INITIAL, Queue, bodies, drained, next_batch, rows

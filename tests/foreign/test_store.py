@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs
 
 from penstock.broker_core import errors
-from penstock.connector.foreign import aside
+from penstock.connector.foreign import aside_files
 from penstock.connector.foreign.store import PART, Exists, Store
 from penstock.connector.options import Options
 
@@ -43,9 +43,9 @@ def test_what_is_set_aside_in_an_object_store_is_counted(s3: S3Server, monkeypat
     for name, value in environment(s3.port).items():
         monkeypatch.setenv(name, value)
     store = Store(f"s3a://{BUCKET}/spool/aside-only")
-    for name in (aside.file_of(1, 0, 3), aside.file_of(12, 0, 5), "aside/x", "aside/batch-3-0-2.arrow"):
+    for name in (aside_files.file_of(1, 0, 3), aside_files.file_of(12, 0, 5), "aside/x", "aside/batch-3-0-2.arrow"):
         store.put(name, lambda file: file.write(b"x"))
-    assert (aside.count(store, [1]), aside.count(store, [2]), aside.clear_and_count(store, {12})) == (3, 0, 5)
+    assert (aside_files.count(store, [1]), aside_files.count(store, [2]), aside_files.clear_and_count(store, {12})) == (3, 0, 5)
 
 
 class Folderless:
@@ -64,10 +64,14 @@ class Folderless:
 
 def test_what_is_set_aside_is_counted_where_a_store_shows_no_folders(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    for name in (aside.file_of(1, 0, 3), aside.file_of(1, 9, 1), aside.file_of(12, 0, 5)):
+    for name in (aside_files.file_of(1, 0, 3), aside_files.file_of(1, 9, 1), aside_files.file_of(12, 0, 5)):
         store.put(name, lambda file: file.write(b"x"))
     store._made = Folderless(), str(tmp_path)
-    assert (aside.count(store, [1, 2]), aside.count(store, [2]), aside.clear_and_count(store, {12})) == (4, 0, 4)
+    assert (aside_files.count(store, [1, 2]), aside_files.count(store, [2]), aside_files.clear_and_count(store, {12})) == (
+        4,
+        0,
+        4,
+    )
 
 
 def modes(folder: Path) -> dict[str, int]:

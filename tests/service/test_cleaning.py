@@ -25,7 +25,7 @@ from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service import relocation
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.cleaning import SLACK, SPARE_SEGMENTS
-from penstock.connector.mapped import Location, assembled, locations_of, map_files, may_be_mapped
+from penstock.connector.task.mapping import Location, assembled, locations_of, map_files, may_be_mapped
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import MIB, Clock, abandon, bodies_of, described, enqueue, everything, killed, numbered, open_service, running

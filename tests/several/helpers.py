@@ -14,7 +14,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 INITIAL = {"v": 1, "batch": 0}
 LIMIT = ReadMaxRows(2**63 - 1)

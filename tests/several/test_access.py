@@ -17,10 +17,10 @@ from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 from penstock.connector.brokers.publishing import Publishing
 from penstock.connector.brokers.spread import Spread
-from penstock.connector.lease import standings
 from penstock.connector.options import Options
-from penstock.connector.sink import BatchWriter, Staged
-from penstock.connector.stream import StreamReader
+from penstock.connector.sink.writer import BatchWriter, Staged
+from penstock.connector.stream.lease import standings
+from penstock.connector.stream.reader import StreamReader
 
 from ..amqp_client.certificates import Authority
 from ..amqp_client.test_discovery import add_user

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker_core import errors
-from penstock.connector.batch import BatchReader
+from penstock.connector.batch.reader import BatchReader
 
 from .helpers import INITIAL, LIMIT, SCHEMA, Site
 

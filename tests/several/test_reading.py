@@ -12,12 +12,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker_core import errors
-from penstock.connector.brokers import identities, member, several
-from penstock.connector.brokers.consumer import OneBroker
-from penstock.connector.brokers.credit import Credit
-from penstock.connector.brokers.several import SeveralBrokers
+from penstock.connector.brokers import consumer as brokers
+from penstock.connector.brokers import identities, member
+from penstock.connector.brokers.consumer import SeveralBrokers
 from penstock.connector.identity import Identity
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.consumer import OneBroker
+from penstock.connector.stream.credit import Credit
+from penstock.connector.stream.reader import StreamReader
 
 from .helpers import INITIAL, LIMIT, Site
 
@@ -202,7 +203,7 @@ def test_a_query_begins_without_a_broker_that_is_away_and_takes_it_up_later(site
 
 
 def test_a_batch_that_is_begun_needs_its_brokers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several, "RECONNECT_S", 0.1)
+    monkeypatch.setattr(brokers, "RECONNECT_S", 0.1)
     site.send("a", 1)
     site.send("b", 1)
     end = site.reader("ab").latestOffset(INITIAL, LIMIT)

@@ -14,15 +14,15 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.columns.limits import MAX_ELSEWHERE
-from penstock.connector import sink
 from penstock.connector.backoff import Patience
 from penstock.connector.brokers import decision, publishing
 from penstock.connector.brokers.publishing import Publishing
-from penstock.connector.context import SparkBatch
 from penstock.connector.options import Options
 from penstock.connector.schema import SETTLE, StructField, StructType, source_schema
-from penstock.connector.sink import BatchWriter, Staged, StreamWriter
-from penstock.connector.stream import StreamReader
+from penstock.connector.sink import writer as sink
+from penstock.connector.sink.writer import BatchWriter, Staged, StreamWriter
+from penstock.connector.stream.reader import StreamReader
+from penstock.connector.task.context import SparkBatch
 
 from .helpers import INITIAL, LIMIT, SENT, Site
 from .test_writing import numbers, rows, writer, written

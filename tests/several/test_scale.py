@@ -18,7 +18,7 @@ from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 from .helpers import INITIAL, LIMIT
 

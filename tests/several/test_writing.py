@@ -16,7 +16,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.connector.brokers import publishing
 from penstock.connector.brokers.spread import Spread
 from penstock.connector.options import Options
-from penstock.connector.sink import BatchWriter, Staged, StreamWriter
+from penstock.connector.sink.writer import BatchWriter, Staged, StreamWriter
 
 from .helpers import INITIAL, LIMIT, SENT, Site
 
@@ -147,7 +147,7 @@ import sys
 sys.path.append(sys.argv[2])
 from penstock.connector.brokers.publishing import Publishing
 from penstock.connector.options import Options
-from penstock.connector.sink import BatchWriter
+from penstock.connector.sink.writer import BatchWriter
 from tests.several.helpers import SENT
 from tests.several.test_writing import rows
 
@@ -251,7 +251,7 @@ def test_a_broker_that_is_added_between_a_write_and_its_repetition_gets_nothing(
 def outcomes(site: Site, **options: str) -> tuple[BatchWriter, pa.RecordBatch]:
     """A writer of outcomes, and those of all that a stream has read: rejected."""
     from penstock.connector.schema import SETTLE, StructField, StructType, source_schema
-    from penstock.connector.stream import StreamReader
+    from penstock.connector.stream.reader import StreamReader
 
     for letter in "ab":
         site.send(letter, 2)

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from penstock import connector
 from penstock.connector.offset import parse
 from penstock.connector.source import AmqpSource
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 steps, settings, url, folder = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 group = os.getpgid(0)
@@ -154,7 +154,7 @@ def go_on(rig: Rig, step: str) -> None:
 
 def test_a_python_worker_that_dies_while_reading_costs_nothing(rig: Rig) -> None:
     from penstock.connector.source import AmqpSource
-    from penstock.connector.stream import StreamReader
+    from penstock.connector.stream.reader import StreamReader
 
     died = Path(rig.path("died"))
 

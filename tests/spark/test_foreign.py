@@ -46,7 +46,7 @@ DRIVER = """
 import json, os, signal, sys, time
 from pyspark.sql import SparkSession
 from penstock.connector.source import AmqpSource
-from penstock.connector.stream import StreamReader
+from penstock.connector.stream.reader import StreamReader
 
 plan = json.loads(sys.argv[1])
 group = os.getpgid(0)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..broker_core.client.flight import Client
-from .access import Access
+from ...broker_core.client.flight import Client
+from ..access import Access
 
 MOST_IDLE = 4  # connections that a process keeps: a worker runs one task at a time, perhaps of several queries in turn
 IDLE_S = 30.0  # unused for longer, it may have been forgotten on the way (a firewall), and nobody would say so

@@ -14,16 +14,16 @@ from itertools import chain, islice
 
 import pyarrow as pa
 
-from ..broker_core.client import discovery
-from ..broker_core.client.flight import Client
-from ..broker_core.errors import LeaseNotFound, PeerError
-from ..broker_core.messages import assembly
-from ..broker_core.messages.columns import NOT_MAPPED
-from .access import Access
-from .backoff import RECONNECT_S, Patience
+from ...broker_core.client import discovery
+from ...broker_core.client.flight import Client
+from ...broker_core.errors import LeaseNotFound, PeerError
+from ...broker_core.messages import assembly
+from ...broker_core.messages.columns import NOT_MAPPED
+from ..access import Access
+from ..backoff import RECONNECT_S, Patience
 from .batching import coalesce
 from .connections import CONNECTIONS
-from .mapped import assembled, locations_of, map_files, may_be_mapped, says_where
+from .mapping import assembled, locations_of, map_files, may_be_mapped, says_where
 from .partition import BrowsePartition, LeasePartition
 
 # Messages that one request sets aside, with their reasons: it fits into the mebibyte that a request may have.

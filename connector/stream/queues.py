@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..broker_core.errors import WrongOffset
-from .brokers.credit import Credit
-from .identity import Identity, begun, check_names, check_same, identity_of
+from ...broker_core.errors import WrongOffset
+from ..identity import Identity, begun, check_names, check_same, identity_of
+from ..offset import Offset, Offsets, parse_several
+from ..options import Options
+from ..task.partition import LeasePartition
+from .credit import Credit
 from .lease import Lease, Renewals, Standing, standings
-from .offset import Offset, Offsets, parse_several
-from .options import Options
-from .partition import LeasePartition
 
 SLICE_MS = 20  # an idle query waits at one queue at a time, so long
 MANY = 8  # queues from which on a trigger looks which of them have messages, before it asks them one by one

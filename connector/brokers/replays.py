@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 from ...broker_core.errors import WrongOffset
 from ..offset import BROKERS
 from ..options import REPLAY, Options
-from ..partition import RecordedPartition
-from ..replay import INITIAL, ReplayReader
-from ..replay import parse as parse_one
 from ..reporting import reports_errors
+from ..stream.replay import INITIAL, ReplayReader
+from ..stream.replay import parse as parse_one
+from ..task.partition import RecordedPartition
 from .identities import check_identities
 from .offset import BrokerOffsets, parse
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..broker_core.client.flight import Client
-from ..broker_core.errors import InvalidColumn
-from ..broker_core.messages import texts
-from .batching import coalesce, halved
+from ...broker_core.client.flight import Client
+from ...broker_core.errors import InvalidColumn
+from ...broker_core.messages import texts
+from ..task.batching import coalesce, halved
 
 #: The columns of `operation=settle`. `error` may be left out: it says why, of what is rejected.
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}

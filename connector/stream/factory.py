@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..broker_core.client.discovery import Endpoint, LessSafe
-from ..broker_core.errors import InvalidOption, PenstockError
-from .brokers.consumer import Consumer, OneBroker
-from .brokers.credit import Credit
-from .brokers.several import SeveralBrokers
-from .foreign.consumer import ForeignConsumer
-from .identity import Identity
+from ...broker_core.client.discovery import Endpoint, LessSafe
+from ...broker_core.errors import InvalidOption, PenstockError
+from ..brokers.consumer import SeveralBrokers
+from ..foreign.consumer import ForeignConsumer
+from ..identity import Identity
+from ..offset import parse_one
+from ..options import Options
+from ..task.partition import LeasePartition
+from .consumer import Consumer, OneBroker
+from .credit import Credit
 from .lease import Lease, Renewals, Standing, standings
-from .offset import parse_one
-from .options import Options
-from .partition import LeasePartition
-from .several import SeveralQueues
+from .queues import SeveralQueues
 
 
 def consumer_of(options: Options, *, several: bool = False) -> Consumer:

@@ -15,20 +15,20 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from .batching import as_declared
-from .brokers.consumer import Consumer
-from .brokers.credit import Credit
-from .brokers.several import SeveralBrokers
-from .consumer import consumer_of
-from .foreign.partition import SpoolPartition
-from .foreign.reading import read_spooled
+from ..brokers.consumer import SeveralBrokers
+from ..foreign.partition import SpoolPartition
+from ..foreign.reading import read_spooled
+from ..offset import BROKERS, INITIAL
+from ..options import STREAM, Options
+from ..reporting import reports_errors
+from ..schema import check_source
+from ..task.batching import as_declared
+from ..task.partition import LeasePartition
+from ..task.reading import read_leased
+from .consumer import Consumer
+from .credit import Credit
+from .factory import consumer_of
 from .lease import LONG_POLL_MS
-from .offset import BROKERS, INITIAL
-from .options import STREAM, Options
-from .partition import LeasePartition
-from .read import read_leased
-from .reporting import reports_errors
-from .schema import check_source
 
 _NO_LIMIT = 2**63 - 1
 

@@ -25,19 +25,19 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ..broker_core.archive.bounds import Bounds, Lineages, common, lineages_of, to_list
-from ..broker_core.archive.files import File, Table, tasks
-from ..broker_core.client.flight import Client
-from ..broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, InvalidRequest, WrongOffset
-from .batching import as_declared
-from .identity import Identity, identity_of
-from .offset import REPLAYED
-from .options import REPLAY, Options
-from .partition import RecordedPartition
-from .recorded import read_recorded, version_of
-from .reporting import reports_errors
-from .schema import check_source
-from .suggestions import SelectorHints
+from ...broker_core.archive.bounds import Bounds, Lineages, common, lineages_of, to_list
+from ...broker_core.archive.files import File, Table, tasks
+from ...broker_core.client.flight import Client
+from ...broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, InvalidRequest, WrongOffset
+from ..identity import Identity, identity_of
+from ..offset import REPLAYED
+from ..options import REPLAY, Options
+from ..reporting import reports_errors
+from ..schema import check_source
+from ..suggestions import SelectorHints
+from ..task.archive import read_recorded, version_of
+from ..task.batching import as_declared
+from ..task.partition import RecordedPartition
 
 #: Messages of one batch where `maxMessagesPerTrigger` says nothing: some seconds of reading, which a restart repeats at most.
 DEFAULT_MESSAGES = 10_000_000

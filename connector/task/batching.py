@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from ..broker_core.messages import assembly
-from .workers import freeze_modules
+from ...broker_core.messages import assembly
+from ..workers import freeze_modules
 
 # A record batch below this costs Spark more in fixed work than in rows; one far above only memory.
 BATCH_ROWS = 1 << 16

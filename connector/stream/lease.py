@@ -21,15 +21,15 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..broker_core.client.flight import Client
-from ..broker_core.errors import PeerError, PenstockError
-from .backoff import RECONNECT_S, Patience
-from .brokers.credit import TriggerLimits
-from .identity import Identity, begun, check_names, check_same, identity_of
-from .offset import Offset
-from .options import Options
-from .partition import LeasePartition
-from .suggestions import SelectorHints
+from ...broker_core.client.flight import Client
+from ...broker_core.errors import PeerError, PenstockError
+from ..backoff import RECONNECT_S, Patience
+from ..identity import Identity, begun, check_names, check_same, identity_of
+from ..offset import Offset
+from ..options import Options
+from ..suggestions import SelectorHints
+from ..task.partition import LeasePartition
+from .credit import TriggerLimits
 
 log = logging.getLogger("penstock")
 

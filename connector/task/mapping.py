@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ..broker_core.messages import assembly
-from ..broker_core.messages.columns import is_encoded, unpack
+from ...broker_core.messages import assembly
+from ...broker_core.messages.columns import is_encoded, unpack
 from .batching import BATCH_BYTES, BATCH_ROWS
 
 log = logging.getLogger("penstock")

@@ -25,19 +25,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ..broker_core.client.flight import Client
-from ..broker_core.errors import DataLoss, InvalidColumn, InvalidOption, InvalidRequest, PeerError, PenstockError, StorageError
-from ..broker_core.messages import incoming, texts
-from . import settle
-from .access import Access
-from .backoff import RECONNECT_S, Patience
-from .batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
-from .brokers.publishing import Publishing, check_finished
-from .brokers.spread import Spread
-from .context import attempt, spark_batch
-from .options import FOREIGN_ONLY, MAX_NAME, WRITE, Options
-from .reporting import reports_errors
-from .schema import settle_columns, sink_columns
+from ...broker_core.client.flight import Client
+from ...broker_core.errors import DataLoss, InvalidColumn, InvalidOption, InvalidRequest, PeerError, PenstockError, StorageError
+from ...broker_core.messages import incoming, texts
+from ..access import Access
+from ..backoff import RECONNECT_S, Patience
+from ..brokers.publishing import Publishing, check_finished
+from ..brokers.spread import Spread
+from ..options import FOREIGN_ONLY, MAX_NAME, WRITE, Options
+from ..reporting import reports_errors
+from ..schema import settle_columns, sink_columns
+from ..task.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
+from ..task.context import attempt, spark_batch
+from . import settlement
 
 log = logging.getLogger("penstock")
 
@@ -155,8 +155,8 @@ class Writer:
         """Fill a stage; return how many messages or outcomes it holds. With 0 there is no stage."""
         target = self._target()
         if self._options["operation"] == "settle":
-            outcomes = (settle.prepared(batch, self._columns) for batch in batches)
-            return settle.stage(client, stage, (batch for batch in outcomes if batch.num_rows))
+            outcomes = (settlement.prepared(batch, self._columns) for batch in batches)
+            return settlement.stage(client, stage, (batch for batch in outcomes if batch.num_rows))
         prepared = (self._prepared(batch) for batch in batches if batch.num_rows)
         if target is None:
             return _send(client, {**stage, "routed": True}, routed(prepared))

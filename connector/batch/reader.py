@@ -25,18 +25,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..broker_core.archive.bounds import Bounds
-from ..broker_core.archive.files import Table, tasks
-from ..broker_core.client.flight import Client
-from .batching import as_declared
-from .brokers.identities import connected
-from .options import OUTCOMES, READ, Options
-from .partition import BrowsePartition, RecordedPartition
-from .read import read_browsed
-from .recorded import read_recorded, version_of
-from .reporting import reports_errors
-from .schema import check_source
-from .suggestions import SelectorHints
+from ...broker_core.archive.bounds import Bounds
+from ...broker_core.archive.files import Table, tasks
+from ...broker_core.client.flight import Client
+from ..brokers.identities import connected
+from ..options import OUTCOMES, READ, Options
+from ..reporting import reports_errors
+from ..schema import check_source
+from ..suggestions import SelectorHints
+from ..task.archive import read_recorded, version_of
+from ..task.batching import as_declared
+from ..task.partition import BrowsePartition, RecordedPartition
+from ..task.reading import read_browsed
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

@@ -1,0 +1,4 @@
+"""Batch reads, which acquire nothing.
+
+reader      ranges of queues and archives, planned and read; filters that Spark pushes down
+"""

@@ -1,0 +1,64 @@
+"""The protocols of consumers: of one queue or several, at one broker or several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pyspark.sql.datasource import InputPartition
+
+from ..identity import Identity
+from .credit import Credit
+from .lease import Standing
+
+
+class Consumer(Protocol):
+    """Planner's view of one queue or several, by offsets (`connector.offset`) in JSON.
+
+    Every call is idempotent, and any can be the first after a restart. Calls come from one thread.
+    """
+
+    def fix_tail(self) -> None:
+        """Take nothing that comes from now on: an `availableNow` run begins."""
+
+    def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
+        """Settle everything up to `start`; return the offset after the next batch, or `start` if there is nothing to take.
+
+        With nothing left of the credit, only a batch that is unfinished. Where there is nothing, wait for so many milliseconds;
+        with `once`, which says that no other trigger follows, until that is certain.
+        """
+        ...
+
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """Plan the tasks between two offsets."""
+        ...
+
+    def settle(self, end: Mapping[str, Any]) -> None:
+        """Settle everything up to `end`."""
+
+    def counts(self) -> dict[str, Any]:
+        """Return the counts of each queue, as they came with the last `advance`; nothing is asked."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection. Leases stay."""
+
+
+class OneBroker(Consumer, Protocol):
+    """Consumer at one broker."""
+
+    def identity(self) -> Identity:
+        """Ask which broker it is, by the id that its offsets name. Raises PenstockError."""
+        ...
+
+    def standing(self) -> Standing:
+        """Ask how the first of this query's leases stands to a query without a checkpoint, by the option `lease`."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Say whether a call that is under way may take long at a broker that is there, in a run that ends.
+
+        Any thread may ask.
+        """
+        ...
