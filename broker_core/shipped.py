@@ -29,7 +29,7 @@ NAME = "penstock_shipped"
 #: `connector.pyfiles` and `connector.registration` follow. Nothing else of `broker_core` is sent, and none of these imports it.
 FOLDERS = (
     *("broker_core/amqp", "broker_core/archive", "broker_core/client", "broker_core/client/amqp", "broker_core/client/flight"),
-    *("broker_core/messages", "broker_core/messages/encoding", "broker_core/selectors", "connector"),
+    *("broker_core/messages", "broker_core/messages/encoding", "broker_core/selectors", "broker_core/stores", "connector"),
     *("connector/batch", "connector/brokers", "connector/foreign", "connector/sink", "connector/stream", "connector/task"),
 )
 MODULES = (
@@ -37,6 +37,7 @@ MODULES = (
     "broker_core/__init__",
     "broker_core/durations",
     "broker_core/errors",
+    "broker_core/local_files",
     "broker_core/notations",
     "broker_core/shipped",
     "broker_core/similar",
@@ -44,7 +45,10 @@ MODULES = (
 )
 #: Packages and modules of `broker_core` that the connector imports when it is imported. Where code travels by value these are
 #: pickled with it; those that are imported late go as source, with all that they import.
-AT_ONCE = ("archive", "client", "durations", "errors", "messages", "notations", "shipped", "similar", "wrong_port")
+AT_ONCE = (
+    *("archive", "client", "durations", "errors", "local_files", "messages", "notations", "shipped", "similar", "stores"),
+    "wrong_port",
+)
 
 
 def module(name: str) -> Any:

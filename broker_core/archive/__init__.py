@@ -1,7 +1,6 @@
 """The archive: for each queue a Delta table of the messages that were settled, outside of the broker's data directory perhaps.
 
 table    columns of the table, folders of tables, and the way from a table's rows to the columns of a read
-places   folders and object stores, and how delta-rs reaches them
 bounds   the rows of a table that somebody wants
 files    files of a version of the table that may have such rows, divided into tasks; needs deltalake
 features features of Delta tables that a read honours, and those that a commit honours

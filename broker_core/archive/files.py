@@ -13,9 +13,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ..errors import ArchiveUnreachable
+from ..stores.credentials import delta_options
 from . import features
 from .bounds import Bounds, Lineages, Range, lineages_of, to_list
-from .places import storage_options
 from .scan import Deletions, Share
 from .table import DAY
 
@@ -117,7 +117,7 @@ def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
     import deltalake
 
     try:
-        found = deltalake.DeltaTable(table.url, version=number, storage_options=storage_options(table.url))
+        found = deltalake.DeltaTable(table.url, version=number, storage_options=delta_options(table.url))
         owner = found.metadata().configuration.get(OWNER)
         features.check_readable(found, table.url)
         actions = pa.table(found.get_add_actions(flatten=True))
@@ -145,7 +145,7 @@ def is_outdated(table: Table, number: int) -> bool:
     import deltalake
 
     try:
-        found = deltalake.DeltaTable(table.url, storage_options=storage_options(table.url))
+        found = deltalake.DeltaTable(table.url, storage_options=delta_options(table.url))
         since = found.history(max(1, found.version() - number))
     except (deltalake.exceptions.DeltaError, OSError) as error:
         raise ArchiveUnreachable(f"the log of the archive's table {table.url} cannot be read here: {error}") from error

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from .. import shipped
 from ..errors import ArchiveUnreachable, InvalidRequest
+from ..stores.credentials import arrow_file_system
+from ..stores.folders import is_local, local_path
 from . import table
 from .bounds import Bounds, Condition, Passes, Range
-from .places import file_system, is_local, local_path
 
 BATCH_ROWS = 1 << 16
 BATCH_BYTES = 9 << 20  # of a batch, or few rows: what Spark wants of one, so that nobody has to join two
@@ -79,7 +80,7 @@ def opened(url: str, path: str) -> Any:
     try:
         if is_local(url):
             return pq.ParquetFile(f"{local_path(url)}/{path}", memory_map=True, **READ_OPTIONS)
-        system, root = file_system(url)
+        system, root = arrow_file_system(url)
         return pq.ParquetFile(system.open_input_file(f"{root}/{path}"), pre_buffer=True, **READ_OPTIONS)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise ArchiveUnreachable(

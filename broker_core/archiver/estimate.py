@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..archive.places import is_local, local_path
 from ..settings.keys import Settings
+from ..stores.folders import is_local, local_path
 
 KNOWN_AFTER_S = 600.0  # for which the archive has to have grown before its rate says something
 LOOK_S = 60.0  # between two looks at the disk,

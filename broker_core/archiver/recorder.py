@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from .. import errors
-from ..archive.places import is_local, local_path
 from ..archive.table import table_url
 from ..engine.columns.limits import NEVER
 from ..engine.commands import BeginPass, Command, EndPass, ListBacklogs
 from ..engine.model.passes import Backlog, Pass
 from ..logs import counted
 from ..settings.keys import Settings
+from ..stores.folders import is_local, local_path
 from .child import Child, Gone
 from .estimate import VACUUM_S, Growth
 from .rows import Content

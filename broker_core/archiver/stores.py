@@ -7,7 +7,6 @@ journal may then forget the messages.
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +15,9 @@ import pyarrow as pa
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
-from ..archive.places import is_local, local_path, storage_options
-from ..journal.disk import begin_writing
+from ..local_files import make_folders, start_sync, sync
+from ..stores.credentials import delta_options
+from ..stores.folders import is_local, local_path
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"\d{20}\.json")
@@ -90,19 +90,19 @@ class Folder:
 
     def prepare(self) -> None:
         """Make the folders of a new table: their names are on the disk afterwards."""
-        _make(self._path / LOG)
+        make_folders(self._path / LOG)
         self._synced = -1
 
     def create(self, path: str) -> Any:
         """Open a new file for writing. Its folder is made, and on the disk, first."""
-        _make(self._path / Path(path).parent)
+        make_folders(self._path / Path(path).parent)
         # Arrow's own, since one of Python's would wait for the interpreter's lock at each page that is written.
         return pa.OSFile(str(self._path / path), "wb")
 
     def start_sync(self, path: str) -> None:
         """Let the disk begin with what was written to a file, so that others that sync do not find all of it before them."""
         with open(self._path / path, "rb") as file:
-            begin_writing(file.fileno())
+            start_sync(file.fileno())
 
     def open(self, path: str) -> Any:
         """Open a file for reading."""
@@ -114,8 +114,8 @@ class Folder:
 
     def sync(self, path: str) -> None:
         """Return when a closed file, and its name, are on the disk."""
-        _sync(self._path / path)
-        _sync((self._path / path).parent)
+        sync(self._path / path)
+        sync((self._path / path).parent)
 
     def sync_log(self, version: int) -> None:
         """Return when all commits up to this version are on the disk. Those before the newest checkpoint are not needed."""
@@ -125,8 +125,8 @@ class Folder:
         for number in range(max(self._checkpoint(), self._synced + 1), version + 1):
             path = log / f"{number:020d}.json"
             if path.exists():
-                _sync(path)
-        _sync(log)
+                sync(path)
+        sync(log)
         self._synced = version
 
     def set_aside_torn(self, heard: int) -> list[str]:
@@ -142,7 +142,7 @@ class Folder:
             path.rename(path.with_name(f"{path.name}.torn"))
             if _COMMIT.fullmatch(path.name) and int(path.stem):
                 path.touch()
-        _sync(log)
+        sync(log)
         self._synced = -1
         return [path.name for path in found]
 
@@ -171,23 +171,8 @@ def _is_torn(path: Path, heard: int) -> bool:
     return not lines and int(path.stem) == 0  # an empty one later is a commit without actions
 
 
-def _make(folder: Path) -> None:
-    if not folder.is_dir():
-        _make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _system(url: str) -> Any:
-    return PyFileSystem(DeltaStorageHandler(url, storage_options(url)))
+    return PyFileSystem(DeltaStorageHandler(url, delta_options(url)))
 
 
 class Objects:
@@ -195,7 +180,7 @@ class Objects:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.options = storage_options(url)
+        self.options = delta_options(url)
         self._files = _system(url)
 
     def prepare(self) -> None:

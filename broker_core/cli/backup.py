@@ -13,13 +13,13 @@ from ..copy import checking, pictures, restoring, uploads
 from ..copy.chain import Chain
 from ..copy.contents import Contents
 from ..copy.marker import Marker
-from ..copy.patient import PatientStore
 from ..copy.pictures import PictureGone
 from ..copy.readonly import ReadOnlyDirectory
-from ..copy.stores import StoreError
-from ..copy.urls import open_store
 from ..journal.disk import Buffer
 from ..journal.segments import HEADER_BYTES
+from ..stores.objects import StoreError
+from ..stores.retry import RetryingStore
+from ..stores.urls import open_store
 from . import show
 from .main import STORAGE
 
@@ -68,7 +68,7 @@ def backup(given: argparse.Namespace) -> int:
     return show.answer(given, {**facts, "seconds": round(took, 3)}, text)
 
 
-def _backup(store: PatientStore, disk: ReadOnlyDirectory, progress: Progress) -> tuple[pictures.Picture, int]:
+def _backup(store: RetryingStore, disk: ReadOnlyDirectory, progress: Progress) -> tuple[pictures.Picture, int]:
     chain = Chain(store, pictures.read_id(disk), f"backup-{secrets.token_hex(8)}", "backup")
     state = chain.claim(Marker((chain.writer,)))
     contents = Contents() if state is None else state.contents.copy()
@@ -78,7 +78,7 @@ def _backup(store: PatientStore, disk: ReadOnlyDirectory, progress: Progress) ->
         there = sum(min(contents.size(name), size) for name, size in picture.files.items())
         progress.done, progress.total = 0, picture.bytes
         try:
-            uploads.upload(chain, disk, picture, contents, store.patiently, progress.add)
+            uploads.upload(chain, disk, picture, contents, store.repeat, progress.add)
             break
         except PictureGone:  # the broker has dropped it since; what was put still counts
             continue
@@ -90,7 +90,7 @@ def _backup(store: PatientStore, disk: ReadOnlyDirectory, progress: Progress) ->
     return picture, picture.bytes - there
 
 
-def _forget_others(store: PatientStore, disk: ReadOnlyDirectory, contents: Contents) -> None:
+def _forget_others(store: RetryingStore, disk: ReadOnlyDirectory, contents: Contents) -> None:
     """Forget what is there of another copy of this directory, which has gone on by itself: names may be the same."""
     contents.remove(contents.snapshots())
     for name in contents.segments():
@@ -104,8 +104,8 @@ def _forget_others(store: PatientStore, disk: ReadOnlyDirectory, contents: Conte
             contents.remove([name])
 
 
-def _open(given: argparse.Namespace, url: str, of: Path | None = None) -> PatientStore:
-    return PatientStore(open_store(url, of), PATIENCE_S, partial(_say_trouble, given))
+def _open(given: argparse.Namespace, url: str, of: Path | None = None) -> RetryingStore:
+    return RetryingStore(open_store(url, of), PATIENCE_S, partial(_say_trouble, given))
 
 
 def _say_trouble(given: argparse.Namespace, error: StoreError) -> None:

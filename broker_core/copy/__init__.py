@@ -6,10 +6,6 @@ uploads           a whole directory into the store: the beginning of a copy, a b
 chain             `Chain`: one attempt to claim the copy, to add a chunk, to delete what is not needed
 chunks            the format of a chunk
 contents          `Contents`: which bytes of which object are which file; pure
-stores, urls      what is asked of a store; which one a URL names
-folders, buckets  a folder as a store; S3, Google Cloud Storage and Azure
-paced             a store that is written to at a bounded rate
-patient           a store that makes a request again for a while, for commands
 marker            which copies this directory has written
 restoring         a data directory from a copy
 checking          reads all of a data directory, and says what is damaged

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from ..errors import DamagedJournal, StorageError
 from ..journal.disk import Buffer
+from ..stores.objects import ObjectStore
 from . import chunks
 from .chunks import Chunk, Part
 from .contents import Contents, Piece
 from .marker import Marker
-from .stores import Store
 
 OBJECTS = "objects/"
 AT_ONCE = 8  # requests while a chain is read
@@ -57,7 +57,7 @@ def _who() -> str:
 class Chain:
     """The chain in one store, for one writer: `writer` is a name that nobody else ever has."""
 
-    def __init__(self, store: Store, broker: str, writer: str, kind: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: ObjectStore, broker: str, writer: str, kind: str, clock: Callable[[], float] = time.time) -> None:
         self.store, self.broker, self.writer, self.kind = store, broker, writer, kind
         self.number = 0  # of the last chunk
         self.base = 0  # of the last with contents
@@ -180,13 +180,13 @@ def _at(chunk: Chunk) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(chunk.time_ms / 1000))
 
 
-def last_chunk(store: Store) -> Chunk | None:
+def last_chunk(store: ObjectStore) -> Chunk | None:
     """Return the header of the last chunk; None where there is no copy."""
     last = max((chunks.number_of(name) for name in store.names(chunks.FOLDER)), default=0)
     return read_header(store, last)[0] if last else None
 
 
-def read_header(store: Store, number: int) -> tuple[Chunk, int]:
+def read_header(store: ObjectStore, number: int) -> tuple[Chunk, int]:
     """Return the header of a chunk, and where in its object the body begins."""
     name = chunks.name_of(number)
     where = f"{store.url}/{name}"
@@ -197,7 +197,7 @@ def read_header(store: Store, number: int) -> tuple[Chunk, int]:
     return chunks.unpack(data, where)
 
 
-def load(store: Store) -> State | None:
+def load(store: ObjectStore) -> State | None:
     """Read a chain: the last chunk, and all files. None where there is no copy.
 
     Raises NoSuchObject when the writer has removed a chunk meanwhile: read it again. DamagedJournal when it makes no sense.

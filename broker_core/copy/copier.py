@@ -22,11 +22,12 @@ from ..errors import DamagedJournal, DataLoss, PenstockError, StorageError
 from ..journal import Disk, Journal
 from ..journal.disk import Buffer
 from ..journal.snapshots import names_of as snapshots_of
-from . import chunks, marker, patient, pictures, uploads
+from ..stores.objects import NoSuchObject, ObjectStore, StoreError
+from ..stores.retry import retry_after
+from . import chunks, marker, pictures, uploads
 from .chain import Chain, ChainBroken, CopyFenced, State, add_parts
 from .chunks import Part
 from .contents import Contents, Piece, Run, base_of, offset_of, small_runs
-from .stores import NoSuchObject, Store, StoreError
 
 Mode = Literal["async", "sync"]
 
@@ -57,7 +58,7 @@ class Copier:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         journal: Journal,
         disk: Disk,
         *,
@@ -112,7 +113,7 @@ class Copier:
                     log.warning("the copy cannot be reached, the broker starts all the same: %s", error)
                     self._note_trouble(error)
                     break
-                time.sleep(min(patient.retry_after(attempts), max(0.0, deadline - self._clock())))
+                time.sleep(min(retry_after(attempts), max(0.0, deadline - self._clock())))
         if self._mode == "sync":
             copied = self._claimed.last.position if self._claimed is not None else 0
             self._journal.require_copy(copied, self._why)
@@ -380,7 +381,7 @@ class Copier:
                 self._note_success()
                 return found
             with self._lock:
-                wait = patient.retry_after(attempts)
+                wait = retry_after(attempts)
                 if self._stopping:
                     wait = min(wait, self._until - self._clock())
                 if wait > 0:

@@ -23,13 +23,13 @@ from ..journal.disk import LocalDisk, write_file
 from ..journal.holes import merged
 from ..journal.journal import ID_FILE
 from ..journal.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from ..stores.objects import NoSuchObject, ObjectStore
 from . import marker
 from .chain import Chain, State, load, read_header
 from .chunks import Chunk
 from .contents import Contents, Piece, base_of, offset_of
 from .marker import Marker, Restored
 from .pictures import ordered
-from .stores import NoSuchObject, Store
 
 RESTORING = "restoring"
 AT_ONCE = 8  # requests
@@ -52,7 +52,7 @@ class Report(NamedTuple):
 
 
 def restore(
-    store: Store,
+    store: ObjectStore,
     directory: Path,
     *,
     writer: str | None = None,
@@ -91,7 +91,7 @@ def restore(
     )
 
 
-def _load(store: Store) -> State:
+def _load(store: ObjectStore) -> State:
     for _ in range(CHANGES):
         try:
             state = load(store)
@@ -107,14 +107,14 @@ def _load(store: Store) -> State:
     return state
 
 
-def _take_over(store: Store, before: Chunk, writer: str) -> State:
+def _take_over(store: ObjectStore, before: Chunk, writer: str) -> State:
     """Fence the copy's writer. Returns the state with the fence."""
     state = Chain(store, before.broker, writer, before.kind).claim(Marker((before.writer, writer)))
     assert state is not None, "there was a chunk before"
     return state
 
 
-def _last_written(store: Store, last: Chunk) -> Chunk:
+def _last_written(store: ObjectStore, last: Chunk) -> Chunk:
     """Return the last chunk that is no mere fence of a start or a restore: it says when the copy was written, and its lag."""
     while last.fence and last.number > 1:
         try:
@@ -162,7 +162,7 @@ class _Missing(Exception):
         self.job = job
 
 
-def _fill(store: Store, directory: Path, state: State, progress: Callable[[int, int], None]) -> State:
+def _fill(store: ObjectStore, directory: Path, state: State, progress: Callable[[int, int], None]) -> State:
     """Bring the files that the state names. Returns that state, or a later one where its broker goes on and removed something."""
     there, idle = set[_Job](), 0
     while True:
@@ -198,7 +198,7 @@ def _remove_others(directory: Path, contents: Contents) -> None:
 
 
 def _fetch_missing(
-    store: Store, directory: Path, contents: Contents, there: set[_Job], progress: Callable[[int, int], None]
+    store: ObjectStore, directory: Path, contents: Contents, there: set[_Job], progress: Callable[[int, int], None]
 ) -> None:
     """Fetch each piece that the directory does not have yet; `there` gets each. Raises _Missing."""
 
@@ -248,7 +248,7 @@ def _file_name(name: str) -> str:
     return f"{name}.restored" if name == ID_FILE else name
 
 
-def _fetch(store: Store, descriptor: int, job: _Job) -> None:
+def _fetch(store: ObjectStore, descriptor: int, job: _Job) -> None:
     piece, crc, at = job.piece, 0, 0
     while at < piece.length:
         data = store.get_range(piece.object, piece.at + at, min(PIECE_BYTES, piece.length - at))

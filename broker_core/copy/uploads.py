@@ -11,11 +11,11 @@ from zlib import crc32
 from ..errors import StorageError
 from ..journal.disk import COPY_BYTES, Buffer, Disk, ReadFile, is_shortage
 from ..journal.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from ..stores.objects import StoreError
 from .chain import Chain
 from .chunks import Part
 from .contents import Contents, Piece
 from .pictures import SMALL_FILES, Picture, PictureGone
-from .stores import StoreError
 
 OBJECT_BYTES = 64 << 20  # of one object: what is put again after a failure
 SMALL_MAX = 16 << 20

@@ -18,19 +18,19 @@ up, a write raises an OSError that `is_full`, and leaves the file as it was: the
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias, cast
+from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from ..errors import StorageError
+from ..local_files import make_folders, start_sync
 from .descriptors import RESERVED_TO_WRITE, Descriptors
 from .locks import lock
 from .reserve import Reserve, free_bytes, is_full
@@ -241,7 +241,7 @@ class _LocalAppend:
             # The disk is nearly full: the bytes to append may still fit.
 
     def start_sync(self) -> None:
-        begin_writing(self._fd, self._synced)
+        start_sync(self._fd, self._synced)
 
     def sync(self) -> None:
         _fdatasync(self._fd)
@@ -256,25 +256,6 @@ class _LocalAppend:
 
 
 _fdatasync = getattr(os, "fdatasync", os.fsync)
-_SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h: begin to write the pages that wait for it
-
-
-def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    try:
-        function = ctypes.CDLL(None).sync_file_range
-    except (AttributeError, OSError):
-        return None  # only Linux has it; elsewhere the sync does all of the work
-    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    return cast("Callable[[int, int, int, int], int]", function)
-
-
-_sync_file_range = _find_sync_file_range()
-
-
-def begin_writing(fd: int, offset: int = 0) -> None:
-    """Let the system write the bytes of an open file from `offset` on, where it can, and return. It promises nothing."""
-    if _sync_file_range is not None:
-        _sync_file_range(fd, offset, 0, _SYNC_FILE_RANGE_WRITE)
 
 
 class _LocalRead:
@@ -423,19 +404,11 @@ def _unusable(directory: Path, error: OSError) -> str:
 
 
 def _make_directory(path: Path) -> None:
-    """Create it with mode 0700, and sync the directory above it: a power cut must not take the whole journal."""
-    if path.is_dir():
-        return
-    _make_directory(path.parent)
+    """Create it with mode 0700. Its name is on the disk afterwards: a power cut must not take the whole journal."""
     try:
-        path.mkdir(mode=0o700, exist_ok=True)
+        make_folders(path, 0o700)
     except OSError as error:
-        raise StorageError(f"the directory {path} cannot be made: {error.strerror or error}") from error
-    parent = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
+        raise StorageError(f"the directory {error.filename or path} cannot be made: {error.strerror or error}") from error
 
 
 def _keep_private(directory: int) -> None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
 from ..archiver.recorder import Recorder
-from ..copy.stores import Store
 from ..engine import commands as c
 from ..engine.columns.attributes import Attributes
 from ..engine.columns.rowset import BLOCK_BITS
@@ -32,6 +31,7 @@ from ..journal import Disk, Journal, LocalDisk
 from ..messages.encoding.alike import Payload
 from ..reading.recent import Recent
 from ..settings.keys import Settings
+from ..stores.objects import ObjectStore
 from . import allocator, copying, startup
 from .alarms import Alarms
 from .attributes import attributes_of
@@ -80,7 +80,7 @@ class BrokerService(BlockReads):
         disk: Disk | None = None,
         clock: Callable[[], c.Now] | None = None,
         on_failure: Callable[[Exception], None] | None = None,
-        store: Store | None = None,
+        store: ObjectStore | None = None,
         archive: bool = False,
     ) -> None:
         """`archive`: record what is settled, as the settings say."""

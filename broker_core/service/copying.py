@@ -8,22 +8,22 @@ import time
 from typing import Any
 
 from ..copy.copier import CLOSE_S, Copier
-from ..copy.paced import PacedStore
-from ..copy.stores import Store
-from ..copy.urls import open_store
 from ..journal import Disk, Journal
 from ..settings.keys import Settings
+from ..stores.objects import ObjectStore
+from ..stores.rate_limit import RateLimitedStore
+from ..stores.urls import open_store
 from .alarms import Alarms
 
 
-def begin(settings: Settings, journal: Journal, disk: Disk, store: Store | None) -> Copier | None:
+def begin(settings: Settings, journal: Journal, disk: Disk, store: ObjectStore | None) -> Copier | None:
     """Claim the copy that the settings ask for, at `store` if one is given. Raises CopyFenced when it is another broker's."""
     if store is None and settings.copy_url is None:
         return None
     store = store or open_store(str(settings.copy_url), settings.data)
     mode: Any = settings.copy
     if mode == "async":  # producers do not wait for the copy, so it leaves them the machine
-        store = PacedStore(store, settings.copy_bandwidth)
+        store = RateLimitedStore(store, settings.copy_bandwidth)
     copier = Copier(store, journal, disk, writer=secrets.token_hex(8), mode=mode, interval_s=settings.copy_interval_s)
     copier.begin()
     return copier

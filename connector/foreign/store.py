@@ -21,8 +21,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...broker_core.archive.places import file_system, is_local, local_path
 from ...broker_core.errors import DiskFull, InvalidOption, NotAllowed, StorageError
+from ...broker_core.stores.credentials import arrow_file_system
+from ...broker_core.stores.folders import is_local, local_path
 
 PART = ".part"  # ends the name of a file that is being written, on a local disk and in Azure
 _WHOLE, _MOVED = ("s3", "s3a", "gs", "gcs"), ("abfs", "abfss")  # schemes: of stores that show whole objects alone, and of Azure
@@ -63,7 +64,7 @@ class Store:
                 if self.local:
                     found, root = fs.LocalFileSystem(), os.path.abspath(local_path(self.url))
                 else:
-                    found, root = file_system(self.url)
+                    found, root = arrow_file_system(self.url)
                     root = root.lstrip("/")
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise InvalidOption(f"option spool: {self.url!r} is no folder that pyarrow can use: {error}") from error

@@ -18,10 +18,10 @@ import pyarrow as pa
 from ...broker_core.archive import scan, table
 from ...broker_core.archive.bounds import Bounds
 from ...broker_core.archive.files import File, Table, Version, is_outdated, version
-from ...broker_core.archive.places import is_local
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import ArchiveUnreachable, DataLoss
 from ...broker_core.messages import assembly
+from ...broker_core.stores.folders import is_local
 from ..access import Access
 from .batching import coalesce
 from .partition import RecordedPartition

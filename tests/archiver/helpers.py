@@ -12,7 +12,6 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.archive.places import storage_options
 from penstock.broker_core.archive.table import table_url
 from penstock.broker_core.archiver.child import Gone
 from penstock.broker_core.archiver.recorder import Recorder, greeting
@@ -26,6 +25,7 @@ from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.recordings import Recordings
 from penstock.broker_core.settings.keys import Settings
+from penstock.broker_core.stores.credentials import delta_options
 
 from ..flight.helpers import batch_of
 
@@ -123,7 +123,7 @@ class Rig:
 def table(archive: Path | str, queue: str = "q") -> pa.Table:
     """The rows of a queue's table, in order, by deltalake and pyarrow."""
     url = table_url(str(archive), queue)
-    found = deltalake.DeltaTable(url, storage_options=storage_options(url)).to_pyarrow_table()
+    found = deltalake.DeltaTable(url, storage_options=delta_options(url)).to_pyarrow_table()
     return found.sort_by([("queueId", "ascending"), ("sequenceNumber", "ascending"), ("pass", "ascending")])
 
 

@@ -18,8 +18,8 @@ from harness import Bench, Line, Stopwatch
 from interest_rows import cpu_seconds
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.copy.urls import open_store
 from penstock.broker_core.server.process import Broker
+from penstock.broker_core.stores.urls import open_store
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "clients"))
 from building import command_of

@@ -40,8 +40,17 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path) -> None:
     names = zipfile.ZipFile(archive).namelist()
     assert {name.split("/")[2] for name in names if name.startswith("penstock/broker_core/")} == {
-        *("__init__.py", "durations.py", "errors.py", "notations.py", "shipped.py", "similar.py", "wrong_port.py"),
-        *("amqp", "archive", "client", "messages", "selectors"),
+        *(
+            "__init__.py",
+            "durations.py",
+            "errors.py",
+            "local_files.py",
+            "notations.py",
+            "shipped.py",
+            "similar.py",
+            "wrong_port.py",
+        ),
+        *("amqp", "archive", "client", "messages", "selectors", "stores"),
     }
     assert "penstock/broker_core/messages/encoding/decode.py" in names
     assert {"penstock/__init__.py", "penstock/connector/source.py"} <= set(names)

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from penstock import Broker
-from penstock.broker_core.archive.places import file_system
 from penstock.broker_core.archive.scan import opened
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import ArchiveUnreachable
+from penstock.broker_core.stores.credentials import arrow_file_system
 from penstock.connector.access import Access
 from penstock.connector.batch.reader import BatchReader
 from penstock.connector.options import Options
@@ -65,9 +65,9 @@ def test_the_account_is_named_by_the_url_or_by_the_environment(monkeypatch: pyte
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
     with pytest.raises(ArchiveUnreachable, match="az://c/t names no account: set AZURE_STORAGE_ACCOUNT_NAME"):
         opened("az://c/t", "x.parquet")
-    named, path = file_system("abfss://c@other.dfs.core.example/t")
+    named, path = arrow_file_system("abfss://c@other.dfs.core.example/t")
     assert path == "c/t"
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
-    found, path = file_system("az://c/t")
+    found, path = arrow_file_system("az://c/t")
     assert path == "c/t"
     assert not named.equals(found)

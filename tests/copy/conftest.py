@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker_core.copy import patient
+from penstock.broker_core.stores import retry
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patient, "RETRY_FIRST_S", 0.005)
-    monkeypatch.setattr(patient, "RETRY_MOST_S", 0.05)
+    monkeypatch.setattr(retry, "RETRY_FIRST_S", 0.005)
+    monkeypatch.setattr(retry, "RETRY_MOST_S", 0.05)

@@ -10,13 +10,13 @@ import pytest
 from penstock.broker_core.copy import copier as copier_module
 from penstock.broker_core.copy import restoring
 from penstock.broker_core.copy.chain import CopyFenced
-from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.errors import InvalidRequest, ResourceLimit, StorageError
 from penstock.broker_core.journal import LocalDisk, manifest
+from penstock.broker_core.stores.objects import StoreError
 
 from ..journal.lying_disk import LyingDisk
+from ..stores.faulty_store import FaultyStore
 from ..waiting import until
-from .faulty_store import FaultyStore
 from .helpers import Copied, copied, drop_before, restored
 
 Content = tuple[bytes, bytes]

@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from penstock.broker_core.copy import copier as copier_module
-from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.errors import StorageError
+from penstock.broker_core.stores.objects import StoreError
 
 from ..journal.helpers import Content, content
 from ..journal.lying_disk import LyingDisk
-from .faulty_store import FaultyStore
+from ..stores.faulty_store import FaultyStore
 from .helpers import Copied, drop_before, restored
 
 STEPS = 36  # requests of the history below, and a few more

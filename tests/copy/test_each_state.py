@@ -9,12 +9,12 @@ import pytest
 
 from penstock.broker_core.copy import copier as copier_module
 from penstock.broker_core.copy import restoring
-from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.stores.objects import StoreError
 
 from ..journal.lying_disk import LyingDisk
+from ..stores.faulty_store import FaultyStore
 from ..waiting import until
-from .faulty_store import FaultyStore
 from .helpers import copied, drop_before, restored
 
 CONTENTS = [(b"meta %d" % number, bytes([number]) * 1500) for number in range(100)]

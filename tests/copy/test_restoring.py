@@ -14,14 +14,14 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.copy import chunks, restoring
-from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.errors import DamagedJournal, InvalidRequest, PenstockError, ResourceLimit, StorageError
 from penstock.broker_core.journal import Journal, LocalDisk
+from penstock.broker_core.stores.objects import StoreError
 
 from ..flight.helpers import browse
 from ..journal.lying_disk import LyingDisk
+from ..stores.faulty_store import FaultyStore
 from ..waiting import until
-from .faulty_store import FaultyStore
 from .helpers import copied, restored
 from .test_brokers import penstock, restore
 

@@ -9,12 +9,12 @@ import pytest
 from penstock.broker_core.copy import restoring
 from penstock.broker_core.copy.chain import Chain
 from penstock.broker_core.copy.marker import Marker
-from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.errors import InvalidRequest, ResourceLimit
 from penstock.broker_core.journal import LocalDisk
+from penstock.broker_core.stores.objects import StoreError
 
 from ..journal.lying_disk import LyingDisk
-from .faulty_store import FaultyStore
+from ..stores.faulty_store import FaultyStore
 from .helpers import copied, restored
 from .test_brokers import penstock
 

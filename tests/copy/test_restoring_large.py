@@ -12,13 +12,13 @@ import pytest
 
 from penstock.broker_core.copy import copier as copier_module
 from penstock.broker_core.copy import restoring
-from penstock.broker_core.copy.patient import PatientStore
-from penstock.broker_core.copy.stores import NoSuchObject, StoreError
 from penstock.broker_core.errors import DamagedJournal
+from penstock.broker_core.stores.objects import NoSuchObject, StoreError
+from penstock.broker_core.stores.retry import RetryingStore
 
 from ..journal.lying_disk import LyingDisk
+from ..stores.faulty_store import FaultyStore
 from ..waiting import until
-from .faulty_store import FaultyStore
 from .helpers import Content, copied, drop_before, restored
 
 CONTENTS = [(b"meta %d" % number, bytes([number]) * 2000) for number in range(40)]
@@ -131,7 +131,7 @@ def test_more_segments_than_files_may_be_open(tmp_path: Path) -> None:
 def test_a_request_that_fails_is_made_again(store: FaultyStore, tmp_path: Path) -> None:
     """One of three requests fails, and each other of them was carried out."""
     said, numbers = list[StoreError](), itertools.count()
-    patient = PatientStore(store, 60.0, said.append)
+    patient = RetryingStore(store, 60.0, said.append)
     store.fail = store.lose = lambda call, name: StoreError("503 Slow Down") if next(numbers) % 3 == 0 else None
     restoring.restore(patient, tmp_path / "data", writer="new-1")
     assert said
@@ -140,5 +140,5 @@ def test_a_request_that_fails_is_made_again(store: FaultyStore, tmp_path: Path) 
 
 def test_an_object_that_is_not_there_is_asked_for_once(store: FaultyStore) -> None:
     with pytest.raises(NoSuchObject):
-        PatientStore(store, 60.0, lambda error: None).get("objects/none")
+        RetryingStore(store, 60.0, lambda error: None).get("objects/none")
     assert store.calls["get"] == 1

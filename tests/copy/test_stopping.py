@@ -13,17 +13,17 @@ import pytest
 
 from penstock.broker_core.copy import copier as copier_module
 from penstock.broker_core.copy import uploads
-from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.errors import StorageError
 from penstock.broker_core.service import copying
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.declarations import DeclaredQueue
 from penstock.broker_core.settings.keys import Settings
+from penstock.broker_core.stores.objects import StoreError
 
 from ..journal.lying_disk import LyingDisk
+from ..stores.faulty_store import FaultyStore
 from ..waiting import until
-from .faulty_store import FaultyStore
 from .helpers import Copied, copied
 
 CONTENTS = [(b"meta %d" % number, bytes([number]) * 2000) for number in range(60)]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.copy import patient
 from penstock.broker_core.copy.chain import Chain, CopyFenced, last_chunk
 from penstock.broker_core.copy.marker import Marker
-from penstock.broker_core.copy.urls import open_store
+from penstock.broker_core.stores import retry
+from penstock.broker_core.stores.urls import open_store
 
 from ..journal.lying_disk import LyingDisk
 from ..s3 import BUCKET, CODES, Proxy, S3Server, environment
+from ..stores.faulty_store import FaultyStore
 from ..waiting import until
-from .faulty_store import FaultyStore
 from .helpers import copied, restored
 
 CONTENTS = [(b"meta %d" % number, bytes([number]) * 2000) for number in range(20)]
@@ -26,7 +26,7 @@ def test_a_store_that_refuses_for_a_while(
     fault: str, mode: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its clock is off, or the credentials have expired and are renewed. 500, 503 and cuts: test_brokers, test_stores."""
-    monkeypatch.setattr(patient, "RETRY_MOST_S", 0.2)
+    monkeypatch.setattr(retry, "RETRY_MOST_S", 0.2)
     proxy = Proxy(s3.port)
     for name, value in environment(proxy.port).items():
         monkeypatch.setenv(name, value)

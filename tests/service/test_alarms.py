@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.errors import StorageError
@@ -20,11 +19,12 @@ from penstock.broker_core.service.alarms import ALARMS, Alarms
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.watch import Watch
 from penstock.broker_core.settings.keys import Settings
+from penstock.broker_core.stores.objects import StoreError
 
 from ..archiver.helpers import Rig
-from ..copy.faulty_store import FaultyStore
 from ..journal.lying_disk import LyingDisk
 from ..programs import needs
+from ..stores.faulty_store import FaultyStore
 from ..tools.pages import rows, section
 from ..waiting import until
 from .helpers import MIB, Clock, enqueue, numbered, running

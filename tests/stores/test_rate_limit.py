@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker_core.copy.paced import PacedStore
-from penstock.broker_core.copy.stores import StoreError
+from penstock.broker_core.stores.objects import StoreError
+from penstock.broker_core.stores.rate_limit import RateLimitedStore
 
 from .faulty_store import FaultyStore
 
@@ -27,7 +27,7 @@ class _Clock:
 
 def test_bytes_are_put_at_the_rate_over_time() -> None:
     store, clock = FaultyStore(), _Clock()
-    paced = PacedStore(store, 10 * MB, clock, clock.sleep)
+    paced = RateLimitedStore(store, 10 * MB, clock, clock.sleep)
     for number in range(10):
         assert paced.create(f"chunks/{number}", [bytes(MB), bytes(MB)])
         paced.put(f"objects/{number}", iter([bytes(MB), bytes(2 * MB)]))
@@ -37,7 +37,7 @@ def test_bytes_are_put_at_the_rate_over_time() -> None:
 
 def test_time_without_puts_is_no_credit_and_a_failed_put_counts() -> None:
     store, clock = FaultyStore(), _Clock()
-    paced = PacedStore(store, MB, clock, clock.sleep)
+    paced = RateLimitedStore(store, MB, clock, clock.sleep)
     clock.now = 100.0
     store.fail = lambda call, name: StoreError("503 Slow Down")
     with pytest.raises(StoreError):
@@ -49,7 +49,7 @@ def test_time_without_puts_is_no_credit_and_a_failed_put_counts() -> None:
 
 def test_reading_and_deleting_wait_for_nothing() -> None:
     store, clock = FaultyStore(), _Clock()
-    paced = PacedStore(store, MB, clock, clock.sleep)
+    paced = RateLimitedStore(store, MB, clock, clock.sleep)
     paced.create("a", [bytes(50 * MB)])
     assert (len(paced.get("a")), paced.get_range("a", 0, 3), paced.names("")) == (50 * MB, bytes(3), ["a"])
     paced.delete("a")

@@ -6,11 +6,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from penstock.broker_core.copy.stores import NoSuchObject, StoreError
+from penstock.broker_core.stores.objects import NoSuchObject, StoreError
 
 
 class FaultyStore:
-    """A `Store`. `objects` is what it holds; several stores may share one such dict, as writers share a bucket.
+    """A `ObjectStore`. `objects` is what it holds; several stores may share one such dict, as writers share a bucket.
 
     `fail(call, name)` returns what a request is to raise before anything happened, or None; `lose(call, name)` the same after it
     was carried out. `stop_at`: from the n-th request on, the process is off: with `stop_after` that one is carried out.

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core.copy.buckets import BucketStore
-from penstock.broker_core.copy.folders import DirectoryStore
-from penstock.broker_core.copy.stores import NoSuchObject, Store, StoreError
-from penstock.broker_core.copy.urls import open_store
 from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.stores.buckets import BucketStore
+from penstock.broker_core.stores.folders import FolderStore
+from penstock.broker_core.stores.objects import NoSuchObject, ObjectStore, StoreError
+from penstock.broker_core.stores.urls import open_store
 
 from ..azure import CONTAINER, KEY, AzureServer
 from ..azure import environment as in_azure
@@ -22,7 +22,7 @@ from ..s3 import BUCKET, Proxy, S3Server, environment
 
 
 @pytest.fixture(params=["folder", "memory", "s3", "azure"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "folder":
         return open_store(f"file://{tmp_path}/deep/store")
     if request.param == "memory":
@@ -32,13 +32,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return open_store(f"{place}/{request.node.name.replace('[', '-').rstrip(']')}")
 
 
-def test_an_object_is_created_once(store: Store) -> None:
+def test_an_object_is_created_once(store: ObjectStore) -> None:
     assert store.create("chunks/1", [b"one", b"two"])
     assert not store.create("chunks/1", [b"other"])
     assert store.get("chunks/1") == b"onetwo"
 
 
-def test_of_many_who_create_one_name_one_succeeds(store: Store) -> None:
+def test_of_many_who_create_one_name_one_succeeds(store: ObjectStore) -> None:
     done: list[int] = []
     barrier = threading.Barrier(8)
 
@@ -56,7 +56,7 @@ def test_of_many_who_create_one_name_one_succeeds(store: Store) -> None:
     assert store.get("chunks/same") == b"%d" % winner * 1000
 
 
-def test_put_get_range_names_delete(store: Store) -> None:
+def test_put_get_range_names_delete(store: ObjectStore) -> None:
     data = Random(1).randbytes(20 << 20)
     store.put("objects/large", (data[start : start + (1 << 20)] for start in range(0, len(data), 1 << 20)))
     store.put("objects/small", iter([b"12345"]))
@@ -115,8 +115,8 @@ def test_urls_that_are_none(tmp_path: Path) -> None:
     for inside in ("data", "data/backup", "link/backup"):
         with pytest.raises(InvalidRequest, match="lies in the data directory"):
             open_store(str(tmp_path / inside), tmp_path / "data")
-    assert isinstance(open_store(str(tmp_path / "data-backup"), tmp_path / "data"), DirectoryStore)
-    assert isinstance(open_store(str(tmp_path)), DirectoryStore)
+    assert isinstance(open_store(str(tmp_path / "data-backup"), tmp_path / "data"), FolderStore)
+    assert isinstance(open_store(str(tmp_path)), FolderStore)
 
 
 def test_a_folder_keeps_what_it_holds_to_its_owner(tmp_path: Path) -> None:

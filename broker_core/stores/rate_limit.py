@@ -1,4 +1,4 @@
-"""A store that is written to at a bounded rate, so that producers keep processors, disk and network while the copy follows."""
+"""A store with a limited write rate, which leaves producers processors, disk and network while the copy follows."""
 
 from __future__ import annotations
 
@@ -6,23 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ..journal.disk import Buffer
-from .stores import Store
+from .objects import Buffer, ObjectStore
 
 
-class PacedStore:
-    """A `Store` on another one. After `n` bytes, the next put begins `n / bytes_per_s` seconds later at the soonest.
+class RateLimitedStore:
+    """An `ObjectStore` on another one. After a put of `n` bytes the next put waits until `n / bytes_per_s` seconds have passed.
 
-    Reads and deletions are not held up. Threads that put share the rate.
-
-    Args:
-        store: where the objects are.
-        bytes_per_s: the rate over time; one object goes as fast as it can.
+    One object is sent at full speed. Reads and deletions do not wait. All threads share the rate.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         bytes_per_s: int,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -35,7 +30,7 @@ class PacedStore:
         self._next = clock()  # when the next put may begin
 
     def create(self, name: str, data: Sequence[Buffer]) -> bool:
-        """Put an object if there is none of that name; False, without a change, where there is one."""
+        """Put an object if the name is free. Return False, without a change, if it is taken."""
         self._wait()
         try:
             return self._store.create(name, data)
@@ -43,7 +38,7 @@ class PacedStore:
             self._count(sum(len(piece) for piece in data))
 
     def put(self, name: str, data: Iterable[bytes]) -> None:
-        """Put an object, in place of one of that name."""
+        """Put an object. Replace an existing one."""
         self._wait()
         self._store.put(name, self._counted(data))
 

@@ -1,4 +1,4 @@
-"""A folder as a store: on another disk, or of another machine and mounted here."""
+"""A folder as an `ObjectStore`: on another disk, or of another machine, mounted here."""
 
 from __future__ import annotations
 
@@ -7,16 +7,27 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from ..errors import InvalidRequest
-from ..journal.disk import Buffer
-from .stores import NoSuchObject, StoreError
+from ..local_files import make_folders, sync
+from .objects import Buffer, NoSuchObject, StoreError
 
-TEMPORARY = ".part-"  # in the name of a file that is being written; nothing lists it
+TEMPORARY = ".part-"  # begins the name of a file that is being written; `names` omits it
 
 
-class DirectoryStore:
-    """A folder on another disk, or of another machine, mounted here. An object is synced before it counts."""
+def is_local(url: str) -> bool:
+    """Return True if a URL or path names a folder of this host."""
+    return "://" not in url or url.startswith("file://")
+
+
+def local_path(url: str) -> str:
+    """Return the path of a local folder."""
+    return unquote(urlsplit(url).path) if url.startswith("file://") else url
+
+
+class FolderStore:
+    """Objects as files below one folder. An object is synced before it gets its name."""
 
     def __init__(self, url: str, root: Path) -> None:
         if not root.is_absolute() or root == Path("/"):
@@ -24,39 +35,39 @@ class DirectoryStore:
         self.url, self._root = url, root
 
     def create(self, name: str, data: Sequence[Buffer]) -> bool:
-        """Put an object if there is none of that name."""
+        """Put an object if the name is free. Return False, without a change, if it is taken."""
         with _as_store_error(self.url):
-            half = self._write(name, data)
+            part = self._write(name, data)
             try:
-                os.link(half, self._root / name)  # fails where there is one: the only call that does, also over NFS
+                os.link(part, self._root / name)  # the only call that fails if the name exists, also over NFS
             except FileExistsError:
                 return False
             finally:
-                half.unlink()
-            _sync_folder(half.parent)
+                part.unlink()
+            sync(part.parent)
             return True
 
     def put(self, name: str, data: Iterable[bytes]) -> None:
-        """Put an object, in place of one of that name."""
+        """Put an object. Replace an existing one."""
         with _as_store_error(self.url):
-            half = self._write(name, data)
-            half.rename(self._root / name)
-            _sync_folder(half.parent)
+            part = self._write(name, data)
+            part.rename(self._root / name)
+            sync(part.parent)
 
     def _write(self, name: str, data: Iterable[Buffer]) -> Path:
         folder = (self._root / name).parent
-        _make_folder(folder)
-        half = folder / f"{TEMPORARY}{uuid.uuid4().hex}"
+        make_folders(folder, 0o700)
+        part = folder / f"{TEMPORARY}{uuid.uuid4().hex}"
         try:
-            with open(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 for piece in data:
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
         except BaseException:
-            half.unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
             raise
-        return half
+        return part
 
     def get(self, name: str) -> bytes:
         """Return a whole object."""
@@ -70,7 +81,7 @@ class DirectoryStore:
             return file.read(length)
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names that begin with a folder's name."""
+        """Return the names in the folder `prefix`, sorted."""
         folder = self._root / prefix
         with _as_store_error(self.url):
             if not folder.is_dir():
@@ -91,19 +102,3 @@ def _as_store_error(url: str) -> Iterator[None]:
         raise NoSuchObject(f"{url}: {error}") from error
     except OSError as error:
         raise StoreError(f"{url}: {error}") from error
-
-
-def _make_folder(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

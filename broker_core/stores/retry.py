@@ -1,0 +1,79 @@
+"""A store for commands, which repeats a failed request for a while.
+
+The broker's copier repeats its requests itself, without end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from .objects import Buffer, NoSuchObject, ObjectStore, StoreError
+
+RETRY_FIRST_S, RETRY_MOST_S = 0.2, 30.0
+
+T = TypeVar("T")
+
+
+def retry_after(attempts: int) -> float:
+    """Return the seconds to wait after this number of consecutive failures."""
+    return min(RETRY_MOST_S, RETRY_FIRST_S * 2.0 ** min(attempts - 1, 16))
+
+
+class RetryingStore:
+    """An `ObjectStore` that repeats a failed request for `limit_s` seconds. `on_trouble` is called with the first failure.
+
+    After a failure, `create` may find the object that it has put itself; `Chain` recognizes its own objects. `put` is not
+    repeated, because its data can be read only once; its caller uses `repeat`.
+    """
+
+    def __init__(self, store: ObjectStore, limit_s: float, on_trouble: Callable[[StoreError], None]) -> None:
+        self.url = store.url
+        self._store, self._limit_s, self._on_trouble = store, limit_s, on_trouble
+        self._in_trouble = False
+
+    def repeat(self, request: Callable[[], T]) -> T:
+        """Return the result of `request`, which is repeated while it raises StoreError, but not after NoSuchObject."""
+        attempts, deadline = 0, time.monotonic() + self._limit_s
+        while True:
+            try:
+                result = request()
+            except NoSuchObject:
+                raise
+            except StoreError as error:
+                attempts += 1
+                if time.monotonic() >= deadline:
+                    raise
+                if not self._in_trouble:  # several threads may fail: one of them reports it
+                    self._in_trouble = True
+                    self._on_trouble(error)
+            else:
+                self._in_trouble = False
+                return result
+            time.sleep(min(retry_after(attempts), max(0.0, deadline - time.monotonic())))
+
+    def create(self, name: str, data: Sequence[Buffer]) -> bool:
+        """Put an object if the name is free. Return False, without a change, if it is taken."""
+        return self.repeat(partial(self._store.create, name, data))
+
+    def put(self, name: str, data: Iterable[bytes]) -> None:
+        """Put an object, in one attempt. Replace an existing one."""
+        self._store.put(name, data)
+
+    def get(self, name: str) -> bytes:
+        """Return a whole object."""
+        return self.repeat(partial(self._store.get, name))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """Return bytes of an object."""
+        return self.repeat(partial(self._store.get_range, name, start, length))
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names in the folder `prefix`, sorted."""
+        return self.repeat(partial(self._store.names, prefix))
+
+    def delete(self, name: str) -> None:
+        """Delete an object."""
+        self.repeat(partial(self._store.delete, name))
