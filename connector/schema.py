@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from ..broker_core.errors import InvalidColumn
-from ..broker_core.messages import incoming
+from ..broker_core.messages import batch_checks
 from ..broker_core.messages.columns import (
     BATCH,
     COLUMNS,
@@ -126,7 +126,7 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
             raise InvalidColumn(f"column {name!r} is there twice")
         _check_sink_type(name, field.dataType)
         found[name] = index
-    incoming.check_content([name for name in found if name != "queue"])
+    batch_checks.check_content([name for name in found if name != "queue"])
     if queue is not None:
         found.pop("queue", None)
     elif "queue" not in found:

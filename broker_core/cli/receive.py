@@ -16,7 +16,7 @@ from ..amqp.deliveries import Delivery
 from ..amqp.messages import DATA, MAX_SECTIONS_READ, PROPERTIES, VALUE, bare, scan
 from ..amqp.types import Int, Symbol
 from ..client.amqp import Receiver
-from ..messages.encoding import plain
+from ..messages.encoding import reference
 from . import show
 from .amqp_calls import TURN_S, Meter, Stop, connection
 from .main import INTERRUPTED, REFUSED, Failed, UsageError, report
@@ -143,7 +143,7 @@ def body_of(delivery: Delivery) -> bytes:
         if inside and inside[-1].code == DATA and (len(inside) == 1 or inside[-2].code != DATA):
             section = inside[-1]
             return payload[section.value + (2 if payload[section.value] == 0xA0 else 5) : section.end]
-        found = plain.row(bare(payload), None, ["body"])["body"]
+        found = reference.row(bare(payload), None, ["body"])["body"]
     except RemoteProtocolError as error:
         raise errors.MalformedMessage(f"it is not well-formed AMQP ({error})") from error
     return found if isinstance(found, bytes) else b""
@@ -151,7 +151,7 @@ def body_of(delivery: Delivery) -> bytes:
 
 def _fields(delivery: Delivery) -> dict[str, Any]:
     try:
-        row = plain.row(bare(delivery.payload), None, _FIELDS)
+        row = reference.row(bare(delivery.payload), None, _FIELDS)
     except RemoteProtocolError as error:
         raise errors.MalformedMessage(f"it is not well-formed AMQP ({error})") from error
     if row["properties"] is not None:

@@ -17,7 +17,7 @@ from ..engine.columns.limits import MAX_OUTCOMES
 from ..engine.columns.rowset import RowSet
 from ..engine.commands import StageOutcomes
 from ..engine.model.batch_outcomes import DISPOSITIONS, RowsOutcome, cut, shortened
-from ..messages import delivery_key, texts
+from ..messages import delivery_key, text_checks
 from ..service.broker import BrokerService
 from .arrow_ipc import BatchReader, too_large
 from .receiver import final
@@ -75,7 +75,7 @@ def _check_columns(data: pa.RecordBatch) -> None:
             raise errors.InvalidRequest(f"settle: column {field.name!r:.80} of type {field.type}; there are {known}")
     if len(set(names)) < len(names) or not {"delivery", "outcome"} <= set(names):
         raise errors.InvalidRequest("settle: the columns 'delivery' and 'outcome' must be there, each once")
-    texts.validate(data)
+    text_checks.validate(data)
 
 
 def outcomes(data: pa.RecordBatch, found: delivery_key.Deliveries) -> list[RowsOutcome]:

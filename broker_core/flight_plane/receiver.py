@@ -17,9 +17,8 @@ from ..actions.requests import TEXT, parse, stage_of
 from ..client import timeouts
 from ..engine import commands as c
 from ..engine.commands import ListExchanges
-from ..messages import columns, incoming
-from ..messages.encoding import sections
-from ..reading import stored
+from ..messages import batch_checks, columns, payloads
+from ..messages.encoding import validity
 from ..service import routing
 from ..service.broker import BrokerService
 from .arrow_ipc import BatchReader, too_large
@@ -117,18 +116,18 @@ class Receiver:
         nbytes = data.get_total_buffer_size()  # not `nbytes`, which follows offsets that nobody has checked yet
         if nbytes > limits.max_batch_bytes:
             raise too_large(limits.max_batch_bytes, nbytes)
-        batch = incoming.validate(data, limits.max_batch_bytes, now=self._service.wall_ms())
-        sizes = columns.stored_sizes(batch)
+        batch = batch_checks.validate(data, limits.max_batch_bytes, now=self._service.wall_ms())
+        sizes = payloads.stored_sizes(batch)
         largest = sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
         if largest > limits.max_message_bytes:
             raise errors.ResourceLimit(f"a message has at most {limits.max_message_bytes} bytes, one of these has {largest}")
         if "message" in batch.schema.names:
-            sections.check(batch.column("message"))
+            validity.check_column(batch.column("message"))
         if not isinstance(sizes, int):
             sizes = sizes.astype(np.min_scalar_type(largest))
         # The broker keeps for a while what was just stored. The batch is a view of the sender's message, much of which may be
         # none of its messages: padding, gaps, columns that were cast.
-        payload = stored.store(batch).detached
+        payload = payloads.store(batch).detached
         nbytes = payload.nbytes
         self._service.reserve_space(nbytes)
         said, end = self._store(queue, batch, sizes, payload)
@@ -159,7 +158,7 @@ class Receiver:
             raise errors.InvalidRequest("field 'routingKey' must be left out where there is no 'exchange'")
         return c.Stat(queue) if exchange is None else ListExchanges(exchange)
 
-    def _store(self, queue: str | None, batch: Any, sizes: Any, payload: stored.Stored) -> tuple[dict[str, int], int]:
+    def _store(self, queue: str | None, batch: Any, sizes: Any, payload: payloads.Stored) -> tuple[dict[str, int], int]:
         """Enqueue or stage one batch; what else the sender is told, and the log position to wait for."""
         stage = self._stage
         durable = stage is not None or columns.any_durable(batch)

@@ -252,53 +252,8 @@ def unpack(mask: int, buffer: pa.Buffer) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(buffer, payload_schema(mask))
 
 
-def stored_sizes(batch: pa.RecordBatch) -> int | np.ndarray[Any, Any]:
-    """Return the stored bytes of each message: its body or bare message, and the texts of its properties.
-
-    `maxBytesPerTrigger` counts these. The result is an int if all are equal, else int64 of shape (rows,).
-    """
-    import numpy as np
-
-    lengths = np.zeros(batch.num_rows, dtype=np.int64)
-    for name in ("body", "message"):
-        if name in batch.schema.names:
-            lengths += where_valid(batch.column(name), np.diff(_offsets(batch.column(name))))
-    if "properties" in batch.schema.names:
-        maps = batch.column("properties")
-        bounds = _offsets(maps)
-        for texts in (maps.keys, maps.items):
-            # `keys` and `items` are the whole children, so the map's own offsets index them.
-            ends = _offsets(texts)[bounds] if len(texts) else np.zeros(len(bounds), dtype=np.int64)
-            lengths += where_valid(maps, np.diff(ends))
-    if len(lengths) == 0:
-        return 0
-    first = int(lengths[0])
-    return first if bool((lengths == first).all()) else lengths
-
-
 def any_durable(batch: pa.RecordBatch) -> bool:
     """Return True if the header of any message says durable; one without the field does not."""
     import pyarrow.compute as pc
 
     return "durable" in batch.schema.names and bool(pc.any(batch.column("durable")).as_py())
-
-
-def _offsets(array: pa.Array) -> np.ndarray[Any, Any]:
-    """Return the n+1 offsets of a binary, string or map array, as int64."""
-    import numpy as np
-
-    buffer = array.buffers()[1]
-    if buffer is None or buffer.size == 0:
-        return np.zeros(len(array) + 1, dtype=np.int64)
-    return np.frombuffer(buffer, dtype=np.int32, count=array.offset + len(array) + 1)[array.offset :].astype(np.int64)
-
-
-def where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the lengths, with 0 for null slots."""
-    import pyarrow.compute as pc
-
-    # Arrow lets a null slot have a length; nothing of it is stored for us.
-    if array.null_count == 0:
-        return lengths
-    zeroed: np.ndarray[Any, Any] = lengths * pc.is_valid(array).to_numpy(zero_copy_only=False)
-    return zeroed

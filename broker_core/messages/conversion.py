@@ -27,7 +27,7 @@ def decoded(
     raised for the first.
     """
     found: dict[str, pa.Array]
-    found, refused = _encoding("decode").readable(payload, names)
+    found, refused = _encoding("decoding").readable(payload, names)
     for row, reason in sorted(refused.items()):
         if malformed is None:
             raise MalformedMessage.of(queue, _number(sequence, row), reason)
@@ -38,9 +38,9 @@ def decoded(
 def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed | None = None) -> pa.Array:
     """Encode columnar rows as bare messages. A row that AMQP cannot hold is null and noted in `malformed`.
 
-    Without `malformed`, the errors of `broker_core.messages.encoding.bare` are raised.
+    Without `malformed`, the errors of `broker_core.messages.encoding.bare_encoder` are raised.
     """
-    return _encoded(_encoding("bare"), payload, 0, sequence, malformed)
+    return _encoded(_encoding("bare_encoder"), payload, 0, sequence, malformed)
 
 
 def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malformed: Malformed | None) -> pa.Array:
@@ -60,13 +60,13 @@ def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malf
 
 
 def cut(column: pa.Array) -> Any:
-    """Cut complete encoded messages into the stored form: see `encoding.whole.cut`."""
-    return _encoding("whole").cut(column)
+    """Cut complete encoded messages into the stored form: see `encoding.foreign_messages.cut`."""
+    return _encoding("foreign_messages").cut(column)
 
 
 def keys(column: pa.Array) -> Any:
-    """Compute what complete encoded messages are recognised by: see `encoding.whole.keys`."""
-    return _encoding("whole").keys(column)
+    """Compute what complete encoded messages are recognised by: see `encoding.foreign_messages.keys`."""
+    return _encoding("foreign_messages").keys(column)
 
 
 def _number(sequence: Any, row: int) -> int:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import InvalidRequest
+from .encoding.octets import offsets_of
 
 VERSION = 1
 _HEAD = struct.Struct(">BH")  # version, length of the name
@@ -57,13 +58,13 @@ def parse(deliveries: pa.Array, chosen: npt.NDArray[np.bool_]) -> Iterator[Deliv
     if deliveries.null_count:
         row = int(np.flatnonzero(deliveries.is_null().to_numpy(zero_copy_only=False))[0])
         raise InvalidRequest(f"column 'delivery' is null in row {row}: it names a message as a stream has read it")
-    widths = np.diff(_offsets(deliveries))
+    widths = np.diff(offsets_of(deliveries))
     for width in dict.fromkeys(widths[chosen].tolist()):
         rows = np.flatnonzero((widths == width) & chosen)
         if width < _HEAD.size + _TAIL.size + _SEQUENCE:
             raise _no_delivery(int(rows[0]))
         alike = deliveries if len(rows) == len(widths) else deliveries.take(pa.array(rows))
-        offsets = _offsets(alike)
+        offsets = offsets_of(alike)
         octets = np.frombuffer(alike.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].reshape(-1, width)
         sequences = np.ascontiguousarray(octets[:, -_SEQUENCE:]).view(">u8").ravel().astype(np.int64)
         heads = np.ascontiguousarray(octets[:, :-_SEQUENCE])
@@ -74,10 +75,6 @@ def parse(deliveries: pa.Array, chosen: npt.NDArray[np.bool_]) -> Iterator[Deliv
             mine = left[same]
             yield Deliveries(*_head(head.tobytes(), int(rows[mine[0]])), rows[mine], sequences[mine])
             left = left[~same]
-
-
-def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
-    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
 def _head(octets: bytes, row: int) -> tuple[str, int, int]:

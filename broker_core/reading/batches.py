@@ -16,7 +16,7 @@ from ..engine.columns.dictionary import distinct
 from ..engine.columns.states import ARCHIVED, OUTCOME_CODES, Outcome, State
 from ..messages import assembly
 from ..messages.delivery_key import column as delivery_column
-from ..messages.encoding.overlaid import overlaid
+from ..messages.encoding.annotation import overlaid
 from .gathering import gathered
 from .records import SMALL_ROWS, RecordRows, read_extents, record_reader
 from .slices import BlockSlice

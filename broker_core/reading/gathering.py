@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..messages.encoding.arrays import stored_offsets
+from ..messages.encoding.octets import offsets_of
 
 _OCTETS = (pa.binary(), pa.string())
 _END_BYTES = 4
@@ -63,5 +63,5 @@ def _column(parts: list[tuple[pa.Array, npt.NDArray[np.int64]]]) -> pa.Array | N
 
 def _width(array: pa.Array) -> int:
     """Octets of the first value."""
-    start, stop = stored_offsets(array)[:2].tolist()
+    start, stop = offsets_of(array)[:2].tolist()
     return int(stop - start)

@@ -12,8 +12,8 @@ from ..engine.columns.rowset import row_count
 from ..engine.columns.runs import Locations
 from ..errors import DamagedJournal
 from ..journal import Journal
+from ..messages.payloads import MASK_BYTES, mask_of
 from .slices import BlockSlice
-from .stored import MASK_BYTES, mask_of
 from .unreadable import refuse
 
 MAPPABLE_ROWS = 16  # rows of a record on average, below which the messages themselves are sent

@@ -9,12 +9,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..messages.encoding.alike import Alike, Payload
-from ..messages.encoding.lone import Lone
+from ..messages.encoding.uniform_messages import UniformMessages
+from ..messages.payloads import Payload
 
 MAX_RECORDS = 1024
 MAX_BYTES = 16 << 20  # of all together: what eight queues with a thousand messages of 1 KiB under way bring, twice
-OBJECT_BYTES = 56  # of each message that is kept by itself, beside its octets: the object, and its place in a list
 LARGEST = 2 << 20  # bytes of one: what the loop brings for one queue in a pass, and little of what Spark publishes
 
 
@@ -33,12 +32,7 @@ class Recent:
     def add(self, position: int, batch: Payload) -> None:
         """Keep the batch whose record was appended at `position`, higher than all before, if it is small."""
         # What it keeps alive, which can be more than its rows; who has a view of something larger gives it `detached`.
-        if isinstance(batch, Lone):
-            size = len(batch.message)
-        elif isinstance(batch, Alike):
-            size = sum(map(len, batch.messages)) + OBJECT_BYTES * batch.num_rows
-        else:
-            size = batch.get_total_buffer_size()
+        size = batch.nbytes if isinstance(batch, UniformMessages) else batch.get_total_buffer_size()
         if size > LARGEST:
             return
         self._batches[position] = batch, size

@@ -13,8 +13,8 @@ import pyarrow as pa
 from .. import errors
 from ..engine.columns.runs import Extent, Locations
 from ..engine.columns.series import Ints
-from ..messages.encoding.alike import Alike, Payload, as_batch
-from ..messages.encoding.lone import Lone
+from ..messages.encoding.uniform_messages import UniformMessages
+from ..messages.payloads import Payload, as_batch
 from .slices import BlockSlice
 from .stored import Records, load
 
@@ -140,7 +140,7 @@ class RecordSlice(NamedTuple):
         """
         expiry = self.block_slice.expiry
         if expiry is None:
-            if isinstance(self.payload, Lone | Alike):
+            if isinstance(self.payload, UniformMessages):
                 return None
             return np.zeros(self.payload.num_rows, np.int64) if "ttl" in self.payload.schema.names else None
         expiry = expiry[self.indexes]
@@ -182,9 +182,7 @@ def record_slices(journal: Records, block_slice: BlockSlice, damaged: OnDamage |
 
 def _payload(record: Payload, extent: Extent, scattered: Ints | None) -> Payload:
     """Take the rows of an extent out of its record, in the form that this has."""
-    if isinstance(record, Lone):
-        return record
-    if isinstance(record, Alike) and scattered is not None:
+    if isinstance(record, UniformMessages) and scattered is not None:
         return record.take(scattered.tolist())
     return _taken(record, extent, scattered)
 
@@ -193,5 +191,4 @@ def _only_slice(journal: Records, block_slice: BlockSlice) -> RecordSlice:
     """Return the one record slice of consecutive rows of one run."""
     _, count, position, first, time = [int(column[0]) for column in block_slice.locations[:5]]
     record = _read(journal, block_slice, position)
-    payload = record if isinstance(record, Lone) else record.slice(first, count)
-    return RecordSlice(payload, time, slice(0, count), block_slice)
+    return RecordSlice(record.slice(first, count), time, slice(0, count), block_slice)

@@ -16,7 +16,7 @@ from ..engine.columns.runs import Locations
 from ..engine.columns.series import Ints, Rows
 from ..engine.model.queue import Queue
 from ..journal import Hold
-from ..messages.encoding.alike import Payload
+from ..messages.payloads import Payload
 from .dead_letters import DeadLetters, dead_letters_of, errors_of
 from .recent import Recent
 

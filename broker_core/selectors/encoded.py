@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
-from ..amqp.messages import APPLICATION_PROPERTIES, DATA, PROPERTIES, SEQUENCE, VALUE
+from ..amqp.messages import APPLICATION_PROPERTIES, PROPERTIES
 from ..messages.encoding.fields import FIELDS
-from ..messages.encoding.octets import Mask, offsets_of
-from ..messages.encoding.render import BINARY, STRING, SYMBOL, allowing, texts, users
-from ..messages.encoding.walk import NULL, Cells, Pairs, Walk
+from ..messages.encoding.octets import Mask
+from ..messages.encoding.rendering import BINARY, STRING, SYMBOL, allowing, texts, users
+from ..messages.encoding.walk import NULL, Cells, Pairs, Walk, walk_of
 from .columnar import HEADER, header
 from .names import TYPES
 from .operands import Operand, of_texts
@@ -31,20 +30,21 @@ def encoded(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Found
     """Return the operand of each identifier in every row, and the mask of odd rows, where the operands mean nothing."""
     beside = {name: header(payload, name.field) for name in names if name.field in HEADER}
     inside = [name for name in names if name not in beside]
-    walk, buffer = _walk(payload.column("message"))
+    walk, buffer = walk_of(payload.column("message"))
     fields: list[Cells | None] = []
     entries: list[Pairs] = []
     if (rows := walk.rows_of(PROPERTIES)) is not None:
         if any(name.field is not None for name in inside):
             fields = walk.fields(rows)
         else:
-            walk.skip(rows, 0x45, 0xC0, 0xD0)
+            walk.value(PROPERTIES, rows)
     if (rows := walk.rows_of(APPLICATION_PROPERTIES)) is not None:
         if any(name.field is None for name in inside):
             _, entries = walk.entries(rows)
         else:
-            walk.skip(rows, 0xC1, 0xD1)
-    _skip_body(walk)
+            walk.value(APPLICATION_PROPERTIES, rows)
+    for code, rows in walk.body():
+        walk.value(code, rows)
     walk.finish()
     found = beside
     for name in inside:
@@ -53,22 +53,6 @@ def encoded(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Found
         else:
             found[name] = _field(walk, buffer, fields, name.field)
     return found, walk.odd
-
-
-def _walk(column: pa.Array) -> tuple[Walk, pa.Buffer]:
-    bounds = offsets_of(column).astype(np.int64)
-    buffer = column.buffers()[2]
-    if buffer is None or buffer.size == 0:
-        buffer = pa.py_buffer(b"\0")  # there must be an octet to read
-    return Walk(np.frombuffer(buffer, np.uint8), bounds[:-1], bounds[1:]), buffer
-
-
-def _skip_body(walk: Walk) -> None:
-    # Find all sections before skipping one: a second body section would then follow, and makes the message odd.
-    kinds = [(DATA, BINARY), (SEQUENCE, (0x45, 0xC0, 0xD0)), (VALUE, ())]
-    for rows, constructors in [(walk.rows_of(code), constructors) for code, constructors in kinds]:
-        if rows is not None:
-            walk.skip(rows, *constructors)
 
 
 # --- Fields of the properties ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ..amqp.errors import RemoteProtocolError
 from ..amqp.messages import APPLICATION_PROPERTIES, PROPERTIES, Message
 from ..messages.encoding.arrays import Ints
 from ..messages.encoding.fields import FIELDS
-from ..messages.encoding.plain import decoded, user_text
+from ..messages.encoding.reference import decoded, user_text
 from ..messages.encoding.texts import text
 from .columnar import HEADER, header
 from .encoded import Found

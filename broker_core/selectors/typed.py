@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..messages.encoding.octets import Mask
-from ..messages.encoding.render import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts
+from ..messages.encoding.rendering import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts
 from ..messages.encoding.walk import NULL, Cells, Pairs, Rows, Walk
 from .operands import Operand
 from .values import Booleans, Numbers, Texts, equal_at
@@ -61,7 +61,7 @@ def _values(walk: Walk, entries: list[Pairs], name: bytes) -> Cells:
         seen[at] = True
         value = entry.value
         found = Cells(found.code.copy(), found.start.copy(), found.end.copy())  # they may be an entry's
-        found.put(at, value.code[rows], value.start[rows], value.end[rows])
+        found.put(at, Cells(value.code[rows], value.start[rows], value.end[rows]))
     return found
 
 

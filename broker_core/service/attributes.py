@@ -16,19 +16,19 @@ import pyarrow.compute as pc
 from ..engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from ..engine.model.options import PRIORITIES, Rules
 from ..messages import delivery_times
-from ..messages.encoding import plain
-from ..messages.encoding.alike import Alike, Payload, as_batch
-from ..messages.encoding.decode import vectors
-from ..messages.encoding.lone import Lone
-from ..messages.encoding.message_ids import digests
+from ..messages.encoding import reference
+from ..messages.encoding.decoding import vectors
+from ..messages.encoding.fields import id_digests
+from ..messages.encoding.uniform_messages import UniformMessages
+from ..messages.payloads import Payload, as_batch
 
 _GROUP_ENDS = -1  # as a group-sequence: the last message of its group
 
 
 def attributes_of(payload: Payload, rules: Rules, now: int) -> Attributes:
     """Read what `rules` make the queue ask of the messages of a stored batch. `now`: milliseconds since 1970."""
-    if isinstance(payload, Lone | Alike) and not _looks_inside(rules):
-        priority = payload.said.priority
+    if isinstance(payload, UniformMessages) and not _looks_inside(rules):
+        priority = payload.header.priority
         if priority is None:
             return NO_ATTRIBUTES
         return Attributes(priority=np.full(payload.num_rows, min(priority, PRIORITIES - 1) + 1, np.uint8))
@@ -48,7 +48,7 @@ def attributes_of(payload: Payload, rules: Rules, now: int) -> Attributes:
     if rules.key is not None:
         found["key"] = _coded(key_column(batch, rules.key))
     if rules.duplicate_window:
-        found["ids"] = digests(batch)
+        found["ids"] = id_digests(batch)
     said = {name: value for name, value in found.items() if value is not None}
     return Attributes(**said) if said else NO_ATTRIBUTES
 
@@ -138,8 +138,8 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     values = column.to_pylist()
     for row in rows.tolist():
         try:
-            values[row] = plain.row(batch.column("message")[row].as_py(), None, [name])[name]
-        except plain.REFUSALS:
+            values[row] = reference.row(batch.column("message")[row].as_py(), None, [name])[name]
+        except reference.REFUSALS:
             values[row] = None
     return pa.array(values, column.type)
 

@@ -28,7 +28,7 @@ from ..engine.model.options import Rules
 from ..engine.model.queue import Queue
 from ..engine.model.state import packed_columns
 from ..journal import Disk, Journal, LocalDisk
-from ..messages.encoding.alike import Payload
+from ..messages.payloads import Payload
 from ..reading.recent import Recent
 from ..settings.keys import Settings
 from ..stores.objects import ObjectStore

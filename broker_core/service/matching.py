@@ -25,7 +25,7 @@ from ..engine.columns.states import ARCHIVED, AVAILABLE
 from ..engine.decide.decision import need_queue
 from ..engine.model.retention import with_payloads
 from ..messages import assembly
-from ..messages.encoding.alike import Payload
+from ..messages.payloads import Payload
 from ..reading.records import SMALL_ROWS, OnDamage, record_reader, record_rows
 from ..selectors import Presence, Selector, hints_of, matches, presence_of
 from .bitmaps import MAX_BYTES, Cache, View

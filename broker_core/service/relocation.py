@@ -25,8 +25,9 @@ from ..engine.columns.runs import Locations
 from ..engine.columns.series import Ints
 from ..engine.model.retention import Keeping, needed
 from ..journal import SegmentInfo
+from ..messages.payloads import mask_of, store
 from ..reading.records import record_rows
-from ..reading.stored import load, mask_of, store
+from ..reading.stored import load
 from .journal_usage import ROW_BYTES, CleanerParts, Copies, Unrecorded, unrecorded
 
 log = logging.getLogger("penstock")

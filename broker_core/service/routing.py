@@ -19,12 +19,11 @@ from ..engine.commands import Route, Sent
 from ..engine.model.headers import Term, matching, terms
 from ..engine.model.routes import Examined, Numbered, Plan
 from ..errors import PenstockError
-from ..messages.encoding.alike import as_batch
+from ..messages.payloads import Stored, as_batch
 from .attributes import attributes_of, column_of
 
 if TYPE_CHECKING:
     from ..engine.columns.series import Ints
-    from ..reading.stored import Stored
     from .broker import BrokerService
     from .turn import Answer, Turn
 

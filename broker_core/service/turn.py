@@ -19,8 +19,8 @@ from ..engine.commands import EndNode
 from ..engine.decide.decision import need_queue
 from ..engine.events import codec
 from ..journal import Journal
+from ..messages.payloads import Stored, store
 from ..reading.recent import Recent
-from ..reading.stored import Stored, store
 from .attributes import attributes_of
 from .blocked_producers import BlockedProducers
 from .locked_view import LockedView
@@ -28,8 +28,8 @@ from .ticker import Ticker
 
 if TYPE_CHECKING:
     from ..engine.columns.attributes import Attributes
-    from ..messages.encoding.alike import Payload
     from ..messages.encoding.arriving import Arrived
+    from ..messages.payloads import Payload
 
 log = logging.getLogger("penstock")
 

@@ -13,7 +13,7 @@ from .batches import numbers_of
 
 
 def keys_of(message: pa.Array, queues: Any, names: Sequence[str]) -> Any:
-    """Compute the keys of messages (`messages.encoding.whole.Keys`); `queues` is the index of each one's queue in `names`.
+    """Compute the keys of messages; `queues` contains the index of each message's queue in `names`.
 
     A copy in another queue is another message: an exchange has sent it to both.
     """

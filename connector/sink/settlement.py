@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import InvalidColumn
-from ...broker_core.messages import texts
+from ...broker_core.messages import text_checks
 from ..task.batching import coalesce, halved
 
 #: The columns of `operation=settle`. `error` may be left out: it says why, of what is rejected.
@@ -32,7 +32,7 @@ def stage(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatc
 def prepared(batch: pa.RecordBatch, columns: dict[str, int]) -> pa.RecordBatch:
     """Return the columns with the types that the broker takes, without rows that have no outcome."""
     sent = pa.RecordBatch.from_arrays([batch.column(index) for index in columns.values()], names=list(columns))
-    texts.validate(sent)
+    text_checks.validate(sent)
     arrays = [sent.column(name).cast(COLUMNS[name]) for name in columns]
     chosen = pa.RecordBatch.from_arrays(arrays, names=list(columns))
     return chosen.filter(chosen.column("outcome").is_valid())

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import DataLoss, InvalidColumn, InvalidOption, InvalidRequest, PeerError, PenstockError, StorageError
-from ...broker_core.messages import incoming, texts
+from ...broker_core.messages import batch_checks, text_checks
 from ..access import Access
 from ..backoff import RECONNECT_S, Patience
 from ..brokers.publishing import Publishing, check_finished
@@ -177,7 +177,7 @@ class Writer:
         if "priority" in names and "message" not in names:
             _check_priorities(chosen.column("priority"))
         routed = batch.column(self._columns["queue"]) if "queue" in self._columns else None
-        return routed, incoming.validate(chosen, now=time.time_ns() // 1_000_000)
+        return routed, batch_checks.validate(chosen, now=time.time_ns() // 1_000_000)
 
     def _publish(self, tasks: Sequence[Staged], write: str, key: dict[str, Any] | None) -> bool:
         """Publish the stages of these attempts, in this order, and discard those of other attempts of the write. Return whether
@@ -414,7 +414,7 @@ def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterat
 def named_in(queues: pa.Array | None) -> pa.Array:
     """Return the column of queues, which is there. Raises InvalidColumn for a row that names none, or one that is not UTF-8."""
     assert queues is not None
-    texts.validate(pa.record_batch({"queue": queues}))
+    text_checks.validate(pa.record_batch({"queue": queues}))
     if queues.null_count:
         row = queues.is_null().index(True).as_py()
         raise InvalidColumn(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")

@@ -15,9 +15,8 @@ from penstock.broker_core.amqp_plane.loop.outcomes import LARGE_PASS
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.commands import AlterQueue
 from penstock.broker_core.engine.model.state import conserved
-from penstock.broker_core.messages import incoming
-from penstock.broker_core.messages.columns import stored_sizes
-from penstock.broker_core.reading.stored import store
+from penstock.broker_core.messages import batch_checks
+from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.security import Access
 
 from ..journal.lying_disk import LyingDisk
@@ -110,7 +109,7 @@ def test_a_message_that_amqp_cannot_say_stops_nobody(tmp_path: Path) -> None:
     with stage(tmp_path, disk=LyingDisk()) as made:
         made.declare("q")
         columns = {"body": pa.array([b"0", b"1", b"2"], pa.binary()), "contentType": ["text/plain", "kaese", None]}
-        batch = incoming.validate(pa.record_batch(columns))
+        batch = batch_checks.validate(pa.record_batch(columns))
         at = batch.schema.get_field_index("contentType")  # today it would be refused; what is stored may be older
         batch = batch.set_column(at, batch.schema.field(at), pa.array(["text/plain", "käse", None]))
         made.service.submit(c.Enqueue("q", 3, stored_sizes(batch), store(batch)))

@@ -20,8 +20,7 @@ from penstock.broker_core.children.frames import Frame
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome
-from penstock.broker_core.messages.columns import stored_sizes
-from penstock.broker_core.reading.stored import store
+from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.recordings import Recordings
 from penstock.broker_core.settings.keys import Settings

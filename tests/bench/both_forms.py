@@ -15,11 +15,11 @@ from amqp_load import _message
 from feeding import BATCH, QUEUE, beside
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.messages import incoming
-from penstock.broker_core.messages.columns import BARE_COLUMNS, SENT_COLUMNS, stored_sizes
-from penstock.broker_core.messages.encoding import decode
+from penstock.broker_core.messages import batch_checks
+from penstock.broker_core.messages.columns import BARE_COLUMNS, SENT_COLUMNS
+from penstock.broker_core.messages.encoding import decoding
 from penstock.broker_core.messages.encoding.arriving import arrived
-from penstock.broker_core.reading.stored import store
+from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 
@@ -36,13 +36,13 @@ def _batches(form: str) -> list[pa.RecordBatch]:
     """`BATCH` messages, durable, with four properties and three application properties, each with its own body."""
     payloads = [_message(number, BODY, True) for number in range(BATCH)]
     if form == "columnar":
-        return [incoming.validate(_columns(arrived(payloads).batch))]
+        return [batch_checks.validate(_columns(arrived(payloads).batch))]
     return [arrived(payloads[first : first + TURN]).batch for first in range(0, BATCH, TURN)]
 
 
 def _columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     names = [name for name in SENT_COLUMNS if name in BARE_COLUMNS]
-    columns = {name: array for name, array in decode.columns(batch, names).items() if array.null_count < batch.num_rows}
+    columns = {name: array for name, array in decoding.readable(batch, names)[0].items() if array.null_count < batch.num_rows}
     return pa.record_batch({**columns, "durable": batch.column("durable")})
 
 

@@ -20,9 +20,8 @@ from harness import Bench, Stopwatch
 
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.messages import incoming
-from penstock.broker_core.messages.columns import stored_sizes
-from penstock.broker_core.reading.stored import store
+from penstock.broker_core.messages import batch_checks
+from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.server.process import Broker
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
@@ -42,7 +41,7 @@ def batch_of(rows: int, size: int) -> pa.RecordBatch:
 
 def enqueue_command(batch: pa.RecordBatch, queue: str = QUEUE) -> c.Enqueue:
     """Make the command that the Flight plane makes of a record batch that arrives."""
-    valid = incoming.validate(batch)
+    valid = batch_checks.validate(batch)
     sizes: Any = stored_sizes(valid)
     return c.Enqueue(queue, valid.num_rows, sizes, store(valid))
 

@@ -17,7 +17,7 @@ from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import UInt
 from penstock.broker_core.errors import InvalidRequest, MalformedMessage
-from penstock.broker_core.messages import assembly, incoming
+from penstock.broker_core.messages import assembly, batch_checks
 from penstock.broker_core.messages.columns import (
     DEFAULT_COLUMNS,
     INTERNAL_COLUMNS,
@@ -28,9 +28,9 @@ from penstock.broker_core.messages.columns import (
     arrow_schema,
     pack,
     payload_schema,
-    stored_sizes,
     unpack,
 )
+from penstock.broker_core.messages.payloads import stored_sizes
 
 TEXT = st.text(max_size=6)
 SYMBOL = st.text(st.characters(max_codepoint=127), max_size=6)
@@ -74,7 +74,7 @@ def stored_bytes(row: dict[str, Any]) -> int:
 
 @given(batches())
 def test_what_is_packed_is_unpacked(batch: pa.RecordBatch) -> None:
-    mask, buffer = pack(incoming.validate(batch))
+    mask, buffer = pack(batch_checks.validate(batch))
     back = unpack(mask, buffer)
     back.validate(full=True)
     kept = [name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows]
@@ -86,7 +86,7 @@ def test_what_is_packed_is_unpacked(batch: pa.RecordBatch) -> None:
 @given(batches())
 def test_sizes_are_body_and_properties(batch: pa.RecordBatch) -> None:
     expected = [stored_bytes(row) for row in batch.to_pylist()]
-    for form in (batch, unpack(*pack(incoming.validate(batch)))):
+    for form in (batch, unpack(*pack(batch_checks.validate(batch)))):
         found = stored_sizes(form)
         if isinstance(found, int):
             assert set(expected) == {found}
@@ -98,7 +98,7 @@ def test_sizes_are_body_and_properties(batch: pa.RecordBatch) -> None:
 
 @given(batches(), st.integers(0, 2**40), st.booleans())
 def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBatch, first: int, spread: bool) -> None:
-    payload = incoming.validate(batch)
+    payload = batch_checks.validate(batch)
     rows = payload.num_rows
     sequence: Any = np.arange(first, first + 3 * rows, 3) if spread else first
     columns = [name for name in (*SENT_COLUMNS, *SYSTEM_COLUMNS) if name != "message"]
@@ -162,7 +162,7 @@ def test_unpack_copies_nothing() -> None:
 
 
 def test_a_batch_without_rows() -> None:
-    none = incoming.validate(pa.record_batch({"body": pa.array([], pa.binary())}))
+    none = batch_checks.validate(pa.record_batch({"body": pa.array([], pa.binary())}))
     back = unpack(*pack(none))
     assert stored_sizes(back) == 0
     found = assembly.assemble(DEFAULT_COLUMNS, back, queue="q", sequence=0, time=0)
@@ -202,7 +202,7 @@ def test_null_slots_with_a_length_count_nothing() -> None:
 )
 def test_other_forms_of_a_type_are_cast(column: str, array: pa.Array, expected: object) -> None:
     columns = {"body": pa.array([b""]), column: array}
-    found = incoming.validate(pa.record_batch(columns))
+    found = batch_checks.validate(pa.record_batch(columns))
     assert found.schema.field(column).type == MESSAGE_COLUMNS[column]
     assert found.column(column).to_pylist() == [expected]
 
@@ -233,14 +233,14 @@ def test_other_forms_of_a_type_are_cast(column: str, array: pa.Array, expected: 
 )
 def test_what_is_wrong_is_refused_with_column_and_row(columns: dict[str, pa.Array], says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
-        incoming.validate(pa.record_batch(columns))
+        batch_checks.validate(pa.record_batch(columns))
 
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_COLUMNS))
 def test_what_is_stored_for_the_broker_alone_can_neither_be_sent_nor_asked_for(name: str) -> None:
     sent = pa.record_batch({"message": pa.array([b"x"]), name: pa.array([b"y"])})
     with pytest.raises(InvalidRequest, match=f"no message column '{name}'"):
-        incoming.validate(sent)
+        batch_checks.validate(sent)
     with pytest.raises(InvalidRequest, match=f"no column '{name}'"):
         arrow_schema(["message", name])
     assert unpack(*pack(sent)).to_pylist() == sent.to_pylist()
@@ -248,7 +248,7 @@ def test_what_is_stored_for_the_broker_alone_can_neither_be_sent_nor_asked_for(n
 
 def test_a_column_named_twice_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="named twice"):
-        incoming.validate(pa.RecordBatch.from_arrays([pa.array([b"x"]), pa.array([b"y"])], names=["body", "body"]))
+        batch_checks.validate(pa.RecordBatch.from_arrays([pa.array([b"x"]), pa.array([b"y"])], names=["body", "body"]))
     with pytest.raises(InvalidRequest, match="named twice"):
         arrow_schema(["body", "body"])
 
@@ -258,13 +258,13 @@ def test_offsets_that_point_outside_are_refused(offsets: list[int]) -> None:
     """Offsets come from the network; once journaled they would be followed for ever."""
     evil = pa.Array.from_buffers(pa.binary(), 2, [None, pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(b"abcdef")])
     with pytest.raises(InvalidRequest, match="malformed"):
-        incoming.validate(pa.record_batch({"body": evil}))
+        batch_checks.validate(pa.record_batch({"body": evil}))
 
 
 def test_text_that_is_no_utf8_is_refused() -> None:
     evil = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")])
     with pytest.raises(InvalidRequest, match=r"column 'subject' is not UTF-8 in row 0 .*make_valid_utf8"):
-        incoming.validate(pa.record_batch({"body": pa.array([b""]), "subject": evil}))
+        batch_checks.validate(pa.record_batch({"body": pa.array([b""]), "subject": evil}))
 
 
 BARE = Message(properties=Properties(subject="s"), application_properties={"k": UInt(1)}, data=[b"x"]).encode()

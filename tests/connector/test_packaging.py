@@ -52,7 +52,7 @@ def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path
         ),
         *("amqp", "archive", "client", "messages", "selectors", "stores"),
     }
-    assert "penstock/broker_core/messages/encoding/decode.py" in names
+    assert "penstock/broker_core/messages/encoding/decoding.py" in names
     assert {"penstock/__init__.py", "penstock/connector/source.py"} <= set(names)
 
 

@@ -12,8 +12,7 @@ from pyarrow import flight
 
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.messages.columns import stored_sizes
-from penstock.broker_core.reading.stored import store
+from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 

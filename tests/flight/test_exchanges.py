@@ -11,7 +11,7 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import STRING_MAP
-from penstock.broker_core.messages.encoding.bare import bare_messages
+from penstock.broker_core.messages.encoding.bare_encoder import bare_messages
 
 from .helpers import browse
 

@@ -15,7 +15,7 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import UInt
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messages import assembly, representable
+from penstock.broker_core.messages import assembly, value_checks
 from penstock.broker_core.messages.columns import (
     DEFAULT_COLUMNS,
     MESSAGE_COLUMNS,
@@ -116,7 +116,7 @@ def full_batch() -> pa.RecordBatch:
     for name in SENT_COLUMNS:
         kind = MESSAGE_COLUMNS[name]
         if pa.types.is_string(kind):
-            columns[name] = pa.array([name, None, "x" if name in representable.SYMBOLS else "𓅃"])
+            columns[name] = pa.array([name, None, "x" if name in value_checks.SYMBOLS else "𓅃"])
         elif pa.types.is_map(kind):
             columns[name] = pa.array([[("a", "1"), ("b", None)], None, []], kind)
         elif pa.types.is_timestamp(kind):

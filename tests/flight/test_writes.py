@@ -19,7 +19,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.stages import attempt_name
 from penstock.broker_core.flight_plane import FlightPlane
-from penstock.broker_core.reading.stored import store
+from penstock.broker_core.messages.payloads import store
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import ULong
-from penstock.broker_core.messages.encoding import plain, whole
+from penstock.broker_core.messages.encoding import foreign_messages, reference
 from penstock.connector.foreign import batches, consumer, links
 from penstock.connector.foreign.recognition import copies, keys_of
 from penstock.connector.foreign.window import Window
@@ -31,7 +31,7 @@ def encoded(id_: object, body: bytes, **around: object) -> bytes:
 def test_a_message_is_the_same_whatever_a_broker_writes_around_it() -> None:
     again = encoded("a", b"x", header=Header(delivery_count=3), message_annotations={"x-opt-lock": "1"})
     others = [encoded("a", b"y"), encoded("b", b"x"), encoded(ULong(1), b"x"), encoded("1", b"x"), encoded(None, b"x")]
-    found = whole.keys(pa.array([encoded("a", b"x"), again, *others], pa.binary()))
+    found = foreign_messages.keys(pa.array([encoded("a", b"x"), again, *others], pa.binary()))
     assert found.known.tolist() == [True] * 6 + [False]
     both = list(zip(found.one.tolist(), found.other.tolist(), strict=True))
     assert both[0] == both[1]
@@ -40,7 +40,7 @@ def test_a_message_is_the_same_whatever_a_broker_writes_around_it() -> None:
 
 def test_keys_of_many_messages_are_those_of_each() -> None:
     made = pa.array([encoded(f"id-{n}" if n % 3 else None, b"%d" % n) for n in range(2500)], pa.binary())
-    found, parts = whole.keys(made), [whole.keys(made.slice(first, 500)) for first in range(0, 2500, 500)]
+    found, parts = foreign_messages.keys(made), [foreign_messages.keys(made.slice(first, 500)) for first in range(0, 2500, 500)]
     for column in range(3):
         assert found[column].tolist() == [value for part in parts for value in part[column].tolist()]
 
@@ -66,10 +66,10 @@ def test_a_key_is_the_hash_of_the_whole_bare_message() -> None:
     sizes = [1, 500, 1990, 2000, 2010, 2040, 2047, 2048, 4094, 4095, 9000]
     made = [encoded("a", bytes([size % 256]) * size) for size in sizes]
     digests = [np.frombuffer(sha256(payload).digest()[:16], "<u8").tolist() for payload in made]
-    whole_batch = whole.keys(pa.array(made, pa.binary()))
+    whole_batch = foreign_messages.keys(pa.array(made, pa.binary()))
     assert np.stack([whole_batch.one, whole_batch.other], axis=1).tolist() == digests
     for payload, digest in zip(made, digests, strict=True):
-        alone = whole.keys(pa.array([payload], pa.binary()))
+        alone = foreign_messages.keys(pa.array([payload], pa.binary()))
         assert [alone.one[0], alone.other[0]] == digest
 
 
@@ -77,7 +77,7 @@ def test_a_copy_is_one_that_has_the_whole_key_of_one_before_it() -> None:
     known = np.array([False, True, True, True, True, False, True])
     one = np.array([5, 5, 5, 5, 7, 5, 7], np.uint64)
     other = np.array([1, 1, 2, 1, 9, 1, 9], np.uint64)
-    assert copies(whole.Keys(known, one, other)).tolist() == [False, False, False, True, False, False, True]
+    assert copies(foreign_messages.MessageKeys(known, one, other)).tolist() == [False, False, False, True, False, False, True]
 
 
 def test_a_message_that_is_sent_twice_with_one_id_and_content_comes_once(queue: Queue) -> None:
@@ -222,11 +222,11 @@ def test_whole_messages_are_cut_where_the_plain_decoder_cuts_them(made: list[tup
         ).encode()
         for header, notes, properties, data, foot, damage in made
     ]
-    cut = whole.cut(pa.array(payloads, pa.binary()))
+    cut = foreign_messages.cut(pa.array(payloads, pa.binary()))
     for row, payload in enumerate(payloads):
         try:
-            found = whole._plain(payload)
-        except plain.REFUSALS:
+            found = foreign_messages._plain(payload)
+        except reference.REFUSALS:
             assert row in cut.refused
             continue
         assert row not in cut.refused

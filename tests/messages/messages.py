@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.types import Symbol, UInt, ULong
 from penstock.broker_core.messages.columns import BARE_COLUMNS, MESSAGE_COLUMNS
-from penstock.broker_core.messages.encoding import decode, plain
+from penstock.broker_core.messages.encoding import decoding, reference
 
 from .amqp_values import arrays, compounds, integers, scalar, scalars, symbols, values
 
@@ -124,8 +125,25 @@ def payload(messages: list[bytes], sections: list[bytes | None] | None = None) -
     return pa.record_batch(found)
 
 
+class Refused(Exception):
+    """Row `row` cannot be decoded; `reason` says why."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(f"row {row}: {reason}")
+        self.row = row
+        self.reason = reason
+
+
+def columns(batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
+    """The decoded columns; raises Refused for the first row that cannot be decoded."""
+    found, refused = decoding.readable(batch, names)
+    for row in sorted(refused):
+        raise Refused(row, refused[row])
+    return found
+
+
 def shape(name: str, value: Any) -> Any:
-    """A Python value of `plain.row` as `to_pylist` of its column gives it."""
+    """A Python value of `reference.row` as `to_pylist` of its column gives it."""
     array = pa.array([value], MESSAGE_COLUMNS[name])
     return array.view(pa.int64())[0].as_py() if pa.types.is_timestamp(array.type) else array[0].as_py()
 
@@ -141,8 +159,8 @@ def expected(batch: pa.RecordBatch, row: int, names: tuple[str, ...]) -> dict[st
     """Row as the plain decoder has it; None where it refuses."""
     sections = batch.column("encodedAnnotations") if "encodedAnnotations" in batch.schema.names else None
     try:
-        found = plain.row(batch.column("message")[row].as_py(), None if sections is None else sections[row].as_py(), names)
-    except plain.REFUSALS:
+        found = reference.row(batch.column("message")[row].as_py(), None if sections is None else sections[row].as_py(), names)
+    except reference.REFUSALS:
         return None
     return {name: shape(name, value) for name, value in found.items()}
 
@@ -153,7 +171,7 @@ def check(batch: pa.RecordBatch, names: tuple[str, ...] = ALL_COLUMNS) -> tuple[
     A row that is not odd must be accepted by the plain decoder with the same values. With the odd rows, which are the plain
     decoder's, `columns` gives all of them, or names the first that is refused.
     """
-    found, odd = decode.vectors(batch, names)
+    found, odd = decoding.vectors(batch, names)
     lists = {name: listed(name, array) for name, array in found.items()}
     refused = []
     wanted = []
@@ -166,10 +184,10 @@ def check(batch: pa.RecordBatch, names: tuple[str, ...] = ALL_COLUMNS) -> tuple[
             assert want == {name: lists[name][row] for name in names}, (row, batch.slice(row, 1).to_pylist())
     assert odd[refused].all()
     if refused:
-        with pytest.raises(decode.Refused) as caught:
-            decode.columns(batch, names)
+        with pytest.raises(Refused) as caught:
+            columns(batch, names)
         assert caught.value.row == refused[0]
     else:
-        merged = decode.columns(batch, names)
+        merged = columns(batch, names)
         assert {name: listed(name, array) for name, array in merged.items()} == {n: [w[n] for w in wanted if w] for n in names}
     return int(odd.sum()), len(refused)

@@ -17,9 +17,11 @@ from penstock.broker_core.amqp.messages import MAX_SECTIONS, Message, bare, deco
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Array, Described, Symbol, UByte, UInt, ULong
 from penstock.broker_core.errors import ResourceLimit
-from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, any_durable, stored_sizes
-from penstock.broker_core.messages.encoding import alike, arriving
-from penstock.broker_core.messages.encoding.arriving import address_of, arrived
+from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, any_durable
+from penstock.broker_core.messages.encoding import arriving, uniform_messages
+from penstock.broker_core.messages.encoding.arriving import arrived
+from penstock.broker_core.messages.encoding.fields import address_of
+from penstock.broker_core.messages.payloads import stored_sizes
 
 from .amqp_values import STEADY, scalar, symbols, values
 
@@ -149,8 +151,8 @@ def check(payloads: list[bytes]) -> None:
     assert found.durable == any_durable(found.batch) == any(row["durable"] for row in expected)
     assert arrived(payloads).batch.equals(found.batch)  # what is remembered of headers and annotations changes nothing
     assert np.array_equal(found.sizes, stored_sizes(found.batch))
-    many = arrived(payloads * (alike.FEW + 1))  # by Arrow
-    assert rows_of(many) == expected * (alike.FEW + 1)
+    many = arrived(payloads * (uniform_messages.FEW + 1))  # by Arrow
+    assert rows_of(many) == expected * (uniform_messages.FEW + 1)
     assert np.array_equal(many.sizes, stored_sizes(many.batch))
 
 

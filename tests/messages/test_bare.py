@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from penstock.broker_core.amqp.messages import decode_message, scan
 from penstock.broker_core.errors import InvalidRequest, ResourceLimit
 from penstock.broker_core.messages.columns import BARE_COLUMNS, MESSAGE_COLUMNS, STRING_MAP
-from penstock.broker_core.messages.encoding import bare
-from penstock.broker_core.messages.encoding.bare import annotation_sections, bare_messages
+from penstock.broker_core.messages.encoding import bare_encoder
+from penstock.broker_core.messages.encoding.bare_encoder import annotation_sections, bare_messages
 
 from .amqp_values import STEADY
 from .columnar import bare_message, batches, milliseconds
@@ -119,7 +119,7 @@ def test_what_amqp_cannot_say_is_refused_with_column_and_row(columns: dict[str, 
 
 
 def test_more_octets_than_a_column_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bare, "MAX_BYTES", 100)
+    monkeypatch.setattr(bare_encoder, "MAX_BYTES", 100)
     bare_messages(one(body=[b"x" * 40] * 2))
     with pytest.raises(ResourceLimit):
         bare_messages(one(body=[b"x" * 40] * 3))

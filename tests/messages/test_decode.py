@@ -16,7 +16,7 @@ from penstock.broker_core.amqp.messages import scan
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import Byte, Described, Float, Int, Symbol, Timestamp, UInt, ULong
 from penstock.broker_core.messages.columns import BARE_COLUMNS
-from penstock.broker_core.messages.encoding import decode, plain
+from penstock.broker_core.messages.encoding import decoding, reference
 
 from . import messages as m
 from .amqp_values import STEADY
@@ -26,7 +26,7 @@ FEW = settings(STEADY, max_examples=40, phases=set(Phase) - {Phase.shrink})
 
 
 def one(sent: Message, *names: str) -> Any:
-    found = decode.columns(m.payload([sent.encode()]), names)
+    found = m.columns(m.payload([sent.encode()]), names)
     values = [array[0].as_py() for array in found.values()]
     return values[0] if len(values) == 1 else values
 
@@ -60,12 +60,12 @@ def test_any_choice_of_columns_gives_the_same_as_all_of_them(rows: list[bytes], 
 def test_a_slice_of_a_batch_and_small_chunks_give_its_rows(rows: list[bytes], first: int, chunk: int) -> None:
     rows = [row for row in rows if m.expected(m.payload([row]), 0, m.ALL_COLUMNS)]
     whole = m.payload([b"left out"] * first + rows)
-    expected = decode.columns(m.payload(rows), m.ALL_COLUMNS)
-    kept, decode.CHUNK_ROWS = decode.CHUNK_ROWS, chunk
+    expected = m.columns(m.payload(rows), m.ALL_COLUMNS)
+    kept, decoding.CHUNK_ROWS = decoding.CHUNK_ROWS, chunk
     try:
-        found = decode.columns(whole.slice(first), m.ALL_COLUMNS)
+        found = m.columns(whole.slice(first), m.ALL_COLUMNS)
     finally:
-        decode.CHUNK_ROWS = kept
+        decoding.CHUNK_ROWS = kept
     for name in m.ALL_COLUMNS:
         assert m.listed(name, found[name]) == m.listed(name, expected[name])
 
@@ -80,8 +80,8 @@ def test_the_plain_way_refuses_exactly_what_the_library_refuses(bare: bytes) -> 
         except RemoteProtocolError:
             accepted = False
         try:
-            plain.row(octets, None, m.ALL_COLUMNS)
-        except plain.REFUSALS:
+            reference.row(octets, None, m.ALL_COLUMNS)
+        except reference.REFUSALS:
             assert not accepted
         else:
             assert accepted
@@ -107,7 +107,7 @@ def test_each_column_holds_its_part_of_the_message() -> None:
         data=[b"one"],
     )
     batch = m.payload([sent.encode()], [b"\0Sr" + encode({Symbol("x-opt-a"): UInt(1)})])
-    found = {name: m.listed(name, array)[0] for name, array in decode.columns(batch, m.ALL_COLUMNS).items()}
+    found = {name: m.listed(name, array)[0] for name, array in m.columns(batch, m.ALL_COLUMNS).items()}
     assert found == {
         "messageId": "m-1",
         "userId": "Zoë",
@@ -203,7 +203,7 @@ def test_what_ordinary_clients_send_stays_with_the_vectors() -> None:
             body.properties = Properties(message_id="a", user_id=b"u")
             body.application_properties = {"k": kind, "other": "x"}
             rows.append(body.encode())
-    _, odd = decode.vectors(m.payload(rows), tuple(BARE_COLUMNS))
+    _, odd = decoding.vectors(m.payload(rows), tuple(BARE_COLUMNS))
     assert not odd.any()
 
 
@@ -229,19 +229,19 @@ def test_what_ordinary_clients_send_stays_with_the_vectors() -> None:
 )
 def test_what_is_wrong_is_refused_with_its_row(octets: str) -> None:
     good = Message(properties=Properties(message_id="a"), data=[b"x"]).encode()
-    with pytest.raises(decode.Refused, match="row 2") as caught:
-        decode.columns(m.payload([good, good, bytes.fromhex(octets), b"\0"]), m.ALL_COLUMNS)
+    with pytest.raises(m.Refused, match="row 2") as caught:
+        m.columns(m.payload([good, good, bytes.fromhex(octets), b"\0"]), m.ALL_COLUMNS)
     assert caught.value.row == 2
 
 
 def test_a_section_that_nobody_asks_for_is_only_measured() -> None:
     broken = bytes.fromhex("005374c10502a1016b45") + b"\0Su\xa0\1x"
-    assert decode.columns(m.payload([broken]), ["body", "messageId"])["body"].to_pylist() == [b"x"]
+    assert m.columns(m.payload([broken]), ["body", "messageId"])["body"].to_pylist() == [b"x"]
 
 
 def test_no_rows_and_no_octets() -> None:
-    assert {len(array) for array in decode.columns(m.payload([]), m.ALL_COLUMNS).values()} == {0}
+    assert {len(array) for array in m.columns(m.payload([]), m.ALL_COLUMNS).values()} == {0}
     m.check(m.payload([b""]))
     m.check(m.payload([b"", b""], [None, b""]))
     nulls = pa.record_batch({"message": pa.nulls(2, pa.binary())})
-    assert decode.columns(nulls, ["body", "subject"])["body"].null_count == 2
+    assert m.columns(nulls, ["body", "subject"])["body"].null_count == 2

@@ -15,7 +15,7 @@ from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import Array, Char, Decimal32, Described, Float, Int, Symbol, Timestamp, UInt, ULong
-from penstock.broker_core.messages.encoding import decode, plain
+from penstock.broker_core.messages.encoding import reference
 
 from . import messages as m
 
@@ -122,10 +122,10 @@ def test_what_a_message_announces_allocates_nothing() -> None:
     tracemalloc.start()
     try:
         for octets in huge:
-            with pytest.raises(decode.Refused):
-                decode.columns(m.payload([octets] * 50), m.ALL_COLUMNS)
-            with pytest.raises(plain.REFUSALS):
-                plain.row(octets, None, m.ALL_COLUMNS)
+            with pytest.raises(m.Refused):
+                m.columns(m.payload([octets] * 50), m.ALL_COLUMNS)
+            with pytest.raises(reference.REFUSALS):
+                reference.row(octets, None, m.ALL_COLUMNS)
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()

@@ -12,7 +12,7 @@ from penstock.broker_core.amqp.types import Byte, Int, Symbol, Timestamp, UInt, 
 from penstock.broker_core.durations import MAX_MILLISECONDS
 from penstock.broker_core.engine.model.options import Rules
 from penstock.broker_core.errors import InvalidColumn
-from penstock.broker_core.messages import incoming
+from penstock.broker_core.messages import batch_checks
 from penstock.broker_core.messages.columns import TIMESTAMP
 from penstock.broker_core.messages.encoding.arriving import arrived
 
@@ -79,11 +79,11 @@ def test_the_column_of_spark_has_the_same_limit() -> None:
 
     latest = (NOW + LONGEST) * 1000
     for taken in (latest, NOW, -(1 << 62), None):
-        assert incoming.validate(batch(taken), now=NOW).num_rows == 1
-    assert incoming.validate(batch(), now=NOW).num_rows == 0
+        assert batch_checks.validate(batch(taken), now=NOW).num_rows == 1
+    assert batch_checks.validate(batch(), now=NOW).num_rows == 0
     for refused in (latest + 1000, (1 << 63) - 1):
         with pytest.raises(InvalidColumn, match="'deliveryTime' is more than ten years from now in row 2: write an earlier time"):
-            incoming.validate(batch(None, NOW, refused), now=NOW)
+            batch_checks.validate(batch(None, NOW, refused), now=NOW)
 
 
 def test_one_limit_holds_for_delays_and_the_options_of_queues() -> None:

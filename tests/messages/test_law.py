@@ -23,10 +23,10 @@ from penstock.broker_core.amqp.messages import bare, decode_message, scan
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import Char, Float, Int, Symbol, Timestamp, ULong
 from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.messages.encoding import decode, plain, sections, shapes, validity
+from penstock.broker_core.messages.encoding import reference, shapes, validity
 from penstock.broker_core.messages.encoding.arriving import arrived
+from penstock.broker_core.messages.encoding.fields import id_digests
 from penstock.broker_core.messages.encoding.leaving import leaving
-from penstock.broker_core.messages.encoding.message_ids import digests
 
 from . import messages as m
 from .test_decode_fuzz import damaged, originals
@@ -145,7 +145,7 @@ def test_what_no_reader_could_decode_is_refused_at_both_doors(what: str) -> None
         assert found.batch.column("message").to_pylist() == [good] * 100
     if REFUSED[what][2:3] not in b"pqr":
         with pytest.raises(InvalidRequest, match="column 'message' in row 50: not a"):
-            sections.check(m.payload([good] * 50 + [REFUSED[what]] + [good] * 50).column("message"))
+            validity.check_column(m.payload([good] * 50 + [REFUSED[what]] + [good] * 50).column("message"))
 
 
 @pytest.mark.parametrize("what", ACCEPTED)
@@ -165,9 +165,9 @@ def check(octets: list[bytes]) -> int:
     accepted = [one for number, one in enumerate(octets) if number not in refused]
     batch = found.batch
     # The vectors, and what they leave to the plain decoder; the plain decoder for all.
-    columns = decode.columns(batch, m.ALL_COLUMNS)
+    columns = m.columns(batch, m.ALL_COLUMNS)
     for row, message in enumerate(batch.column("message").to_pylist()):
-        want = plain.row(message, None, tuple(n for n in m.ALL_COLUMNS if n != "annotations"))
+        want = reference.row(message, None, tuple(n for n in m.ALL_COLUMNS if n != "annotations"))
         if row % 16 == 0:
             got = {name: m.listed(name, columns[name].slice(row, 1))[0] for name in want}
             assert got == {name: m.shape(name, value) for name, value in want.items()}
@@ -176,14 +176,14 @@ def check(octets: list[bytes]) -> int:
     for array in columns.values():
         array.validate(full=True)
     # The other door takes the same.
-    sections.check(batch.column("message"))
+    validity.check_column(batch.column("message"))
     # What is sent to receivers.
     for sent, came in zip(leaving(batch, 0, 0, {}), accepted, strict=True):
         assert bare(sent) == bare(came)
         decode_message(sent)
         received(sent)
     assert len(selectors.matches(SELECTOR, batch)) == len(accepted)
-    digests(batch)
+    id_digests(batch)
     return len(accepted)
 
 

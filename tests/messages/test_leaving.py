@@ -17,7 +17,7 @@ from penstock.broker_core.amqp.performatives import Header
 from penstock.broker_core.amqp.types import Float, Symbol, UInt, ULong
 from penstock.broker_core.errors import InvalidRequest
 from penstock.broker_core.messages.encoding.arriving import arrived
-from penstock.broker_core.messages.encoding.bare import annotation_sections, bare_messages
+from penstock.broker_core.messages.encoding.bare_encoder import annotation_sections, bare_messages
 from penstock.broker_core.messages.encoding.headers import written
 from penstock.broker_core.messages.encoding.leaving import FEW, leaving
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.messages import incoming, representable
+from penstock.broker_core.messages import batch_checks, value_checks
 from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
-from penstock.broker_core.messages.encoding.bare import annotation_sections, bare_messages
+from penstock.broker_core.messages.encoding.bare_encoder import annotation_sections, bare_messages
 from penstock.broker_core.messages.encoding.leaving import leaving
 
 from .amqp_values import STEADY
@@ -54,19 +54,19 @@ def refusal(batch: pa.RecordBatch) -> InvalidRequest | None:
 
 
 @STEADY
-@given(batches(), st.sampled_from([representable.FEW, 0]))
+@given(batches(), st.sampled_from([value_checks.FEW, 0]))
 def test_exactly_what_could_not_leave_is_refused_with_a_row_that_is_to_blame(batch: pa.RecordBatch, few: int) -> None:
     """Both ways of looking for a key that stands twice."""
-    kept, representable.FEW = representable.FEW, few
+    kept, value_checks.FEW = value_checks.FEW, few
     try:
         if refusal(batch) is None:
-            found = incoming.validate(batch)
+            found = batch_checks.validate(batch)
             assert len(leaving(found, 0, 0, {})) == batch.num_rows
             return
         with pytest.raises(InvalidRequest, match=r"column '\w+' .* in row \d+; ") as raised:
-            incoming.validate(batch)
+            batch_checks.validate(batch)
     finally:
-        representable.FEW = kept
+        value_checks.FEW = kept
     column, row = str(raised.value).split("'")[1], int(str(raised.value).rsplit(" in row ", 1)[1].split(";")[0])
     alone = batch.slice(row, 1).select(["body", column])
     assert refusal(alone) is not None, (column, row)
@@ -90,7 +90,7 @@ def test_exactly_what_could_not_leave_is_refused_with_a_row_that_is_to_blame(bat
 def test_the_error_says_what_is_wrong_where_and_why(name: str, values: list[Any], says: str) -> None:
     batch = pa.record_batch({"body": pa.array([b"x"] * 3), name: pa.array(values, MESSAGE_COLUMNS[name])})
     with pytest.raises(InvalidRequest, match=says):
-        incoming.validate(batch)
+        batch_checks.validate(batch)
 
 
 def test_the_entries_of_a_null_are_nobodys() -> None:
@@ -99,4 +99,4 @@ def test_the_entries_of_a_null_are_nobodys() -> None:
     maps = pa.MapArray.from_arrays(pa.array([0, 1, 3], pa.int32()), keys, pa.array(["x", "y", "z"]))
     hidden = pa.Array.from_buffers(maps.type, 2, [pa.py_buffer(b"\x01"), maps.buffers()[1]], children=[maps.values])
     sent = pa.record_batch({"body": pa.array([b"", b""]), "annotations": hidden, "properties": hidden})
-    assert incoming.validate(sent).column("properties").to_pylist() == [[("a", "x")], None]
+    assert batch_checks.validate(sent).column("properties").to_pylist() == [[("a", "x")], None]

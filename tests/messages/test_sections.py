@@ -13,7 +13,7 @@ from penstock.broker_core.amqp.messages import MAX_SECTIONS, scan
 from penstock.broker_core.amqp.performatives import Header
 from penstock.broker_core.amqp.types import Symbol
 from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.messages.encoding import plain, sections, validity
+from penstock.broker_core.messages.encoding import reference, validity
 
 from . import messages as m
 from .amqp_values import STEADY
@@ -36,7 +36,7 @@ def binary(*messages: bytes) -> pa.Array:
 
 def right(octets: bytes) -> bool:
     try:
-        plain.row(octets, None, m.ALL_COLUMNS)
+        reference.row(octets, None, m.ALL_COLUMNS)
     except RemoteProtocolError:
         return False
     return all(0x73 <= section.code <= 0x77 for section in scan(octets))
@@ -49,10 +49,10 @@ def test_the_first_that_the_library_would_not_take_is_named(messages: list[bytes
     wrong = [row for row, octets in enumerate(messages) if not right(octets)]
     column = binary(*[b"left out"] * skipped, *messages).slice(skipped)
     if not wrong:
-        sections.check(column)
+        validity.check_column(column)
         return
     with pytest.raises(InvalidRequest, match=f"column 'message' in row {wrong[0]}: "):
-        sections.check(column)
+        validity.check_column(column)
 
 
 def test_ordinary_messages_are_found_valid_without_the_decoder() -> None:
@@ -62,28 +62,28 @@ def test_ordinary_messages_are_found_valid_without_the_decoder() -> None:
 
 @pytest.mark.parametrize("second", [b"\0Sw\x40", b"\0Sv\x45", b"\0Ss\x45", b"\0St\xc1\1\0"])
 def test_a_body_of_two_kinds_and_sections_out_of_order_are_refused(second: bytes) -> None:
-    sections.check(binary(second, GOOD + GOOD))
+    validity.check_column(binary(second, GOOD + GOOD))
     with pytest.raises(InvalidRequest, match="row 2: not a bare AMQP message: "):
-        sections.check(binary(second, GOOD, GOOD + second))
+        validity.check_column(binary(second, GOOD, GOOD + second))
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_who_sends_a_whole_message_is_told_what_to_do_with_the_rest_of_it(name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"'message' in row 1: .*{name} is no part of a bare message: leave it out"):
-        sections.check(binary(GOOD, WHOLE[name], b"\0"))
+        validity.check_column(binary(GOOD, WHOLE[name], b"\0"))
 
 
 def test_rows_are_counted_over_the_chunks_of_a_long_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validity, "CHUNK_ROWS", 4)
-    sections.check(binary(*[GOOD] * 9))
+    validity.check_column(binary(*[GOOD] * 9))
     with pytest.raises(InvalidRequest, match="row 8: not a bare AMQP message"):
-        sections.check(binary(*[GOOD] * 8, GOOD[:-1]))
+        validity.check_column(binary(*[GOOD] * 8, GOOD[:-1]))
 
 
 def test_sections_are_as_many_as_by_amqp() -> None:
     """Messages that were stored with more, before there was a limit, are read as they were."""
-    sections.check(binary(GOOD * MAX_SECTIONS))
+    validity.check_column(binary(GOOD * MAX_SECTIONS))
     many = GOOD * (MAX_SECTIONS + 1)
     with pytest.raises(InvalidRequest, match=f"row 1: .* more than {MAX_SECTIONS} sections"):
-        sections.check(binary(GOOD, many))
-    assert plain.row(many, None, ["body"]) == {"body": b"x" * (MAX_SECTIONS + 1)}
+        validity.check_column(binary(GOOD, many))
+    assert reference.row(many, None, ["body"]) == {"body": b"x" * (MAX_SECTIONS + 1)}

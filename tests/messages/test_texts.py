@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core.errors import InvalidColumn, InvalidRequest
-from penstock.broker_core.messages import incoming, texts
+from penstock.broker_core.messages import batch_checks, text_checks
 
 BAD = b"A\xffB"
 OCTETS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
@@ -31,7 +31,7 @@ def test_a_text_is_named_by_column_and_row(kind: pa.DataType, name: str) -> None
     values = strings([b"skipped \xff", b"x", None, "ü".encode(), BAD, b"\xfe"], kind).slice(1)
     columns = {"body": pa.array([b"x"] * 5)} | {name: values}
     with pytest.raises(InvalidColumn) as refusal:
-        incoming.validate(pa.record_batch(columns))
+        batch_checks.validate(pa.record_batch(columns))
     said = str(refusal.value)
     assert said.startswith(f"column {name!r} is not UTF-8 in row 3 (b'A\\xffB'): texts must be UTF-8.")
     assert f"make_valid_utf8({name})" in said
@@ -43,7 +43,7 @@ def test_a_text_is_named_by_column_and_row(kind: pa.DataType, name: str) -> None
 def test_a_map_is_named_by_row_and_whether_it_is_a_key(row: Any, part: str, name: str) -> None:
     values = maps([[(BAD, BAD)], [(b"x", b"y")], None, [], row, [(b"z", BAD)]]).slice(1)
     with pytest.raises(InvalidColumn) as refusal:
-        incoming.validate(pa.record_batch({"body": pa.array([b"x"] * 5), name: values}))
+        batch_checks.validate(pa.record_batch({"body": pa.array([b"x"] * 5), name: values}))
     assert str(refusal.value).startswith(f"column {name!r} has {part} that are not UTF-8 in row 3 (b'A\\xffB')")
     assert f"transform_{part}({name}, (k, v) -> make_valid_utf8({part[0]}))" in str(refusal.value)
 
@@ -51,12 +51,12 @@ def test_a_map_is_named_by_row_and_whether_it_is_a_key(row: Any, part: str, name
 def test_a_dictionary_is_named_by_its_first_row() -> None:
     values = pa.DictionaryArray.from_arrays(pa.array([0, 2, 1, 2], pa.int8()), strings([b"a", b"b", BAD]))
     with pytest.raises(InvalidColumn, match=r"column 'subject' is not UTF-8 in row 1 "):
-        incoming.validate(pa.record_batch({"body": pa.array([b"x"] * 4), "subject": values}))
+        batch_checks.validate(pa.record_batch({"body": pa.array([b"x"] * 4), "subject": values}))
 
 
 def test_a_long_text_is_shown_in_part() -> None:
     with pytest.raises(InvalidColumn) as refusal:
-        texts.validate(pa.record_batch({"to": strings([b"\xff" * 1000])}))
+        text_checks.validate(pa.record_batch({"to": strings([b"\xff" * 1000])}))
     assert len(str(refusal.value)) < 400
     assert "…" in str(refusal.value)
 
@@ -65,7 +65,7 @@ def test_another_fault_is_another_error_and_nothing_follows_its_offsets() -> Non
     offsets = pa.py_buffer(bytes.fromhex("00000000 ffffff7f 01000000"))
     wild = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"\xff")])
     with pytest.raises(InvalidRequest, match="the record batch is malformed"):
-        texts.validate(pa.record_batch({"subject": wild}))
+        text_checks.validate(pa.record_batch({"subject": wild}))
 
 
 def test_a_view_into_a_buffer_that_is_not_there_is_refused() -> None:
@@ -73,4 +73,4 @@ def test_a_view_into_a_buffer_that_is_not_there_is_refused() -> None:
     text, views = b"a text that is too long for the view itself", struct.pack("<i4sii", 43, b"a te", 7, 0)
     wild = pa.Array.from_buffers(pa.string_view(), 1, [None, pa.py_buffer(views), pa.py_buffer(text)])
     with pytest.raises(InvalidRequest, match="the record batch is malformed"):
-        texts.validate(pa.record_batch({"subject": wild, "body": pa.array([b""])}))
+        text_checks.validate(pa.record_batch({"subject": wild, "body": pa.array([b""])}))

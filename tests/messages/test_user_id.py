@@ -10,7 +10,7 @@ from penstock.broker_core.amqp.errors import RemoteProtocolError
 from penstock.broker_core.amqp.messages import scan
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import ULong
-from penstock.broker_core.messages.encoding.user_id import user_id_of
+from penstock.broker_core.messages.encoding.fields import user_id_of
 
 IDS = st.one_of(st.none(), st.text(max_size=300), st.binary(max_size=300), st.integers(0, 2**64 - 1).map(ULong), st.uuids())
 USERS = st.one_of(st.none(), st.binary(max_size=300))

@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.broker_core.amqp import RemoteProtocolError
-from penstock.broker_core.messages.encoding.plain import decoded
+from penstock.broker_core.messages.encoding.reference import decoded
 from penstock.broker_core.selectors import matches, parse, selector
 
 from . import generated, reference

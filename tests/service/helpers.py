@@ -14,10 +14,10 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.errors import StorageError
 from penstock.broker_core.journal import Disk
-from penstock.broker_core.messages import incoming
-from penstock.broker_core.messages.columns import arrow_schema, stored_sizes
+from penstock.broker_core.messages import batch_checks
+from penstock.broker_core.messages.columns import arrow_schema
+from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.reading.batches import record_batches
-from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 
@@ -77,7 +77,7 @@ def killed(service: BrokerService, disk: LyingDisk) -> LyingDisk:
 
 
 def enqueue(queue: str, *bodies: bytes) -> c.Enqueue:
-    batch = incoming.validate(pa.record_batch({"body": pa.array(bodies, pa.binary())}))
+    batch = batch_checks.validate(pa.record_batch({"body": pa.array(bodies, pa.binary())}))
     return c.Enqueue(queue, batch.num_rows, stored_sizes(batch), store(batch))
 
 

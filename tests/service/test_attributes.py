@@ -15,11 +15,10 @@ from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol, Timestamp, UInt, ULong
 from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from penstock.broker_core.engine.model.options import Rules, checked, rules
-from penstock.broker_core.messages import incoming
+from penstock.broker_core.messages import batch_checks
 from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, stored_form
-from penstock.broker_core.messages.encoding.alike import Alike
 from penstock.broker_core.messages.encoding.arriving import arrived
-from penstock.broker_core.messages.encoding.lone import Lone
+from penstock.broker_core.messages.encoding.uniform_messages import UniformMessages
 from penstock.broker_core.service.attributes import attributes_of
 
 NOW = 1_700_000_000_000
@@ -28,7 +27,7 @@ NOW = 1_700_000_000_000
 def columnar(**columns: Sequence[Any]) -> pa.RecordBatch:
     columns = {"body": [b"x"] * len(next(iter(columns.values()))), **columns}
     batch = pa.record_batch({name: pa.array(values, MESSAGE_COLUMNS[name]) for name, values in columns.items()})
-    return stored_form(incoming.validate(batch))[1]
+    return stored_form(batch_checks.validate(batch))[1]
 
 
 def encoded(*messages: amqp.Message) -> pa.RecordBatch:
@@ -56,7 +55,7 @@ def test_what_is_kept_without_arrow_says_what_its_batch_says(priority: int | Non
     """Messages with the same header are not made a batch for it, but where the queue looks inside."""
     message = amqp.Message(header=Header(durable=True, priority=priority), properties=Properties(group_id="a"), data=[b"x"])
     payload = arrived([message.encode()] * count).payload
-    assert isinstance(payload, (Lone, Alike))
+    assert isinstance(payload, UniformMessages)
     for asked in (declared(), declared("priority"), declared(groups="held"), declared(messageTtl=5)):
         assert said(attributes_of(payload, asked, NOW)) == said(attributes_of(payload.batch, asked, NOW))
 

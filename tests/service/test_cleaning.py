@@ -17,10 +17,9 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.errors import StorageError
 from penstock.broker_core.journal import LocalDisk
+from penstock.broker_core.messages import batch_checks, payloads
 from penstock.broker_core.messages import columns as message
-from penstock.broker_core.messages import incoming
 from penstock.broker_core.reading import mapped
-from penstock.broker_core.reading import stored as reading
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service import relocation
 from penstock.broker_core.service.broker import BrokerService
@@ -154,13 +153,13 @@ def test_messages_of_every_form_keep_what_they_are() -> None:
     rich = {"body": [b"a", b""], "subject": ["s", None], "properties": [[("k", "v")], None]}
     with running(LyingDisk(), **OPTIONS) as service:
         stick(service)
-        made = incoming.validate(
+        made = batch_checks.validate(
             pa.record_batch({name: pa.array(values, message.MESSAGE_COLUMNS[name]) for name, values in rich.items()})
         )
-        service.submit(c.Enqueue("stuck", 2, message.stored_sizes(made), reading.store(made)))
+        service.submit(c.Enqueue("stuck", 2, payloads.stored_sizes(made), payloads.store(made)))
         encoded = pa.record_batch({"message": pa.array([b"\0Su\xa0\x03abc", b"\0Su\xa0\x02de"], pa.binary())})
         mask = message.mask_of(encoded.schema.names)
-        service.submit(c.Enqueue("stuck", 2, 8, reading.store(encoded, mask)))
+        service.submit(c.Enqueue("stuck", 2, 8, payloads.store(encoded, mask)))
         batch = enqueue("stuck", b"staged")
         service.submit(c.StageMessages("s", "stuck", 1, 6, batch.payload))
         pass_through(service, count=2)

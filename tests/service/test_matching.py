@@ -14,10 +14,10 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.engine.commands import Redrive
-from penstock.broker_core.messages import incoming
-from penstock.broker_core.messages.columns import STRING_MAP, stored_sizes
+from penstock.broker_core.messages import batch_checks
+from penstock.broker_core.messages.columns import STRING_MAP
 from penstock.broker_core.messages.encoding.arriving import arrived
-from penstock.broker_core.reading.stored import store
+from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.selectors import parse
 from penstock.broker_core.service import bitmaps, matching
 from penstock.broker_core.service.broker import BrokerService
@@ -34,7 +34,7 @@ def colours(count: int, *places: int, queue: str = "q", named: str = "colour") -
     red = set(places)
     maps = [[(named, "red" if place in red else "blue")] for place in range(count)]
     arrays = [pa.array([b"x"] * count, pa.binary()), pa.array(maps, STRING_MAP)]
-    batch = incoming.validate(pa.record_batch(arrays, names=["body", "properties"]))
+    batch = batch_checks.validate(pa.record_batch(arrays, names=["body", "properties"]))
     return c.Enqueue(queue, count, stored_sizes(batch), store(batch))
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from penstock.broker_core.messages import incoming
-from penstock.broker_core.messages.columns import arrow_schema, stored_sizes
+from penstock.broker_core.messages import batch_checks
+from penstock.broker_core.messages.columns import arrow_schema
+from penstock.broker_core.messages.payloads import store, stored_sizes
 from penstock.broker_core.reading.batches import JOINED_ROWS, record_batches
 from penstock.broker_core.reading.records import SMALL_ROWS
-from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
@@ -38,7 +38,7 @@ def _filled(service: BrokerService, clock: Clock, records: list[int], random: Ra
         subjects = [None if random.random() < 0.5 else f"subject {body!r}" for body in bodies]
         levels = [random.randrange(10) for _ in bodies]
         columns = {"body": pa.array(bodies, pa.binary()), "subject": subjects, "priority": pa.array(levels, pa.int16())}
-        batch = incoming.validate(pa.record_batch(columns))
+        batch = batch_checks.validate(pa.record_batch(columns))
         sizes, attributes = stored_sizes(batch), service.attributes("q", batch)
         service.submit(c.Enqueue("q", count, sizes, store(batch), attributes=attributes))
         truth += [

@@ -17,9 +17,10 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.errors import DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
-from penstock.broker_core.messages.encoding.alike import Alike, as_batch
 from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.messages.encoding.headers import NOTHING
+from penstock.broker_core.messages.encoding.uniform_messages import UniformMessages
+from penstock.broker_core.messages.payloads import as_batch
 from penstock.broker_core.reading import recent
 from penstock.broker_core.reading.recent import Recent
 from penstock.broker_core.reading.records import record_slices
@@ -178,7 +179,7 @@ def test_what_is_at_hand_is_bounded() -> None:
         kept.add(position, large)
         assert kept.bytes <= recent.MAX_BYTES
     assert kept.bytes == len(kept) * large.get_total_buffer_size()
-    short = Alike([b""] * 1000, NOTHING)
+    short = UniformMessages([b""] * 1000, NOTHING)
     for position in range(15_000, 16_000):
         kept.add(position, short)
     taken = 1000 * (sys.getsizeof(b"") + 8)  # where none is the same object as another

@@ -15,8 +15,9 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.flight_plane import arrow_ipc
-from penstock.broker_core.messages import incoming
-from penstock.broker_core.messages.columns import STRING_MAP, pack, stored_sizes, unpack
+from penstock.broker_core.messages import batch_checks
+from penstock.broker_core.messages.columns import STRING_MAP, pack, unpack
+from penstock.broker_core.messages.payloads import stored_sizes
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
 SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
@@ -91,7 +92,7 @@ def look(octets: bytes) -> str:
     if batch.get_total_buffer_size() > 1 << 24:
         return "refused"
     try:
-        checked = incoming.validate(batch)
+        checked = batch_checks.validate(batch)
         sizes = stored_sizes(checked)
         mask, octets_stored = pack(checked)
     except errors.PenstockError:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ... import errors
 from ...amqp import RemoteProtocolError
-from ...messages.encoding.alike import as_batch
 from ...messages.encoding.leaving import leaving
+from ...messages.payloads import as_batch
 from ...reading.records import OnDamage, RecordSlice, record_slices
 from ...reading.slices import BlockSlice
 

@@ -14,8 +14,7 @@ from ...amqp import Accepted, Condition, Declared, DecodeError, Receiver, Reject
 from ...amqp.performatives import RCV_SECOND, TERMINAL, Error, Source
 from ...amqp.types import Symbol
 from ...errors import PenstockError, QueueFull, TransactionRolledBack
-from ...messages.encoding.arriving import address_of
-from ...messages.encoding.user_id import user_id_of
+from ...messages.encoding.fields import address_of, user_id_of
 from ..loop.exchanges import Unroutable
 from ..transactions.registry import provisional
 from .conditions import Refusal, as_error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import Condition
 from ...engine.columns.rowset import as_array
-from ...reading.stored import store
+from ...messages.payloads import store
 from ...service.routing import ExchangeMessages, prepare
 from ..links.conditions import Refusal
 

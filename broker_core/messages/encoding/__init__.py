@@ -1,13 +1,19 @@
-"""Between encoded AMQP messages and stored columns, both ways, without a Python object per field.
+"""Conversion between encoded AMQP messages and stored columns, without a Python object for each field.
 
-arriving, leaving           encoded messages into the stored form, and back
-whole                       messages of another broker, cut, and recognised when they come again
-lone, alike                 a single message in the stored form, without Arrow; several with the same header
-decode, bare                encoded messages into columns; columns into bare messages
-walk, octets, maps, arrays  vector operations: many messages in lock step, octets, maps, Arrow arrays
-plain, texts, render        one message at a time; values as text, one at a time and in vectors
-headers, fields, entries    header sections; fields of the properties; maps of properties and annotations
-annotation, overlaid        annotation sections; those that outcomes added, laid over them
-validity, shapes, sections  whether bare messages are valid: by decoding, at a glance, in a column of somebody else's
-message_ids, user_id        ids against duplicates; whose a message says it is
+arriving          complete messages of AMQP clients into the stored form
+leaving           stored messages into complete encoded messages
+foreign_messages  messages of another broker: into the stored form, and their keys
+uniform_messages  messages with the same header, kept without Arrow
+decoding          encoded messages into columns
+bare_encoder      columns into bare messages
+reference         the reference decoder: one message at a time, every valid form
+texts, rendering  AMQP values as text: one at a time, and in vectors
+walk              the sections and values of many bare messages in lock step: the one place that follows them in vectors
+octets, arrays    vector operations on bytes, and on Arrow arrays
+maps, entries     maps of many messages: decoded, and encoded
+headers           header sections
+fields            the fields of the properties, and single fields read from one message
+annotation        annotation sections: checked, merged, and laid over columns
+validity          checks that bare messages are valid
+shapes            a quick check of one message: its sections are compared with sections that were valid before
 """

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from ...amqp.decoder import LIMITS, MAX_HASHED, MAX_ITEMS, Budget, decode
 from ...amqp.encoder import put_compound
 from ...amqp.errors import DecodeError, FieldError
 from ...amqp.messages import MESSAGE_ANNOTATIONS, scan, skip
 from ...amqp.types import Symbol, ULong
+from ..columns import MESSAGE_COLUMNS
+from . import reference
+from .bare_encoder import annotation_sections
 
 KEPT_SECTIONS = 1024  # sections known to be right; then it begins anew
 KEPT_OCTETS = 512  # longer ones are looked at each time, and those of more values
@@ -73,3 +80,42 @@ def _entries(octets: bytes, position: int, end: int) -> Iterator[tuple[tuple[typ
         after = skip(octets, value, end, LIMITS.depth)
         yield (type(key), key), octets[position:after]
         position = after
+
+
+# --- In columns ----------------------------------------------------------------------------------------------------------------
+
+
+def overlaid(payload: pa.RecordBatch, overlays: Mapping[int, Sequence[bytes]]) -> pa.RecordBatch:
+    """The rows of a stored batch, encoded or columnar, with `overlays` in their annotations, of equal keys the last one.
+
+    `overlays`: by row, encoded maps in their order. Encoded rows keep their annotations encoded, columnar ones as texts.
+    """
+    sections = {row: merged(_section(payload, row), maps) for row, maps in overlays.items()}
+    if "message" not in payload.schema.names:
+        named = ["annotations"]
+        return _with(payload, "annotations", {row: reference.row(None, s, named)["annotations"] for row, s in sections.items()})
+    if "annotations" in payload.schema.names:  # as Spark sends them beside a message: from here on they are in the section
+        payload = _with(payload, "annotations", dict.fromkeys(sections))
+    return _with(payload, "encodedAnnotations", sections)
+
+
+def _section(payload: pa.RecordBatch, row: int) -> bytes:
+    """The stored annotations of a row as a section; no octets where it has none."""
+    names = payload.schema.names
+    if "encodedAnnotations" in names and (section := payload.column("encodedAnnotations")[row].as_py()) is not None:
+        return bytes(section)
+    if "annotations" not in names:
+        return b""
+    found = annotation_sections(payload.slice(row, 1).select(["annotations"]))
+    return b"" if found is None else bytes(found[0].as_py())
+
+
+def _with(payload: pa.RecordBatch, name: str, values: Mapping[int, Any]) -> pa.RecordBatch:
+    """The batch with other values in some rows of a column, which need not be there yet."""
+    columns = dict(zip(payload.schema.names, payload.columns, strict=True))
+    kind, rows = MESSAGE_COLUMNS[name], payload.num_rows
+    order = np.arange(rows)
+    order[list(values)] = np.arange(rows, rows + len(values))
+    stored = columns.get(name, pa.nulls(rows, kind))
+    columns[name] = pa.concat_arrays([stored, pa.array(list(values.values()), kind)]).take(pa.array(order))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

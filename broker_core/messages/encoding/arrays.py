@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InvalidRequest
+from .octets import offsets_of
 
 Ints: TypeAlias = "npt.NDArray[np.int64]"
 Bools: TypeAlias = "npt.NDArray[np.bool_]"
@@ -24,17 +25,9 @@ def joined(*columns: Any) -> pa.Array:
     return pc.binary_join_element_wise(*columns, EMPTY, options=_NULL_IS_NOTHING)
 
 
-def stored_offsets(array: pa.Array) -> npt.NDArray[np.int32]:
-    """Return the n+1 offsets of a binary, string or map array as they are stored, not copied."""
-    buffer = array.buffers()[1]
-    if buffer is None or buffer.size == 0:
-        return np.zeros(len(array) + 1, np.int32)
-    return np.frombuffer(buffer, np.int32, len(array) + 1, 4 * array.offset)
-
-
 def offsets(array: pa.Array) -> Ints:
     """Return an array's offsets as 64-bit numbers."""
-    return stored_offsets(array).astype(np.int64)
+    return offsets_of(array).astype(np.int64)
 
 
 def valid(array: pa.Array) -> Bools:
@@ -57,7 +50,7 @@ def as_binary(array: pa.Array) -> pa.Array:
 
 def lengths(array: pa.Array) -> Ints:
     """Return the octets of each value; 0 for null slots, which can have a length in Arrow."""
-    ends = stored_offsets(array)
+    ends = offsets_of(array)
     sizes = (ends[1:] - ends[:-1]).astype(np.int64)
     return sizes * valid(array) if array.null_count else sizes
 

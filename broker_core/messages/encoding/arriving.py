@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...amqp.decoder import KINDS, decode
-from ...amqp.errors import DecodeError, RemoteProtocolError
+from ...amqp.decoder import KINDS
+from ...amqp.errors import RemoteProtocolError
 from ...amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -37,15 +37,14 @@ from ...amqp.messages import (
     bare,
     decode_message,
     scan,
-    skip,
 )
 from ...errors import InvalidRequest, ResourceLimit
 from .. import delivery_times
 from ..columns import ENCODED_COLUMNS, MESSAGE_COLUMNS, mask_of, payload_schema
+from ..payloads import Payload, as_batch, stored_sizes
 from . import annotation, headers
-from .alike import Alike, Payload, as_batch, binary
 from .headers import NOTHING, HeaderFields
-from .lone import Lone
+from .uniform_messages import UniformMessages, binary
 from .validity import invalid
 
 MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bits
@@ -56,7 +55,7 @@ class Arrived(NamedTuple):
 
     `payload`: the well-formed messages in order, in the stored form; `mask` names its columns, without those that are null in
     all rows. `batch` is the same as a record batch, `rows` their number. `durable`: True if any of their headers says so.
-    `refused`: index and error (DecodeError, FieldError) of each of the others. `sizes`: as `columns.stored_sizes` returns them.
+    `refused`: index and error (DecodeError, FieldError) of each of the others. `sizes`: as `payloads.stored_sizes` returns them.
     """
 
     payload: Payload
@@ -110,11 +109,8 @@ def arrived(payloads: Sequence[bytes], now: int | None = None) -> Arrived:
     if bad:
         refused, parts = _without(payloads, refused, bad)
     said = _distinct(parts.said)
-    lengths = list(map(len, parts.messages))
-    alike = lengths.count(lengths[0]) == len(lengths) if lengths else True
-    sizes: Any = (lengths or [0])[0] if alike else np.array(lengths, np.int64)
     payload, mask = _payload(parts, said)
-    return Arrived(payload, mask, any(one.durable for one in said), refused, sizes)
+    return Arrived(payload, mask, any(one.durable for one in said), refused, stored_sizes(payload))
 
 
 def _untimely(sections: Mapping[int, bytes], now: int | None) -> dict[int, Exception]:
@@ -127,31 +123,6 @@ def _untimely(sections: Mapping[int, bytes], now: int | None) -> dict[int, Excep
             except InvalidRequest as error:
                 bad[row] = error
     return bad
-
-
-def address_of(payload: bytes) -> str | None:
-    """Read `to` in the properties of an encoded message; None if there is none. Raises DecodeError if they are malformed."""
-    for section in scan(payload):
-        if section.code == PROPERTIES:
-            return _third(payload, section.value, section.end)
-    return None
-
-
-def _third(payload: bytes, position: int, end: int) -> str | None:
-    # The fields before it are measured, and what they are is left to the receiver.
-    width = {0x45: 0, 0xC0: 1, 0xD0: 4}[payload[position]]
-    if position + 1 + 2 * width > end:
-        raise DecodeError("a list cut short", position)
-    count = int.from_bytes(payload[position + 1 + width : position + 1 + 2 * width], "big")
-    position += 1 + 2 * width
-    if count < 3:
-        return None
-    for _ in range(2):
-        position = skip(payload, position, end)
-    value, _ = decode(payload, position, end)
-    if value is not None and type(value) is not str:
-        raise DecodeError("properties: to is no string", position)
-    return value
 
 
 def _without(
@@ -362,8 +333,8 @@ def _payload(parts: _Parts, distinct: list[HeaderFields]) -> tuple[Payload, int]
     rows = len(parts.messages)
     columns: dict[str, pa.Array] = {}
     if not (parts.ttls or parts.annotations or parts.footers) and len(distinct) == 1 and distinct[0].ttl is None:
-        alike = Lone(parts.messages[0], distinct[0]) if rows == 1 else Alike(parts.messages, distinct[0])
-        return alike, alike.mask
+        uniform = UniformMessages(parts.messages, distinct[0])
+        return uniform, uniform.mask
     if parts.ttls:
         columns["ttl"] = _ttls(parts)
     for i, name in enumerate(("priority", "durable") if parts.ttls else ("priority", "durable", "ttl")):

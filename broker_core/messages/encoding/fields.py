@@ -1,13 +1,21 @@
-"""Columns of the section of properties (3.2.4): the field of each, and what a field may hold on the wire."""
+"""Fields of the section of properties (3.2.4): their columns, and single fields read from one encoded message."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...amqp.decoder import decode
+from ...amqp.errors import DecodeError, RemoteProtocolError
+from ...amqp.messages import MAX_SECTIONS_READ, PROPERTIES, scan, skip
 from ..columns import COLUMNS
 
 
-class Field(NamedTuple):
+class PropertyField(NamedTuple):
     """Place in the list (from 0), name in `broker_core.amqp.Properties`, type on the wire."""
 
     place: int
@@ -15,7 +23,7 @@ class Field(NamedTuple):
     wire: str
 
 
-#: The list as AMQP orders it. The last field has no column.
+#: In the order of AMQP's list. The last field has no column.
 _ORDER = (
     *("messageId", "userId", "to", "subject", "replyTo", "correlationId", "contentType", "contentEncoding"),
     *("absoluteExpiryTime", "creationTime", "groupId", "groupSequence", "replyToGroupId"),
@@ -30,6 +38,115 @@ def _attribute(column: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in column)
 
 
-ALL_FIELDS: dict[str, Field] = {name: Field(place, _attribute(name), _wire(name)) for place, name in enumerate(_ORDER)}
-#: Those that have a column.
-FIELDS: dict[str, Field] = {name: field for name, field in ALL_FIELDS.items() if name in COLUMNS}
+ALL_FIELDS = {name: PropertyField(place, _attribute(name), _wire(name)) for place, name in enumerate(_ORDER)}
+#: The fields that have a column.
+FIELDS = {name: field for name, field in ALL_FIELDS.items() if name in COLUMNS}
+
+# --- One field of one message ------------------------------------------------------------------------------------------------
+
+_MESSAGE_ID, _USER_ID, _TO = (ALL_FIELDS[name].place for name in ("messageId", "userId", "to"))
+_LIST_WIDTH = {0x45: 0, 0xC0: 1, 0xD0: 4}  # bytes of a list's size, and also of its count
+_NULL = 0x40
+
+
+def address_of(message: bytes) -> str | None:
+    """Read `to` of an encoded message; None if it has none. Raises DecodeError for malformed sections or properties.
+
+    The fields before it are not checked: they are left to the receiver.
+    """
+    for section in scan(message):
+        if section.code == PROPERTIES:
+            address = _field(message, section.value, section.end, _TO)
+            if address is not None and type(address) is not str:
+                raise DecodeError("properties: to is no string", section.value)
+            return address
+    return None
+
+
+def user_id_of(message: bytes) -> bytes | None:
+    """Read `user-id` of an encoded message; None if it has none, or is malformed: that is noticed when it is stored.
+
+    Called for every message that a user sends. It steps over the sections before the properties by their sizes, and ignores
+    those behind them.
+    """
+    try:
+        position = _properties(message)
+        if position < 0:
+            return None
+        user_id = _field(message, position, len(message), _USER_ID)
+        return user_id if isinstance(user_id, bytes) else None
+    except (IndexError, RemoteProtocolError):
+        return None
+
+
+def message_id(message: bytes | None) -> Any:
+    """Read the message id of a bare message: a string, ulong, uuid or binary; None if it has none or cannot be read."""
+    try:
+        for section in scan(message or b"", most=MAX_SECTIONS_READ):
+            if section.code == PROPERTIES:
+                return _field(message or b"", section.value, section.end, _MESSAGE_ID)
+    except DecodeError:
+        pass
+    return None
+
+
+def _field(message: bytes, position: int, end: int, place: int) -> Any:
+    """Decode one field of the list at `position`; None if the list is shorter."""
+    width = _LIST_WIDTH[message[position]]
+    first = position + 1 + 2 * width
+    if first > end:
+        raise DecodeError("a list cut short", position)
+    if int.from_bytes(message[position + 1 + width : first], "big") <= place:
+        return None
+    position = first
+    for _ in range(place):
+        position = position + 1 if message[position] == _NULL else skip(message, position, end)
+    value, _ = decode(message, position, end)
+    return value
+
+
+def _properties(message: bytes) -> int:
+    """Return where the list of properties begins; -1 if there is none."""
+    position = 0
+    while message[position : position + 2] == b"\x00\x53":
+        code, constructor = message[position + 2], message[position + 3]
+        if code == PROPERTIES:
+            return position + 3 if constructor in _LIST_WIDTH else -1
+        if code > PROPERTIES:
+            return -1
+        if constructor & 0xF0 == 0xC0:
+            position += 5 + message[position + 4]
+        elif constructor & 0xF0 == 0xD0:
+            position += 8 + int.from_bytes(message[position + 4 : position + 8], "big")
+        else:
+            position += 4  # an empty list
+    return next((section.value for section in scan(message) if section.code == PROPERTIES), -1) if position < len(message) else -1
+
+
+# --- Message ids of many messages ----------------------------------------------------------------------------------------------
+
+ID_BYTES = 16
+
+
+def id_digests(batch: pa.RecordBatch) -> npt.NDArray[np.bytes_] | None:
+    """Return a digest of each message's id (S16) for duplicate detection, zeros without an id; None if no message has one.
+
+    Types are part of the digest: the ulong 1 and the string "1" are two ids. This loops over messages: only queues that detect
+    duplicates need it, and they keep an object per id anyway.
+    """
+    if "message" in batch.schema.names:
+        ids = [_digest(message_id(message)) for message in batch.column("message").to_pylist()]
+    elif "messageId" in batch.schema.names:
+        ids = [_digest(text) for text in batch.column("messageId").to_pylist()]
+    else:
+        return None
+    return np.array(ids, f"S{ID_BYTES}") if any(ids) else None
+
+
+def _digest(value: Any) -> bytes:
+    if value is None:
+        return b""
+    octets = value if isinstance(value, bytes) else str(value).encode()
+    kind = b"text" if isinstance(value, str) else b"binary" if isinstance(value, bytes) else type(value).__name__.encode()[:16]
+    # numpy's strings lose a zero byte at the end, and two ids would be equal.
+    return blake2b(octets, digest_size=ID_BYTES - 1, person=kind).digest() + b"\1"

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..payloads import Payload
 from . import annotation, headers
-from .alike import Alike, Payload
 from .arrays import joined
-from .bare import annotation_sections, bare_parts
-from .lone import Lone
+from .bare_encoder import annotation_sections, bare_parts
+from .uniform_messages import UniformMessages
 
 FEW = 8  # rows for which plain Python is faster than Arrow
 MAX_TTL = 2**32 - 1  # milliseconds: the header's field has 32 bits
@@ -40,11 +40,7 @@ def leaving(
     it came.
     Raises InvalidRequest for a columnar row that AMQP cannot say, naming row and column.
     """
-    if isinstance(payload, Lone):
-        if ttl is None and not overlays and isinstance(attempts, int) and isinstance(returned, int):
-            return [payload.leaving(attempts, returned=bool(returned))]
-        payload = payload.batch
-    if isinstance(payload, Alike):
+    if isinstance(payload, UniformMessages):
         if ttl is None and not overlays and isinstance(attempts, int) and isinstance(returned, int):
             return payload.leaving(attempts, returned=bool(returned))
         payload = payload.batch

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from ..columns import STRING_MAP
 from .octets import Mask, Octets, Places, is_ascii, of_width, same_length, validity
-from .render import Indices, allowing, only, simple, texts, unfit
+from .rendering import Indices, allowing, only, simple, texts, unfit
 from .walk import NULL, Cells, Pairs, Rows, Walk
 
 

@@ -83,11 +83,11 @@ def lengths_of(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
-    """The n+1 offsets of a binary, string or map array."""
+    """Return the n+1 offsets of a binary, string or map array as they are stored, not copied."""
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
         return np.zeros(len(array) + 1, np.int32)
-    return np.frombuffer(buffer, np.int32, count=array.offset + len(array) + 1)[array.offset :]
+    return np.frombuffer(buffer, np.int32, len(array) + 1, 4 * array.offset)
 
 
 def validity(valid: Mask | None) -> pa.Buffer | None:

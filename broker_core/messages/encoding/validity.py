@@ -15,15 +15,25 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ...amqp.errors import RemoteProtocolError
-from ...amqp.messages import APPLICATION_PROPERTIES, DATA, PROPERTIES
-from . import plain, shapes
-from .decode import MESSAGE_ID, UINT, walk_of
+from ...amqp.errors import DecodeError, RemoteProtocolError
+from ...amqp.messages import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    scan,
+)
+from ...errors import InvalidRequest
+from . import reference, shapes
+from .decoding import MESSAGE_ID, UINT
 from .fields import ALL_FIELDS
 from .maps import check_entries
 from .octets import Mask
-from .render import BINARY, STRING, SYMBOL, allowing, simple, unfit
-from .walk import LISTS, SEQUENCE, VALUE, Cells, Pairs, Rows, Walk
+from .rendering import BINARY, STRING, SYMBOL, allowing, simple, unfit
+from .walk import SEQUENCE, VALUE, Cells, Pairs, Walk, walk_of
 
 CHUNK_ROWS = 1 << 15  # messages of one walk: what lies about them stays near the processor
 
@@ -42,7 +52,7 @@ _VALUE = simple()
 
 def check(message: bytes) -> None:
     """Raise RemoteProtocolError (DecodeError, FieldError, NotBare) for a bare message that no reader can decode."""
-    plain.decoded(message, _SECTIONS, body=True)
+    reference.decoded(message, _SECTIONS, body=True)
 
 
 def invalid(messages: Sequence[bytes]) -> dict[int, RemoteProtocolError]:
@@ -56,6 +66,43 @@ def invalid(messages: Sequence[bytes]) -> dict[int, RemoteProtocolError]:
         except RemoteProtocolError as error:
             found[row] = error
     return found
+
+
+def check_column(messages: pa.Array) -> None:
+    """Check a binary column (without nulls) of bare messages that a client encoded.
+
+    Raises InvalidRequest for the first invalid message, with its row. An empty message, which has no section, is valid.
+    """
+    for row in np.flatnonzero(unsure(messages)).tolist():
+        reason = _refusal(messages[row].as_py())
+        if reason:
+            raise InvalidRequest(f"column 'message' in row {row}: {reason}")
+
+
+def _refusal(message: bytes) -> str | None:
+    try:
+        sections = scan(message)
+    except DecodeError as error:
+        return f"not a bare AMQP message: {error.description}"
+    for section in sections:
+        if not PROPERTIES <= section.code <= VALUE:
+            return _NOT_BARE[section.code]
+    try:
+        check(message)
+    except RemoteProtocolError as error:
+        return f"not a valid AMQP message: {error.description}"
+    return None
+
+
+_NO_PART = "is no part of a bare message: leave it out, or let an AMQP client send the whole message"
+_NOT_BARE = {
+    HEADER: "a header is no part of a bare message: leave it out, and send what it says in the columns durable, priority and ttl",
+    DELIVERY_ANNOTATIONS: f"a section of delivery annotations {_NO_PART}",
+    MESSAGE_ANNOTATIONS: f"a section of message annotations {_NO_PART}; their texts can go beside it, in the column annotations",
+    FOOTER: f"a footer {_NO_PART}",
+}
+
+# --- In vectors --------------------------------------------------------------------------------------------------------------
 
 
 def unsure(messages: pa.Array) -> Mask:
@@ -72,7 +119,7 @@ def _unsure(messages: pa.Array) -> Mask:
         fields = walk.fields(rows)
     if (with_map := walk.rows_of(APPLICATION_PROPERTIES)) is not None:
         counts, pairs = walk.entries(with_map)
-    value = _body(walk)
+    value = _amqp_value(walk)
     walk.finish()
     if with_map is not None:
         check_entries(walk, buffer, with_map, counts, pairs, STRING)
@@ -90,25 +137,14 @@ def _check(walk: Walk, buffer: pa.Buffer, cells: Cells, allowed: Mask) -> None:
     walk.odd[unfit(buffer, cells, allowed)] = True
 
 
-def _body(walk: Walk) -> Cells | None:
-    """Past the body, of one section; the value of an amqp-value. What has several sections is left to `check`."""
-    found = None
-    kinds: list[tuple[int, tuple[int, ...]]] = [(DATA, BINARY), (SEQUENCE, LISTS), (VALUE, ())]
-    for (code, constructors), rows in [(kind, walk.rows_of(kind[0])) for kind in kinds]:
-        if rows is None:
-            continue
-        if code == VALUE:
-            found = _value(walk, rows)
-            continue
+def _amqp_value(walk: Walk) -> Cells | None:
+    """Follow the body; return the values of amqp-values. Elements of sequences are not followed: such messages are odd."""
+    values = None
+    for code, rows in walk.body():
+        cells = walk.value(code, rows)
         if code == SEQUENCE:
-            walk.odd[rows] = True  # its elements are not followed
-        walk.skip(rows, *constructors)
-    return found
-
-
-def _value(walk: Walk, rows: Rows) -> Cells:
-    found = Cells.none(walk.first)
-    constructor, start, end = walk.element(rows, walk.cursor[rows])
-    found.put(rows, constructor, start, end)
-    walk.advance(rows, end)
-    return found
+            walk.odd[rows] = True
+        elif code == VALUE:
+            values = Cells.none(walk.first)
+            values.put(rows, cells)
+    return values

@@ -17,12 +17,22 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from .octets import Mask, Octets, Places, at, word
+from .octets import Mask, Octets, Places, at, offsets_of, word
 
+DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER = 0x71, 0x72, 0x78
 PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE = 0x73, 0x74, 0x75, 0x76, 0x77
 NULL = 0x40
-LISTS = (0x45, 0xC0, 0xD0)
+LISTS, MAPS, BINARIES = (0x45, 0xC0, 0xD0), (0xC1, 0xD1), (0xA0, 0xB0)
+#: The constructors of each section's value; an amqp-value may have any.
+CONSTRUCTORS: dict[int, tuple[int, ...]] = {
+    **dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), MAPS),
+    PROPERTIES: LISTS,
+    DATA: BINARIES,
+    SEQUENCE: LISTS,
+    VALUE: (),
+}
 MOST_PAIRS = 64  # entries of a map that are followed in lock step
 MOST_FIELDS = 13  # of the properties
 
@@ -60,12 +70,12 @@ class Cells:
         """Make a cell for each row, all null."""
         return Cells(np.full(len(rows), NULL, np.uint8), rows.copy(), rows.copy())
 
-    def put(self, rows: Rows, code: Octets, start: Places, end: Places) -> None:
+    def put(self, rows: Rows, cells: Cells) -> None:
         """Set the cells of these rows."""
         if isinstance(rows, slice):
-            self.code, self.start, self.end = code, start, end
+            self.code, self.start, self.end = cells.code, cells.start, cells.end
         else:
-            self.code[rows], self.start[rows], self.end[rows] = code, start, end
+            self.code[rows], self.start[rows], self.end[rows] = cells.code, cells.start, cells.end
 
     def clear(self, rows: Mask, places: Places) -> None:
         """Make the cells of these rows null."""
@@ -128,6 +138,13 @@ class Walk:
         self.cursor[rows], self.code[rows] = part.cursor, part.code
         self.odd[rows] |= part.odd
 
+    def body(self) -> list[tuple[int, Rows]]:
+        """The kinds of body, and the rows that have each.
+
+        Rows are found before any body is followed: a second section of a body is odd, unless the caller looks for it.
+        """
+        return [(code, rows) for code in (DATA, SEQUENCE, VALUE) if (rows := self.rows_of(code)) is not None]
+
     def finish(self) -> None:
         """Mark as odd what does not stand at the end of its message."""
         self.odd |= (self.cursor != self.last) | (self.code != 0)
@@ -160,12 +177,18 @@ class Walk:
                 end[some] += read(self.buffer, place[some] + 1)
         return code, start, end
 
-    def skip(self, rows: Rows, *constructors: int) -> None:
-        """Over the section's value by its size alone, which must have one of these constructors (any, if none is named)."""
-        code, _, end = self.element(rows, self.cursor[rows])
-        if constructors:
-            self.require(rows, code, constructors)
-        self.advance(rows, end)
+    def value(self, code: int, rows: Rows) -> Cells:
+        """The value of a section with this code, as a whole: the cells of `rows`. The cursors move on."""
+        cells = Cells(*self.element(rows, self.cursor[rows]))
+        if CONSTRUCTORS[code]:
+            self.require(rows, cells.code, CONSTRUCTORS[code])
+        self.advance(rows, cells.end)
+        return cells
+
+    def skip(self, code: int) -> None:
+        """Skip a section in the rows that have it, by its size."""
+        if (rows := self.rows_of(code)) is not None:
+            self.value(code, rows)
 
     def require(self, rows: Rows, code: Octets, constructors: tuple[int, ...]) -> None:
         """Mark the rows whose constructor is none of `constructors`."""
@@ -208,13 +231,13 @@ class Walk:
         found: list[Cells | None] = [None] * MOST_FIELDS
 
         def field(number: int, live: Rows, places: Places) -> Places:
-            code, start, after = self.element(live, places)
+            cells = Cells(*self.element(live, places))
             if isinstance(live, slice):
-                found[number] = Cells(code, start, after)
-            elif (code != NULL).any():
-                cells = found[number] = Cells.none(self.first)
-                cells.code[live], cells.start[live], cells.end[live] = code, start, after
-            return after
+                found[number] = cells
+            elif (cells.code != NULL).any():
+                all_rows = found[number] = Cells.none(self.first)
+                all_rows.put(live, cells)
+            return cells.end
 
         self._each(rows, np.minimum(count, MOST_FIELDS), place, end, field)
         return found
@@ -254,3 +277,15 @@ class Walk:
 
 def _within(rows: Rows, inside: npt.NDArray[np.int64]) -> Rows:
     return inside if isinstance(rows, slice) else rows[inside]
+
+
+def walk_of(column: pa.Array) -> tuple[Walk, pa.Buffer]:
+    """A walk over a binary column, and the octets that it is about."""
+    bounds = offsets_of(column).astype(np.int64)
+    buffer = column.buffers()[2]
+    if buffer is None or buffer.size == 0:
+        buffer = pa.py_buffer(b"\0")  # there must be an octet to read
+    first, last = bounds[:-1], bounds[1:]
+    if column.null_count:
+        last = np.where(np.asarray(column.is_valid()), last, first)
+    return Walk(np.frombuffer(buffer, np.uint8), first, last), buffer

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ..durations import MAX_MILLISECONDS
 from ..errors import InvalidColumn, InvalidRequest, ResourceLimit
-from . import representable, texts
-from .columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS, where_valid
+from . import text_checks, value_checks
+from .columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int |
     except UnicodeDecodeError:
         raise InvalidRequest("the record batch is malformed: a name in its schema is not UTF-8") from None
     # Offsets and UTF-8 from outside are checked before anything follows them: once journaled, they could not be removed.
-    texts.validate(batch)
+    text_checks.validate(batch)
     # Nulls have no octets that would prove how many they are: a dictionary of them may say any number.
     found = {name: pa.nulls(len(array)) if _names_nulls(array.type) else array for name, array in found.items()}
     if most_bytes is not None and any(array.type != MESSAGE_COLUMNS[name] for name, array in found.items()):
@@ -51,7 +51,7 @@ def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int |
 
         row = pc.index(pc.is_null(columns[content]), True).as_py()
         raise InvalidColumn(f"column {content!r} is null in row {row}; every message needs one (it may be empty)")
-    representable.check(columns)
+    value_checks.check(columns)
     if now is not None and "deliveryTime" in columns:
         _check_delivery_times(columns["deliveryTime"], now)
     return pa.RecordBatch.from_arrays(
@@ -161,16 +161,27 @@ def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
         lengths = _lengths(array.dictionary)
         if not len(lengths):  # all null
             return np.zeros(rows, np.int64)
-        return where_valid(array, lengths[of])
+        return _where_valid(array, lengths[of])
     buffer = array.buffers()[1]
     if buffer is None or not buffer.size:
         return np.zeros(rows, np.int64)
     if _is_view(found):
         views = np.frombuffer(buffer, np.int32, 4 * (array.offset + rows)).reshape(-1, 4)
-        return where_valid(array, views[array.offset :, 0].astype(np.int64))
+        return _where_valid(array, views[array.offset :, 0].astype(np.int64))
     kind = np.int64 if types.is_large_binary(found) or types.is_large_string(found) else np.int32
     lengths = np.diff(np.frombuffer(buffer, kind, array.offset + rows + 1)[array.offset :])
     return lengths.astype(np.int64)
+
+
+def _where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the lengths, with 0 for null slots."""
+    import pyarrow.compute as pc
+
+    # Arrow lets a null slot have a length; nothing of it is stored for us.
+    if array.null_count == 0:
+        return lengths
+    zeroed: np.ndarray[Any, Any] = lengths * pc.is_valid(array).to_numpy(zero_copy_only=False)
+    return zeroed
 
 
 def _is_view(found: pa.DataType) -> bool:

@@ -20,15 +20,14 @@ from ...amqp.errors import RemoteProtocolError
 from ...amqp.messages import DELIVERY_ANNOTATIONS, FOOTER, HEADER, MAX_SECTIONS_READ, MESSAGE_ANNOTATIONS, scan
 from ...amqp.performatives import Header
 from ..columns import MESSAGE_COLUMNS
-from .decode import MAX_REASON, walk_of
-from .message_ids import message_id
+from .decoding import MAX_REASON
+from .fields import message_id
 from .octets import Mask, Places, at, slices, validity, with_nulls, word
-from .walk import APPLICATION_PROPERTIES, DATA, LISTS, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, Walk
+from .walk import APPLICATION_PROPERTIES, DATA, NULL, PROPERTIES, VALUE, Cells, Walk, walk_of
 
 _HASHED_AT_ONCE = 1024  # no other thread runs meanwhile, not the one that receives the next messages
 _PIECE = 2047  # octets of which Python's hash keeps the interpreter; for more it hands it over, and waits to have it again
 MOST_SECTIONS = 16  # of one body that are followed in lock step
-_MAPS, _BINARIES = (0xC1, 0xD1), (0xA0, 0xB0)
 _DURABLE, _PRIORITY, _TTL, _FIRST, _COUNT = range(5)  # fields of a header
 _BOOLEANS = {0x41: 1, 0x42: 0, 0x56: None}  # None: the octet says it
 _UINTS = (NULL, 0x43, 0x52, 0x70)
@@ -47,7 +46,7 @@ class Cut(NamedTuple):
     refused: dict[int, str]
 
 
-class Keys(NamedTuple):
+class MessageKeys(NamedTuple):
     """Keys of messages: `known` where it has an id; `one` and `other` are the first 128 bits of SHA-256 of all that follows the
     annotations, the id with it.
 
@@ -94,7 +93,7 @@ def cut(column: pa.Array) -> Cut:
     return Cut(pa.RecordBatch.from_arrays(list(columns.values()), schema=schema), pa.array(attempts), refused)
 
 
-def keys(column: pa.Array) -> Keys:
+def keys(column: pa.Array) -> MessageKeys:
     """Compute what complete encoded messages are recognised by."""
     walk, buffer = walk_of(column)
     _header(walk)
@@ -114,7 +113,7 @@ def keys(column: pa.Array) -> Keys:
     chosen = np.flatnonzero(known)
     both = np.zeros((2, len(column)), np.uint64)
     both[:, chosen] = _digests(buffer, begin[chosen], walk.last[chosen]).T
-    return Keys(known, both[0], both[1])
+    return MessageKeys(known, both[0], both[1])
 
 
 # --- Sections ----------------------------------------------------------------------------------------------------------------
@@ -133,41 +132,28 @@ def _header(walk: Walk) -> list[Cells | None]:
 
 def _annotations(walk: Walk) -> tuple[Places, Places]:
     """Skip both sections of annotations; return where those of the message begin and end, the same place where there are none."""
-    rows = walk.rows_of(DELIVERY_ANNOTATIONS)
-    if rows is not None:
-        walk.skip(rows, *_MAPS)
+    walk.skip(DELIVERY_ANNOTATIONS)
     begin, end = walk.first.copy(), walk.first.copy()
     rows = walk.rows_of(MESSAGE_ANNOTATIONS)
     if rows is not None:
         begin[rows] = walk.cursor[rows] - 3
-        code, _, after = walk.element(rows, walk.cursor[rows])
-        walk.require(rows, code, _MAPS)
-        end[rows] = after
-        walk.advance(rows, after)
+        end[rows] = walk.value(MESSAGE_ANNOTATIONS, rows).end
     return begin, np.minimum(end, walk.last)
 
 
 def _bare_end(walk: Walk) -> Places:
-    """Follow the bare message and what is behind it; return where it ends."""
-    around: list[tuple[int, tuple[int, ...]]] = [(PROPERTIES, LISTS), (APPLICATION_PROPERTIES, _MAPS)]
-    for code, constructors in around:
-        rows = walk.rows_of(code)
-        if rows is not None:
-            walk.skip(rows, *constructors)
-    kinds: list[tuple[int, tuple[int, ...]]] = [(DATA, _BINARIES), (SEQUENCE, LISTS), (VALUE, ())]
-    # Found before the first is followed: a second section of another kind is odd.
-    for (code, constructors), rows in zip(kinds, [walk.rows_of(code) for code, _ in kinds], strict=True):
-        if rows is not None:
-            walk.skip(rows, *constructors)
-            for _ in range(MOST_SECTIONS if code == DATA else 0):
-                again = walk.rows_of(DATA)
-                if again is None:
-                    break
-                walk.skip(again, *_BINARIES)
+    """Follow the bare message and the footer; return where the bare message ends."""
+    walk.skip(PROPERTIES)
+    walk.skip(APPLICATION_PROPERTIES)
+    for code, rows in walk.body():
+        walk.value(code, rows)
+        for _ in range(MOST_SECTIONS if code == DATA else 0):
+            more = walk.rows_of(DATA)
+            if more is None:
+                break
+            walk.value(DATA, more)
     end = walk.cursor - 3 * (walk.code != 0)
-    rows = walk.rows_of(FOOTER)
-    if rows is not None:
-        walk.skip(rows, *_MAPS)
+    walk.skip(FOOTER)
     walk.finish()
     bare: Places = np.minimum(end, walk.last)
     return bare

@@ -23,8 +23,8 @@ import pyarrow as pa
 from ..columns import MESSAGE_COLUMNS, STRING_MAP, TIMESTAMP
 from .fields import ALL_FIELDS, FIELDS
 from .maps import map_array
-from .octets import Mask, Places, offsets_of, validity
-from .render import (
+from .octets import Mask, Places, validity
+from .rendering import (
     BINARY,
     JSON_NULL,
     NUMBERS,
@@ -40,7 +40,7 @@ from .render import (
 )
 from .walk import (
     APPLICATION_PROPERTIES,
-    DATA,
+    MESSAGE_ANNOTATIONS,
     NULL,
     PROPERTIES,
     SEQUENCE,
@@ -48,6 +48,7 @@ from .walk import (
     Cells,
     Pairs,
     Walk,
+    walk_of,
 )
 
 #: Rows that are walked together: their octets then stay near the processor while each step passes over them.
@@ -56,30 +57,10 @@ CHUNK_ROWS = 1 << 15
 #: Characters of why a message is refused: some errors show octets of it.
 MAX_REASON = 200
 
-_MESSAGE_ANNOTATIONS = 0x72
-
-
-class Refused(Exception):
-    """Row `row` of a payload is no message that can be decoded; `reason` says why."""
-
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(f"row {row}: {reason}")
-        self.row = row
-        self.reason = reason
-
-
-def columns(payload: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
-    """As `readable`; raises Refused for the first row that `plain.row` refuses."""
-    found, refused = readable(payload, names)
-    if refused:
-        row = min(refused)
-        raise Refused(row, refused[row])
-    return found
-
 
 def readable(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Columns of encoded messages: any of `columns.BARE_COLUMNS`, and `annotations`, with the types of `MESSAGE_COLUMNS`; and the
-    rows that `plain.row` refuses, with the reasons: all columns are null there.
+    rows that `reference.row` refuses, with the reasons: all columns are null there.
 
     `payload` holds `message`, and `encodedAnnotations` where messages have annotations. Only the sections that `names` come from
     are decoded; all are measured.
@@ -111,18 +92,6 @@ def vectors(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa
     return {name: found[name] for name in names}, odd
 
 
-def walk_of(column: pa.Array) -> tuple[Walk, pa.Buffer]:
-    """A walk over a binary column, and the octets that it is about."""
-    bounds = offsets_of(column).astype(np.int64)
-    buffer = column.buffers()[2]
-    if buffer is None or buffer.size == 0:
-        buffer = pa.py_buffer(b"\0")  # there must be an octet to read
-    first, last = bounds[:-1], bounds[1:]
-    if column.null_count:
-        last = np.where(np.asarray(column.is_valid()), last, first)
-    return Walk(np.frombuffer(buffer, np.uint8), first, last), buffer
-
-
 def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Array]:
     walk, buffer = walk_of(column)
     fields: list[Cells | None] = []
@@ -131,14 +100,14 @@ def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Arr
         if asked:
             fields = walk.fields(rows)
         else:
-            walk.skip(rows, 0x45, 0xC0, 0xD0)
+            walk.value(PROPERTIES, rows)
     counts, pairs = np.empty(0, np.int64), list[Pairs]()
     with_map = walk.rows_of(APPLICATION_PROPERTIES)
     if with_map is not None:
         if "properties" in names:
             counts, pairs = walk.entries(with_map)
         else:
-            walk.skip(with_map, 0xC1, 0xD1)
+            walk.value(APPLICATION_PROPERTIES, with_map)
     body = _body(walk, "body" in names)
     walk.finish()
     found: dict[str, pa.Array] = {}
@@ -153,26 +122,17 @@ def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Arr
 
 
 def _body(walk: Walk, asked: bool) -> Cells:
-    found = Cells.none(walk.first)
-    # Found before the first is followed: a second section of a body, of the same kind or another, is none of these.
-    kinds = [(DATA, BINARY), (SEQUENCE, (0x45, 0xC0, 0xD0)), (VALUE, ())]
-    for (code, constructors), rows in zip(kinds, [walk.rows_of(code) for code, _ in kinds], strict=True):
-        if rows is None:
-            continue
+    body = Cells.none(walk.first)
+    for code, rows in walk.body():
+        cells = walk.value(code, rows)
         if not asked:
-            walk.skip(rows, *constructors)
             continue
         if code == SEQUENCE:
             walk.odd[rows] = True
-            continue
-        constructor, start, end = walk.element(rows, walk.cursor[rows])
-        if code == DATA:
-            walk.require(rows, constructor, BINARY)
-        else:
-            constructor = np.where(constructor == NULL, np.uint8(JSON_NULL), constructor)
-        found.put(rows, constructor, start, end)
-        walk.advance(rows, end)
-    return found
+        elif code == VALUE:
+            cells.code = np.where(cells.code == NULL, np.uint8(JSON_NULL), cells.code)
+        body.put(rows, cells)
+    return body
 
 
 def _cleared(walk: Walk, cells: Cells) -> Cells:
@@ -252,8 +212,8 @@ def _annotations(payload: pa.RecordBatch, odd: Mask) -> pa.Array:
         return pa.nulls(payload.num_rows, STRING_MAP)
     column = payload.column(place)
     walk, buffer = walk_of(column)
-    rows = walk.rows_of(_MESSAGE_ANNOTATIONS)
-    walk.odd |= np.asarray(column.is_valid()) & (walk.code != _MESSAGE_ANNOTATIONS)
+    rows = walk.rows_of(MESSAGE_ANNOTATIONS)
+    walk.odd |= np.asarray(column.is_valid()) & (walk.code != MESSAGE_ANNOTATIONS)
     counts, pairs = (np.empty(0, np.int64), list[Pairs]()) if rows is None else walk.entries(rows)
     walk.finish()
     found = map_array(walk, buffer, rows, counts, pairs, SYMBOL)
@@ -265,7 +225,7 @@ def _merged(
     found: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, first: int, refused: dict[int, str]
 ) -> dict[str, pa.Array]:
     """The columns with these rows as the plain decoder gives them; what it refuses is null, and goes to `refused`."""
-    from . import plain
+    from . import reference
 
     names = list(found)
     parts = payload.take(pa.array(rows))
@@ -276,8 +236,8 @@ def _merged(
     nothing = dict.fromkeys(names)
     for row, message, section in zip(rows.tolist(), messages, annotations, strict=True):
         try:
-            decoded.append(plain.row(message, section, names))
-        except plain.REFUSALS as error:
+            decoded.append(reference.row(message, section, names))
+        except reference.REFUSALS as error:
             refused[first + row] = str(error)[:MAX_REASON]
             decoded.append(nothing)
     order = np.arange(payload.num_rows)

@@ -1,0 +1,87 @@
+"""Messages as the journal stores them, and the stored size of a message.
+
+A journal payload is a mask of columns (8 bytes, little-endian), followed by an Arrow IPC record batch without a schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .columns import stored_form, unpack
+from .encoding.arrays import lengths, offsets, valid
+from .encoding.uniform_messages import UniformMessages
+
+MASK_BYTES = 8
+
+#: Messages in the stored form.
+Payload: TypeAlias = "pa.RecordBatch | UniformMessages"
+
+
+def as_batch(payload: Payload) -> pa.RecordBatch:
+    """Return the messages as a record batch."""
+    return payload.batch if isinstance(payload, UniformMessages) else payload
+
+
+class Stored(NamedTuple):
+    """A journal payload in pieces, and its messages."""
+
+    buffers: list[Any]
+    payload: Payload
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The record batch that a reader of the journal gets."""
+        return as_batch(self.payload)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the journal."""
+        return sum(map(len, self.buffers))
+
+    @property
+    def detached(self) -> Stored:
+        """A copy whose batch is a view of the journal payload and keeps nothing else alive. For record batches only."""
+        mask, message = self.buffers
+        return Stored(self.buffers, unpack(int.from_bytes(mask, "little"), message))
+
+
+def store(payload: Payload, mask: int | None = None) -> Stored:
+    """Return a validated batch as a journal payload. With a `mask`, the batch has the stored form already."""
+    if isinstance(payload, UniformMessages):
+        return Stored([payload.mask.to_bytes(MASK_BYTES, "little"), *payload.serialized()], payload)
+    if mask is None:
+        mask, payload = stored_form(payload)
+    return Stored([mask.to_bytes(MASK_BYTES, "little"), payload.serialize()], payload)
+
+
+def mask_of(payload: pa.Buffer) -> int:
+    """Return the mask of columns at the beginning of a journal payload."""
+    return int.from_bytes(payload.slice(0, MASK_BYTES).to_pybytes(), "little")
+
+
+def stored_sizes(payload: Payload) -> int | npt.NDArray[np.int64]:
+    """Return the stored bytes of each message: its body or bare message, and the texts of its properties.
+
+    `maxBytesPerTrigger` counts these bytes. The result is an int if all are equal, otherwise int64 of shape (rows,).
+    """
+    if isinstance(payload, UniformMessages):
+        counts = list(map(len, payload.messages))
+        return counts[0] if counts.count(counts[0]) == len(counts) else np.array(counts, np.int64)
+    sizes = np.zeros(payload.num_rows, np.int64)
+    for name in ("body", "message"):
+        if name in payload.schema.names:
+            sizes += lengths(payload.column(name))
+    if "properties" in payload.schema.names:
+        maps = payload.column("properties")
+        bounds = offsets(maps)
+        for texts in (maps.keys, maps.items):  # whole children: the map's own offsets are indexes of them
+            ends = offsets(texts)[bounds] if len(texts) else np.zeros(len(bounds), np.int64)
+            sizes += np.diff(ends) * valid(maps)
+    if not len(sizes):
+        return 0
+    first = int(sizes[0])
+    return first if bool((sizes == first).all()) else sizes
