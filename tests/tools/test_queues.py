@@ -151,7 +151,7 @@ def test_the_pairs_of_features_are_those_that_histories_are_played_of(page: str)
 
 def test_every_return_and_whether_it_counts(page: str) -> None:
     """C8"""
-    said = {row[0].strip("`"): row[2:] for row in rows(section(page, "What comes back"))[1:]}
+    said = {row[0].strip("`"): row[2:] for row in rows(section(page, "Returned messages"))[1:]}
     options = {rule: camel(rule) for rule in COUNTS_BY_RULE.values()}
     assert said == {
         cause.name: [
