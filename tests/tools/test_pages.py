@@ -150,7 +150,7 @@ def test_the_ports_and_the_open_files_are_told_as_they_are(of_operators: str) ->
 
 
 def test_what_the_log_says_is_what_the_code_says(of_operators: str, repository: Path) -> None:
-    table = of_operators.partition("\n## What the log says\n")[2].partition("\n## ")[0]
+    table = of_operators.partition("\n## Log lines\n")[2].partition("\n## ")[0]
     lines = [line for cell in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for line in re.findall(r"`([^`]+)`", cell)]
     assert len(lines) > 15
     code = "\n".join(path.read_text() for path in (repository / "broker_core").rglob("*.py"))
