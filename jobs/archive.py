@@ -1,6 +1,6 @@
 r"""A queue's archive into a table elsewhere, or partitioned otherwise: what is new since the last run, each message exactly once.
 
-    spark-submit --properties-file conf/spark.conf jobs/archive.py --archive data/archive --queue orders \
+    python -m penstock.jobs.archive --archive data/archive --queue orders \
         --table /lake/orders --checkpoint /lake/orders.checkpoint --partition-by day region \
         --decode --columns "*" "properties['region'] AS region" "to_date(enqueuedTime) AS day"
 

@@ -1,6 +1,6 @@
 r"""A queue into a Delta table or Parquet files, each message exactly once.
 
-    spark-submit --properties-file conf/spark.conf jobs/ingest.py \
+    python -m penstock.jobs.ingest \
         --url grpc://127.0.0.1:8815 --queue orders --table /data/orders --checkpoint /data/orders.checkpoint
 
 Runs until SIGTERM or Ctrl-C, or with --available-now until the queue is empty. Start it again with the same checkpoint and

@@ -1,6 +1,6 @@
 r"""Dead letters, chosen by a condition, back to the queues that they came from; none twice, whatever interrupts it.
 
-    spark-submit --properties-file conf/spark.conf jobs/redrive.py --url grpc://127.0.0.1:8815 --queue orders-dead \
+    python -m penstock.jobs.redrive --url grpc://127.0.0.1:8815 --queue orders-dead \
         --reason rejected --origin orders --where "deathError LIKE '%no such customer%'" --dry-run
 
 Without --dry-run they go. A repetition goes on with what is left: what has gone back is no dead letter any more.

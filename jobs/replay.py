@@ -1,6 +1,6 @@
 r"""Replay: what passed through a queue, out of its archive, into a table or into a queue.
 
-    spark-submit --properties-file conf/spark.conf jobs/replay.py --url grpc://127.0.0.1:8815 --queue orders \
+    python -m penstock.jobs.replay --url grpc://127.0.0.1:8815 --queue orders \
         --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z --outcome rejected --to-queue orders
 
 `--pace 60 --checkpoint PATH` sends them as a stream, sixty times as fast as they came: what is recorded in the archive when it

@@ -64,6 +64,6 @@ def session(app: str, confs: Mapping[str, str] | None = None) -> SparkSession:
 
 def _require_delta_by_flags() -> None:
     raise SystemExit(
-        "this Spark was submitted without Delta; submit it with --properties-file conf/spark.conf, or with "
-        + " ".join(f"--conf {name}={value}" for name, value in DELTA.items())
+        "this Spark was submitted without Delta; run `penstock conf spark > spark.conf` and submit it with"
+        " --properties-file spark.conf, or with " + " ".join(f"--conf {name}={value}" for name, value in DELTA.items())
     )

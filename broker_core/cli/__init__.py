@@ -10,6 +10,7 @@ http                                  the process of the HTTP plane
 backup                                `penstock backup`, `restore` and `check`, which work on a data directory
 work                                  `penstock work`: functions of a module that handle messages
 connection, top, definitions          commands for operators, that ask the broker, too
+conf                                  `penstock conf`, which prints the files of conf/
 doctor                                looks for what may be wrong, here and with a broker
 completion                            what makes a shell complete the command line
 user                                  `penstock user` and `penstock permit`, which change the users file

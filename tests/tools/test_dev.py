@@ -38,7 +38,7 @@ def functions(repository: Path, program: str, **environment: str) -> subprocess.
 def test_help_names_every_command(repository: Path, word: str) -> None:
     done = dev(repository, word)
     assert done.returncode == 0
-    for command in ("setup", "demo", "test", "fuzz", "lint", "bench"):
+    for command in ("setup", "demo", "test", "fuzz", "torture", "lint", "bench", "release"):
         assert f"\n  {command} " in done.stdout
 
 

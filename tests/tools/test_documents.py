@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,68 +16,19 @@ import trustme
 
 from penstock.broker_core.server.process import Broker
 
+from ..documents import BEGIN, PRELUDE, as_program, check_readme
+
 if TYPE_CHECKING:
     from jupyter_client.manager import KernelManager
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-#: The reader's terminals: their commands are tried elsewhere, or would never end.
-ELSEWHERE = ("pip ", "source ", "penstock serve", "pyspark ", "./dev")
-
-#: The broker's address in the documents.
-ADDRESS = "amqp://127.0.0.1:5672"
-
-#: What is run: a start of Spark takes longer than either.
+#: Both in one program, because a start of Spark takes longer than either.
 DOCUMENTS = ("README.md", "docs/spark.md")
-
-PRELUDE = """
-import os, runpy, subprocess, sys
+SESSION = """
 from penstock.jobs.session import session
 spark = session("documents")
-
-def shell(*command):
-    subprocess.run(command, check=True)
-
-def job(path, *arguments):
-    sys.argv = [path, *arguments]
-    try:
-        runpy.run_path(path, run_name="__main__")
-    except SystemExit as end:
-        assert not end.code, end.code
 """
-BEGIN = "--- a document begins ---"
-
-
-def as_program(document: Path, repository: Path, url: str, folder: Path) -> str:
-    """A document from top to bottom as a Python program in a folder: its Python as it is, its commands as processes.
-
-    The first job is submitted as it stands; the others run in the program's own Spark, since a JVM takes half a minute of CPU.
-    """
-    submitted = 0
-    parts = [f"print({BEGIN!r}, flush=True)\nos.chdir({str(folder)!r})\nos.environ['PENSTOCK_URL'] = {url!r}\n"]
-    for language, text in BLOCK.findall(document.read_text()):
-        # Spark's JVM keeps the folder in which it was started.
-        text = text.replace(ADDRESS, url).replace("data-out", f"{folder}/data-out")
-        if language == "python":
-            parts.append(text)
-            continue
-        for line in text.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if not words or line.startswith(ELSEWHERE):
-                continue
-            if {"|", ">"} & set(words):
-                parts.append(f"shell('bash', '-c', {line!r})\n")
-                continue
-            binary = str(Path(sys.executable).parent / words[0])
-            arguments = [str(repository / word) if word.startswith(("conf/", "jobs/")) else word for word in words[1:]]
-            script = next((at for at, word in enumerate(words) if word.startswith("jobs/")), 0)
-            submitted += words[0] == "spark-submit"
-            if submitted > 1 and words[0] == "spark-submit":
-                parts.append(f"job(*{arguments[script - 1 :]!r})\n")
-            else:
-                parts.append(f"shell(*{[binary, *arguments]!r})\n")
-    return "".join(parts)
 
 
 def certify(folder: Path) -> None:
@@ -92,14 +42,14 @@ def certify(folder: Path) -> None:
 
 def test_readme_and_docs_spark_from_top_to_bottom(repository: Path, tmp_path: Path) -> None:
     """In one Spark session, each with a broker of its own."""
-    parts = [PRELUDE]
+    parts = [PRELUDE, SESSION]
     certify(tmp_path)  # there Spark's workers look for them
     with ExitStack() as stack:
         for document in DOCUMENTS:
             folder = tmp_path / Path(document).stem
             folder.mkdir()
             broker = stack.enter_context(Broker(folder / "broker", fsync="never"))
-            parts.append(as_program(repository / document, repository, broker.amqp_url, folder))
+            parts.append(as_program(repository / document, broker.amqp_url, folder))
         program = tmp_path / "documents.py"
         program.write_text("".join(parts))
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -115,10 +65,7 @@ def test_readme_and_docs_spark_from_top_to_bottom(repository: Path, tmp_path: Pa
         )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     _, readme, spark = done.stdout.split(BEGIN)
-    # The table by subject, the replayed queue, what a client receives.
-    assert re.search(r"\| *shop-0\|14286\|", readme)
-    assert re.search(r"orders-again +fifo +1,000", readme)
-    assert "\nhello\n" in readme
+    check_readme(readme)
     # The table by subject, JSON, outcomes, an error, a broker in a program, and the jobs.
     assert re.search(r"\| *shop-0\| *143\|", spark)
     assert re.search(r"\| +10\| +0\| +0\| +0.0\|\n\| +11\| +1\| +1\| +1.5\|", spark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -31,6 +32,7 @@ def test_it_holds_every_module_and_nothing_else(wheel: Path, repository: Path) -
         for package in ("broker_core", "connector", "jobs")
         for path in (repository / package).rglob("*.py")
     }
+    modules |= {f"penstock/conf/{path.name}" for path in (repository / "conf").iterdir()}
     page = (path for path in (repository / "broker_core" / "http_plane" / "page").rglob("*") if path.is_file())
     modules |= {f"penstock/{path.relative_to(repository)}" for path in page}
     modules |= {f"penstock/{name}" for name in ("__init__.py", "__main__.py", "extras.py", "py.typed", "testing.py")}
@@ -40,7 +42,7 @@ def test_it_holds_every_module_and_nothing_else(wheel: Path, repository: Path) -
 
 def test_the_packages_at_the_top_are_linked(repository: Path) -> None:
     links = {path.name: path.readlink().as_posix() for path in (repository / "penstock").iterdir() if path.is_symlink()}
-    assert links == {name: f"../{name}" for name in ("broker_core", "connector", "jobs")}
+    assert links == {name: f"../{name}" for name in ("broker_core", "conf", "connector", "jobs")}
 
 
 def test_spark_s_entry_is_the_connector_s_discovery(wheel: Path, repository: Path) -> None:
@@ -60,6 +62,49 @@ def test_without_extras_it_needs_only_pyarrow(wheel: Path) -> None:
     assert set(message.get_all("Provides-Extra", [])) == {"broker", "spark", "amqp", "dev"}
     assert message["License-Expression"] == "Apache-2.0"
     assert message["Version"] == penstock.broker_core.__version__
+
+
+def test_the_sdist_builds_the_same_wheel(wheel: Path, repository: Path, tmp_path: Path) -> None:
+    """U6: `./dev release` publishes both. `build` makes the wheel from the sdist."""
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(repository)]
+    subprocess.run(build, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    (again,) = tmp_path.glob("*.whl")
+    assert contents(again) == contents(wheel)
+    if importlib.util.find_spec("twine") is None:
+        assert not os.environ.get("CI")
+        pytest.skip("twine is not installed: ./dev setup installs it")
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *tmp_path.iterdir()], check=True)
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    archive = zipfile.ZipFile(wheel)
+    return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_files_of_conf_come_out_of_the_wheel_without_an_extra(wheel: Path, repository: Path, tmp_path: Path) -> None:
+    """`penstock conf` lists them and prints each byte for byte, in an environment that has pyarrow at most."""
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site"), "LC_ALL": "C"}
+
+    def conf(*names: str) -> bytes:
+        command = [sys.executable, "-S", "-m", "penstock", "conf", *names]  # -S: without this interpreter's packages
+        return subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True).stdout
+
+    files = dict(line.split()[:2] for line in conf().decode().splitlines())
+    assert files.keys() == {"spark", "broker", "systemd", "container", "alerts", "grafana"}
+    assert set(files.values()) == {path.name for path in (repository / "conf").iterdir()}
+    for name, file in files.items():
+        assert conf(name) == (repository / "conf" / file).read_bytes()
+
+
+def test_the_folder_of_the_jobs_is_printed_for_spark_submit() -> None:
+    done = subprocess.run([sys.executable, "-m", "penstock.jobs"], check=True, capture_output=True, text=True)
+    assert {"archive.py", "ingest.py", "redrive.py", "replay.py"} <= {path.name for path in Path(done.stdout.strip()).iterdir()}
+
+
+def test_the_changelog_has_a_section_for_this_version(repository: Path) -> None:
+    heading = rf"^## {re.escape(penstock.broker_core.__version__)}, \d{{4}}-\d\d-\d\d$"
+    assert re.search(heading, (repository / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
 def test_the_command_line_is_installed(wheel: Path) -> None:

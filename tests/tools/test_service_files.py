@@ -42,7 +42,7 @@ def test_the_steps_that_install_the_unit_succeed_in_their_order(repository: Path
         (tmp_path / "bin" / name).symlink_to("/bin/true")
     environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     for step in steps:
-        here = step.replace("/etc/", f"{tmp_path}/etc/")
+        here = step.replace("/etc/", f"{tmp_path}/etc/").replace("/opt/penstock/bin/penstock", f"{sys.executable} -m penstock")
         subprocess.run(["sh", "-ec", here], check=True, cwd=repository, env=environment, timeout=60)
     installed = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "etc").rglob("*") if path.is_file())
     assert installed == ["etc/penstock/penstock.toml", "etc/systemd/system/penstock.service"]
@@ -75,7 +75,7 @@ def test_the_steps_of_the_container_lead_to_a_broker(repository: Path, tmp_path:
     for name, arguments in instructions((repository / "conf" / "Containerfile").read_text()):
         seen.append(name)
         if name == "COPY":
-            assert arguments == "build/wheel/ wheel/"
+            assert arguments == "dist/*.whl wheel/"
             wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
             subprocess.run([*wheel, "--wheel-dir", str(app / "wheel"), str(repository)], check=True, stdin=subprocess.DEVNULL)
         elif name == "ENV":

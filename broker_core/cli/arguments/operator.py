@@ -1,4 +1,4 @@
-"""The arguments of commands for operators: `top`, `connection`, `definitions`, `doctor`."""
+"""Arguments of the commands for operators: `top`, `connection`, `definitions`, `conf`, `doctor`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from ..conf import FILES
 from .parsers import Commands, Parser, add_login, client_command, lazily, make_command, make_group, positive
 
 
@@ -14,6 +15,7 @@ def add_commands(commands: Commands[Parser]) -> None:
     _top(commands)
     _connection(commands)
     _definitions(commands)
+    _conf(commands)
     _doctor(commands)
 
 
@@ -40,6 +42,18 @@ def _definitions(commands: Commands[Parser]) -> None:
     text = "declare what a file has; what is there already, declared alike, stays"
     read = client_command(definitions, "import", text, "definitions", run="import_")
     read.add_argument("file", metavar="FILE", type=Path, help="as `export` writes it; - is stdin")
+
+
+def _conf(commands: Commands[Parser]) -> None:
+    conf = make_command(
+        commands,
+        "conf",
+        "print a reference file: settings, a systemd unit, alert rules and others",
+        "Prints a reference file to stdout, such as penstock conf spark > spark.conf. Without NAME, lists the files.",
+        lazily("conf", "run"),
+    )
+    purposes = (f"{name}: {file.purpose}" for name, file in FILES.items())
+    conf.add_argument("name", metavar="NAME", nargs="?", choices=tuple(FILES), help="; ".join(purposes))
 
 
 def _doctor(commands: Commands[Parser]) -> None:
