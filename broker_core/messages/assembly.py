@@ -6,7 +6,7 @@ that is asked for and not stored is made from the other form by `conversion`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -37,61 +37,41 @@ Payload = TypeVar("Payload", pa.RecordBatch, pa.Table)
 def assemble(
     columns: Sequence[str],
     payload: Payload,
+    system: Mapping[str, Any],
     *,
-    queue: str,
-    sequence: Integers,
-    time: Integers,
-    delivery_count: Integers | None = None,
-    state: str | pa.Array | None = None,
-    outcome: str | pa.Array | None = None,
-    settled: Integers | None = None,
-    delivery: bytes | pa.Array | None = None,
-    error: pa.Array | None = None,
-    holder: str | pa.Array | None = None,
     stored: bool = False,
     malformed: Malformed | None = None,
 ) -> Payload:
-    """Return a batch of exactly `arrow_schema(columns)` with the rows of `payload`, which have one form; with `stored` a table,
-    if that is one.
+    """Return exactly `arrow_schema(columns)` with the rows of `payload`, which have one form. A table stays a table if `stored`.
 
-    `sequence` is the first number of consecutive rows, or one number per row. `time` and `settled` are microseconds since 1970.
-    They and the other columns are one value for all rows, or one per row. A column that `payload` does not hold is converted
-    from its other form, or null. A time of a message before `FIRST_TIME` or after `LAST_TIME` is null.
+    `system` contains values of system columns, by name: `queue` and `sequenceNumber` always. A value is one for all rows, or one
+    for each row; a single `sequenceNumber` is that of the first row. Times are microseconds since 1970. A column that neither
+    `system` nor `payload` contains is converted from the other form, or null. A time of a message before `FIRST_TIME` or after
+    `LAST_TIME` is null.
 
-    With `stored` nothing is converted, and the batch has `arrow_schema(columns, stored=True)`: see `converted`. A message that
-    cannot be decoded is noted in `malformed`, by sequence number: its converted columns are null, and `error` says why. Without
-    `malformed`, MalformedMessage is raised.
+    With `stored` nothing is converted, and the schema is `arrow_schema(columns, stored=True)`: see `converted`. A message that
+    cannot be decoded is added to `malformed`, by sequence number: its converted columns are null, and `error` contains the
+    reason. Without `malformed`, MalformedMessage is raised.
     """
     schema = arrow_schema(columns, stored=stored)
-    rows = payload.num_rows
+    rows, sequence = payload.num_rows, system["sequenceNumber"]
     unreadable: Malformed | None = None if malformed is None else {}
-    made = {} if stored else _made(schema.names, payload, queue, sequence, unreadable)
+    made = {} if stored else _made(schema.names, payload, system["queue"], sequence, unreadable)
     if malformed is not None and unreadable:
         malformed.update(unreadable)
         if "error" in schema.names:
-            error = _with_reasons(error, unreadable, sequence, rows)
-    said = {
-        "queue": queue,
-        "enqueuedTime": time,
-        "deliveryCount": delivery_count,
-        "delivery": delivery,
-        "state": state,
-        "outcome": outcome,
-        "settledTime": settled,
-        "error": error,
-        "holder": holder,
-    }
+            system = {**system, "error": _with_reasons(system.get("error"), unreadable, sequence, rows)}
     arrays = []
     for name in schema.names:
         if name in made:
             arrays.append(_representable(made[name]))
         elif name in MESSAGE_COLUMNS:
-            found = _payload_column(name, payload)
-            arrays.append(found if stored else _representable(found))
+            array = _payload_column(name, payload)
+            arrays.append(array if stored else _representable(array))
         elif name == "sequenceNumber":
             arrays.append(_sequences(sequence, rows))
         else:
-            arrays.append(_values(said[name], SYSTEM_COLUMNS[name], rows))
+            arrays.append(_values(system.get(name), SYSTEM_COLUMNS[name], rows))
     return type(payload).from_arrays(arrays, schema=schema)
 
 
@@ -195,23 +175,9 @@ def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malform
 
 
 def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None) -> pa.RecordBatch:
-    given: dict[str, Any] = {name: batch.column(name) for name in SYSTEM_COLUMNS if name in batch.schema.names}
+    system = {name: batch.column(name) for name in SYSTEM_COLUMNS if name in batch.schema.names}
     names = [name for name in MESSAGE_COLUMNS if name in batch.schema.names and batch.column(name).null_count < batch.num_rows]
-    return assemble(
-        columns,
-        batch.select(names),
-        queue=queue,
-        sequence=given["sequenceNumber"],
-        time=given.get("enqueuedTime", 0),
-        delivery_count=given.get("deliveryCount"),
-        state=given.get("state"),
-        outcome=given.get("outcome"),
-        settled=given.get("settledTime"),
-        delivery=given.get("delivery"),
-        error=given.get("error"),
-        holder=given.get("holder"),
-        malformed=malformed,
-    )
+    return assemble(columns, batch.select(names), {**system, "queue": queue}, malformed=malformed)
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

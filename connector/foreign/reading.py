@@ -90,10 +90,7 @@ def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tu
     found = assembly.assemble(
         columns,
         cut.payload,
-        queue="",
-        sequence=sequence,
-        time=batch.column("received"),
-        delivery_count=cut.attempts,
+        {"queue": "", "sequenceNumber": sequence, "enqueuedTime": batch.column("received"), "deliveryCount": cut.attempts},
         malformed=malformed,
     )
     if "queue" in columns:

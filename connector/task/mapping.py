@@ -161,10 +161,7 @@ def _assemble(
         found = assembly.assemble(
             columns,
             payloads[0],
-            queue=queue,
-            sequence=sequence,
-            time=one.time,
-            delivery_count=one.deliveryCount,
+            {"queue": queue, "sequenceNumber": sequence, "enqueuedTime": one.time, "deliveryCount": one.deliveryCount},
             malformed=malformed,
         )
         return found, sequence
@@ -173,10 +170,12 @@ def _assemble(
     found = assembly.assemble(
         columns,
         assembly.joined(payloads),
-        queue=queue,
-        sequence=sequence,
-        time=_each([p.time for p in locations], owners),
-        delivery_count=_each([p.deliveryCount for p in locations], owners),
+        {
+            "queue": queue,
+            "sequenceNumber": sequence,
+            "enqueuedTime": _each([p.time for p in locations], owners),
+            "deliveryCount": _each([p.deliveryCount for p in locations], owners),
+        },
         malformed=malformed,
     )
     return found, sequence

@@ -24,13 +24,15 @@ def archived(payload: dict[str, list[Any]], sequence: list[int], time: list[int]
     return assembly.assemble(
         table.STORED,
         batch,
-        queue="orders",
-        sequence=pa.array(sequence),
-        time=pa.array(time),
-        delivery_count=pa.array([number % 3 for number in sequence], pa.int32()),
-        outcome=outcome if isinstance(outcome, str) else pa.array(outcome),
-        settled=pa.array([each + 5 for each in time]),
-        error=pa.nulls(len(sequence), pa.string()),
+        {
+            "queue": "orders",
+            "sequenceNumber": pa.array(sequence),
+            "enqueuedTime": pa.array(time),
+            "deliveryCount": pa.array([number % 3 for number in sequence], pa.int32()),
+            "outcome": outcome if isinstance(outcome, str) else pa.array(outcome),
+            "settledTime": pa.array([each + 5 for each in time]),
+            "error": pa.nulls(len(sequence), pa.string()),
+        },
         stored=True,
     )
 

@@ -40,14 +40,16 @@ def stored(payload: dict[str, list[Any]], columns: tuple[str, ...] | list[str]) 
     return assembly.assemble(
         columns,
         batch,
-        queue="orders",
-        sequence=pa.array([3, 5, 6]),
-        time=pa.array(TIMES),
-        delivery_count=pa.array([0, 1, 2], pa.int32()),
-        state="archived",
-        outcome="rejected",
-        settled=pa.array([time + 7 for time in TIMES]),
-        error=pa.array(["why", None, "no"]),
+        {
+            "queue": "orders",
+            "sequenceNumber": pa.array([3, 5, 6]),
+            "enqueuedTime": pa.array(TIMES),
+            "deliveryCount": pa.array([0, 1, 2], pa.int32()),
+            "state": "archived",
+            "outcome": "rejected",
+            "settledTime": pa.array([time + 7 for time in TIMES]),
+            "error": pa.array(["why", None, "no"]),
+        },
         stored=True,
     )
 

@@ -105,12 +105,14 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
     found = assembly.assemble(
         columns,
         payload,
-        queue="q",
-        sequence=sequence,
-        time=np.full(rows, 5) if spread else 5,
-        delivery_count=2,
-        settled=7,
-        state="available",
+        {
+            "queue": "q",
+            "sequenceNumber": sequence,
+            "enqueuedTime": np.full(rows, 5) if spread else 5,
+            "deliveryCount": 2,
+            "settledTime": 7,
+            "state": "available",
+        },
     )
     found.validate(full=True)
     assert found.schema.equals(arrow_schema(columns))
@@ -165,7 +167,7 @@ def test_a_batch_without_rows() -> None:
     none = batch_checks.validate(pa.record_batch({"body": pa.array([], pa.binary())}))
     back = unpack(*pack(none))
     assert stored_sizes(back) == 0
-    found = assembly.assemble(DEFAULT_COLUMNS, back, queue="q", sequence=0, time=0)
+    found = assembly.assemble(DEFAULT_COLUMNS, back, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0})
     assert found.schema.equals(arrow_schema(DEFAULT_COLUMNS))
     assert found.num_rows == assembly.empty(DEFAULT_COLUMNS).num_rows == 0
 
@@ -276,10 +278,10 @@ def test_what_is_asked_for_is_made_from_the_other_form() -> None:
     )
     encoded = pa.record_batch({"message": pa.array([BARE]), "priority": pa.array([3], pa.int16())})
     columns = ["subject", "body", "priority", "properties", "ttl"]
-    found = assembly.assemble(columns, encoded, queue="q", sequence=0, time=0)
+    found = assembly.assemble(columns, encoded, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0})
     assert found.schema.equals(arrow_schema(columns))
     assert found.to_pylist() == [{"subject": "s", "body": b"x", "priority": 3, "properties": [("k", "1")], "ttl": None}]
-    found = assembly.assemble(["message", "subject"], columnar, queue="q", sequence=0, time=0)
+    found = assembly.assemble(["message", "subject"], columnar, {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0})
     [row] = found.to_pylist()
     back = decode_message(row["message"])
     assert back.properties is not None
@@ -301,10 +303,14 @@ def test_stored_columns_of_both_forms_become_what_was_asked_for(rows: list[int])
     """Work of an executor with the stored columns that a broker elsewhere sends it."""
     columns = ["sequenceNumber", "subject", "body", "priority", "annotations", "state"]
     sent = [mixed()[row] for row in rows]
-    numbered = [assembly.assemble(columns, b, queue="q", sequence=n, time=0, state="available") for n, b in enumerate(sent)]
+    numbered = [
+        assembly.assemble(columns, b, {"queue": "q", "sequenceNumber": n, "enqueuedTime": 0, "state": "available"})
+        for n, b in enumerate(sent)
+    ]
     asked = assembly.needed(columns)
     stored = [
-        assembly.assemble(asked, b, queue="q", sequence=n, time=0, state="available", stored=True) for n, b in enumerate(sent)
+        assembly.assemble(asked, b, {"queue": "q", "sequenceNumber": n, "enqueuedTime": 0, "state": "available"}, stored=True)
+        for n, b in enumerate(sent)
     ]
     assert all(batch.schema.equals(arrow_schema(asked, stored=True)) for batch in stored)
     found = assembly.converted(columns, pa.concat_batches(stored), "q")
@@ -324,12 +330,14 @@ def test_what_is_no_message_is_refused_by_its_number(sequence: Any) -> None:
     damaged = pa.record_batch({"message": pa.array([BARE, b"\0Ss\xc0\xff"])})
     number = 41 if sequence is not None and isinstance(sequence, int) else 77
     with pytest.raises(MalformedMessage, match=f"message {number} of queue 'q'.*lease settle NAME --sequence {number} "):
-        assembly.assemble(["body"], damaged, queue="q", sequence=sequence, time=0)
-    found = assembly.assemble(["message"], damaged, queue="q", sequence=sequence, time=0)
+        assembly.assemble(["body"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0})
+    found = assembly.assemble(["message"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0})
     assert found.column(0).to_pylist() == [BARE, b"\0Ss\xc0\xff"]
     # Who can go on without it is told which one it is, and why.
     malformed: dict[int, str] = {}
-    found = assembly.assemble(["body", "error"], damaged, queue="q", sequence=sequence, time=0, malformed=malformed)
+    found = assembly.assemble(
+        ["body", "error"], damaged, {"queue": "q", "sequenceNumber": sequence, "enqueuedTime": 0}, malformed=malformed
+    )
     assert list(malformed) == [number]
     assert found.column("error").to_pylist() == [None, f"malformed: {malformed[number]}"]
     assert found.column("body")[1].as_py() is None
@@ -340,7 +348,9 @@ def test_a_columnar_row_that_amqp_cannot_say_is_found_among_the_others() -> None
     """As an old version stored it: its encoding cannot be had, that of the others can."""
     rows = {"body": pa.array([b"x"] * 9), "groupSequence": pa.array([1] * 6 + [-5] + [2] * 2, pa.int64())}
     malformed: dict[int, str] = {}
-    found = assembly.assemble(["message"], pa.record_batch(rows), queue="q", sequence=10, time=0, malformed=malformed)
+    found = assembly.assemble(
+        ["message"], pa.record_batch(rows), {"queue": "q", "sequenceNumber": 10, "enqueuedTime": 0}, malformed=malformed
+    )
     assert list(malformed) == [16]
     assert "groupSequence" in malformed[16]
     assert [octets is None for octets in found.column(0).to_pylist()] == [False] * 6 + [True] + [False] * 2
@@ -351,7 +361,7 @@ def test_without_numpy_an_encoded_message_says_what_is_missing(monkeypatch: pyte
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(InvalidRequest, match="install numpy"):
-        assembly.assemble(["body"], mixed()[1], queue="q", sequence=0, time=0)
+        assembly.assemble(["body"], mixed()[1], {"queue": "q", "sequenceNumber": 0, "enqueuedTime": 0})
 
 
 def test_the_module_survives_being_shipped_by_value() -> None:

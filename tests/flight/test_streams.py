@@ -247,10 +247,12 @@ def mapped(client: Client, reader: Reader, batch: int, columns: list[str]) -> li
         made = assembly.assemble(
             columns,
             record,
-            queue=reader.queue,
-            sequence=sequence,
-            time=location["time"],
-            delivery_count=location["deliveryCount"],
+            {
+                "queue": reader.queue,
+                "sequenceNumber": sequence,
+                "enqueuedTime": location["time"],
+                "deliveryCount": location["deliveryCount"],
+            },
         )
         rows += made.to_pylist()
     return rows

@@ -14,8 +14,7 @@ import pytest
 from pyarrow import flight
 
 from penstock.broker_core import errors
-from penstock.broker_core.client import putting
-from penstock.broker_core.client.flight import Client
+from penstock.broker_core.client.flight import Client, putting
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.stages import attempt_name
 from penstock.broker_core.flight_plane import FlightPlane

@@ -168,8 +168,10 @@ class Archive:
         """Record messages that came on a day of January 2026."""
         batch = pa.record_batch({name: pa.array(values, MESSAGE_COLUMNS[name]) for name, values in payload.items()})
         time = int(datetime(2026, 1, day, 12, tzinfo=timezone.utc).timestamp()) * 1_000_000
-        ended = {"state": "archived", "outcome": "accepted", "settled": time + 7, "delivery_count": 0, "holder": "etl"}
-        stored = assembly.assemble(archive_table.STORED, batch, queue="orders", sequence=first, time=time, stored=True, **ended)
+        ended = {"state": "archived", "outcome": "accepted", "settledTime": time + 7, "deliveryCount": 0, "holder": "etl"}
+        stored = assembly.assemble(
+            archive_table.STORED, batch, {"queue": "orders", "sequenceNumber": first, "enqueuedTime": time, **ended}, stored=True
+        )
         self._passes += 1
         rows = archive_table.rows(stored, queue_id=0, number=self._passes, lineage="l")
         written = pa.Table.from_batches([rows]).drop_columns(sorted(self._lacks))
