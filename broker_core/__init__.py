@@ -8,13 +8,12 @@ amqp_plane, flight_plane,
 http_plane                three ways to talk to it; planes only translate
 actions                   what can be asked of a broker by name, and who may ask it
 service                   one state, one journal, one lock, one clock
-archiver                  settled messages into Delta tables: a thread of the broker, and a process of its own
 reading                   messages of a queue as record batches
 security                  users, permissions, TLS
 settings                  what may be configured
 client                    the clients: for applications, for lists of messages over AMQP, for Flight
 selectors                 JMS selectors: parsed, and evaluated on columns
-archive                   the table of settled messages: its columns, and how a read gets them
+archive                   settled messages in Delta tables: layout, reads, writes and the recorder
 messages                  a message as columns and as AMQP, and the way between
 copy                      a copy of the data directory in an object store; backup, restore, check
 engine                    decides and applies; pure

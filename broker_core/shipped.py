@@ -28,7 +28,15 @@ NAME = "penstock_shipped"
 #: Folders of `penstock` that go to executors, with the modules in them, and single modules beside those: this is said here, and
 #: `connector.pyfiles` and `connector.registration` follow. Nothing else of `broker_core` is sent, and none of these imports it.
 FOLDERS = (
-    *("broker_core/amqp", "broker_core/archive", "broker_core/client", "broker_core/client/amqp", "broker_core/client/flight"),
+    *(
+        "broker_core/amqp",
+        "broker_core/archive",
+        "broker_core/archive/read",
+        "broker_core/archive/table",
+        "broker_core/client",
+        "broker_core/client/amqp",
+        "broker_core/client/flight",
+    ),
     *("broker_core/messages", "broker_core/messages/encoding", "broker_core/selectors", "broker_core/stores", "connector"),
     *("connector/batch", "connector/brokers", "connector/foreign", "connector/sink", "connector/stream", "connector/task"),
 )

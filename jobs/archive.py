@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
-from penstock.broker_core.archive import table
+from penstock.broker_core.archive.table import layout as table
 from penstock.broker_core.messages import assembly
 from penstock.connector.explanation import causes
 from penstock.connector.schema import TYPES, source_schema

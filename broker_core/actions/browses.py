@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .. import errors
-from ..archive.files import Table
+from ..archive.read.files import Table
 from ..client import timeouts
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_ROWS, as_array

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .. import errors
-from ..archive import files, scan
-from ..archive.bounds import Bounds
-from ..archive.files import Table
-from ..archive.table import rows_of_read
+from ..archive.read import files, scan
+from ..archive.read.bounds import Bounds
+from ..archive.read.files import Table
+from ..archive.table.layout import rows_of_read
 from ..client import timeouts
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_ROWS, as_array

@@ -1,11 +1,10 @@
-"""The archive: for each queue a Delta table of the messages that were settled, outside of the broker's data directory perhaps.
+"""The archive: a Delta table for each queue with the settled messages of that queue, each message once.
 
-table    columns of the table, folders of tables, and the way from a table's rows to the columns of a read
-bounds   the rows of a table that somebody wants
-files    files of a version of the table that may have such rows, divided into tasks; needs deltalake
-features features of Delta tables that a read honours, and those that a commit honours
-scan     rows of a file, as record batches
+table     what a table looks like: columns, partition, compression, folders, and the features of Delta that we support
+read      rows of a table: which files have them, and how a task reads a file
+write     rows into a table: files, commits, compaction, retention and vacuum
+recorder  the thread of the broker that decides what is recorded when, and the process that writes
 
-Pure pyarrow but for `files` and `features`, since Spark's executors read the table's files by themselves: this folder is sent to
-them. Who writes the table, and when, is no matter of this folder.
+Executors read the files of a table themselves, so they receive `table` and `read`. Both use only pyarrow, and deltalake if it is
+installed. `write` and `recorder` belong to the broker.
 """

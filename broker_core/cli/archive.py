@@ -38,6 +38,6 @@ def status(given: argparse.Namespace) -> int:
 def work(given: argparse.Namespace) -> int:
     """Run `penstock archiver`, the process that writes tables: its broker starts it."""
     logs.begin()
-    from ..archiver.worker import run
+    from ..archive.recorder.worker import run
 
     return run()

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import __version__, errors
 from ..amqp_plane import AmqpPlane
-from ..archiver.recorder import OFF
+from ..archive.recorder.recorder import OFF
 from ..flight_plane import FlightPlane
 from ..flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
 from ..http_plane.answers import Planes

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..archive.files import Table
-from ..archive.table import table_url
+from ..archive.read.files import Table
+from ..archive.table.layout import table_url
 from ..engine import BrokerState
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, RowSet, as_array, row_count

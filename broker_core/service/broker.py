@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
-from ..archiver.recorder import Recorder
+from ..archive.recorder.recorder import Recorder
 from ..engine import commands as c
 from ..engine.columns.attributes import Attributes
 from ..engine.columns.rowset import BLOCK_BITS

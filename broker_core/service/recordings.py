@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..archiver.rows import Content
+from ..archive.write.rows import Content
 from ..engine import BrokerState
 from ..engine.columns.packing import pack
 from ..engine.columns.rowset import RowSet

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from .. import errors
-from ..archiver.recorder import Recorder
+from ..archive.recorder.recorder import Recorder
 from ..copy.copier import Copier
 from ..engine import BrokerState
 from ..journal import Journal

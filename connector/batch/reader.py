@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ...broker_core.archive.bounds import Bounds
-from ...broker_core.archive.files import Table, tasks
+from ...broker_core.archive.read.bounds import Bounds
+from ...broker_core.archive.read.files import Table, tasks
 from ...broker_core.client.flight import Client
 from ..brokers.identities import connected
 from ..options import OUTCOMES, READ, Options

@@ -25,8 +25,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ...broker_core.archive.bounds import Bounds, Lineages, common, lineages_of, to_list
-from ...broker_core.archive.files import File, Table, tasks
+from ...broker_core.archive.read.bounds import Bounds, Lineages, common, lineages_of, to_list
+from ...broker_core.archive.read.files import File, Table, tasks
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, InvalidRequest, WrongOffset
 from ..identity import Identity, identity_of

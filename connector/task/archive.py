@@ -15,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...broker_core.archive import scan, table
-from ...broker_core.archive.bounds import Bounds
-from ...broker_core.archive.files import File, Table, Version, is_outdated, version
+from ...broker_core.archive.read import scan
+from ...broker_core.archive.read.bounds import Bounds
+from ...broker_core.archive.read.files import File, Table, Version, is_outdated, version
+from ...broker_core.archive.table import layout as table
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import ArchiveUnreachable, DataLoss
 from ...broker_core.messages import assembly

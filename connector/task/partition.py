@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from ...broker_core.archive.bounds import Bounds
-from ...broker_core.archive.scan import Share
+from ...broker_core.archive.read.bounds import Bounds
+from ...broker_core.archive.read.scan import Share
 from ...broker_core.client.discovery import Endpoint
 from .context import spark_batch
 

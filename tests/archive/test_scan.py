@@ -10,13 +10,14 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core.archive import files, scan, table
-from penstock.broker_core.archive.bounds import Bounds
-from penstock.broker_core.archive.files import Table
+from penstock.broker_core.archive.read import files, scan
+from penstock.broker_core.archive.read.bounds import Bounds
+from penstock.broker_core.archive.read.files import Table
+from penstock.broker_core.archive.table import layout as table
 from penstock.broker_core.errors import ArchiveUnreachable
 from penstock.broker_core.selectors import parse
 
-from .helpers import DAY_US, LINEAGE, archived, write
+from .tables import DAY_US, LINEAGE, archived, write
 
 BEGIN = 18_000 * DAY_US
 PER_PASS = 1000

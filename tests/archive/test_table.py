@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker_core.archive import table
+from penstock.broker_core.archive.table import layout as table
 from penstock.broker_core.messages import assembly
 from penstock.broker_core.messages import columns as message
 

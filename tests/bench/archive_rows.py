@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from feeding import BATCH, QUEUE, batch_of, enqueue_command
 from harness import Bench, Line, Stopwatch
 
-from penstock.broker_core.archive.table import FILE_SCHEMA, ROW_GROUP_ROWS
-from penstock.broker_core.archiver import parquet
-from penstock.broker_core.archiver.recorder import Recorder
+from penstock.broker_core.archive.recorder.recorder import Recorder
+from penstock.broker_core.archive.table.layout import FILE_SCHEMA, ROW_GROUP_ROWS
+from penstock.broker_core.archive.write import parquet
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.recordings import Recordings

@@ -12,8 +12,8 @@ from pathlib import Path
 from feeding import BATCH, QUEUE, batch_of, enqueue_command, nbytes
 from harness import Bench, Line, Stopwatch
 
-from penstock.broker_core.archiver.child import Child
-from penstock.broker_core.archiver.recorder import Recorder, greeting
+from penstock.broker_core.archive.recorder.process import Child
+from penstock.broker_core.archive.recorder.recorder import Recorder, greeting
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service.broker import BrokerService

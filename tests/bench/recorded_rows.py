@@ -10,7 +10,7 @@ from feeding import QUEUE, filled
 from harness import Bench, Line
 from spark_rows import NARROW, session
 
-from penstock.broker_core.archive.table import table_url
+from penstock.broker_core.archive.table.layout import table_url
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import DEFAULT_COLUMNS
 from penstock.broker_core.server.process import Broker

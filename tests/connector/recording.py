@@ -10,8 +10,8 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 
-from penstock.broker_core.archive import table
-from penstock.broker_core.archive.files import BROKER, OWNER
+from penstock.broker_core.archive.read.files import BROKER, OWNER
+from penstock.broker_core.archive.table import layout as table
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.commands import Now
 from penstock.broker_core.engine.commands.passes import BeginPass, EndPass

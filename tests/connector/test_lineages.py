@@ -11,7 +11,7 @@ import deltalake
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from penstock.broker_core.archive.table import table_url
+from penstock.broker_core.archive.table.layout import table_url
 from penstock.broker_core.cli import main
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.states import Outcome
@@ -23,7 +23,7 @@ from penstock.connector.schema import source_schema
 from penstock.connector.stream.replay import ReplayReader
 from penstock.connector.task import archive
 
-from ..archiver.helpers import Died, Rig, sequences, table
+from ..archive.rig import Died, Rig, sequences, table
 from ..flight.helpers import numbered
 
 COLUMNS = ("sequenceNumber", "outcome")

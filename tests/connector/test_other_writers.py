@@ -10,7 +10,7 @@ from typing import Any
 import deltalake
 import pytest
 
-from penstock.broker_core.archive import scan
+from penstock.broker_core.archive.read import scan
 from penstock.broker_core.errors import ArchiveUnsupported, DataLoss, InvalidRequest
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
@@ -18,7 +18,7 @@ from penstock.connector.stream.replay import ReplayReader
 from penstock.connector.task import archive
 from penstock.connector.task.partition import RecordedPartition
 
-from ..archiver import writers
+from ..archive import writers
 from .recording import Site, recording
 
 DELETED = (3, 4, 15)

@@ -35,7 +35,7 @@ from penstock.broker_core.amqp.types import (
     ULong,
     UShort,
 )
-from penstock.broker_core.archive import files
+from penstock.broker_core.archive.read import files
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet

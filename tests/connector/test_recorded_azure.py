@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Broker
-from penstock.broker_core.archive.scan import opened
+from penstock.broker_core.archive.read.scan import opened
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import ArchiveUnreachable
 from penstock.broker_core.stores.credentials import arrow_file_system

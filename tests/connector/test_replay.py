@@ -12,8 +12,8 @@ import deltalake
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from penstock.broker_core.archive import scan
-from penstock.broker_core.archive.files import File
+from penstock.broker_core.archive.read import scan
+from penstock.broker_core.archive.read.files import File
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.commands import Now

@@ -10,7 +10,7 @@ import pytest
 from penstock.broker_core.cli import main
 from penstock.broker_core.engine import commands as c
 
-from ..archiver.helpers import Died, Rig, sequences, table
+from ..archive.rig import Died, Rig, sequences, table
 from ..flight.helpers import numbered
 
 

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import penstock
-from penstock.broker_core.archive.table import folder_name
+from penstock.broker_core.archive.table.layout import folder_name
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
 from penstock.broker_core.server.process import Broker

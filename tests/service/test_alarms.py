@@ -21,7 +21,7 @@ from penstock.broker_core.service.watch import Watch
 from penstock.broker_core.settings.keys import Settings
 from penstock.broker_core.stores.objects import StoreError
 
-from ..archiver.helpers import Rig
+from ..archive.rig import Rig
 from ..journal.lying_disk import LyingDisk
 from ..programs import needs
 from ..stores.faulty_store import FaultyStore

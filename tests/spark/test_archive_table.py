@@ -10,13 +10,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import Broker
-from penstock.broker_core.archive.table import table_url
-from penstock.broker_core.archiver.commits import QueueTable
-from penstock.broker_core.archiver.stores import store_of
+from penstock.broker_core.archive.table.layout import table_url
+from penstock.broker_core.archive.write.commits import QueueTable
+from penstock.broker_core.archive.write.stores import store_of
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 
-from ..archiver.helpers import Rig
+from ..archive.rig import Rig
 from ..flight.helpers import numbered, send
 from ..waiting import until
 

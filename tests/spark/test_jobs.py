@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core.archive import table as archive_table
+from penstock.broker_core.archive.table import layout as archive_table
 from penstock.broker_core.messages import assembly
 from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
 from penstock.jobs import archive, ingest, redrive

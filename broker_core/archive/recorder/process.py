@@ -1,0 +1,110 @@
+"""The archiver's process as the broker sees it: started when the first pass is due, asked, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ... import children
+from ...children import frames
+
+STOP_S = 5.0  # for which a process that was told to end is waited for; then it is killed, which loses nothing
+
+
+class Gone(Exception):
+    """The process has ended, or could not be started."""
+
+
+class Child:
+    """One process, from the first request until it dies or `close`. Requests come from one thread; `close` from any."""
+
+    def __init__(self, hello: dict[str, Any]) -> None:
+        self._hello = hello
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._asking = threading.Lock()  # held while an answer is waited for
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process; None while there is none."""
+        process = self._process
+        return None if process is None or process.poll() is not None else process.pid
+
+    def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
+        """Return the answer to a request. Raises Gone where the process ended instead; the next request starts another."""
+        with self._asking:
+            return self._ask(request, attachments)
+
+    def _ask(self, request: dict[str, Any], attachments: Sequence[bytes]) -> dict[str, Any]:
+        try:
+            process = self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            frames.send(process.stdin, request, attachments)
+            answer = frames.receive(process.stdout)
+        except OSError as error:
+            self._end()
+            raise Gone(f"the archiver's process cannot be reached: {error}") from error
+        if answer is None:
+            code = self._end()
+            raise Gone(f"the archiver's process ended, {_how(code)}")
+        return answer.header
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._closed:
+                raise Gone("the broker stops")
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "penstock", "archiver"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    cwd=self._hello["data"],  # so that `-m` finds the package where this process has it
+                    env=children.environment(),
+                    **children.OWN_GROUP,
+                )
+                assert self._process.stdin is not None
+                frames.send(self._process.stdin, self._hello)
+            return self._process
+
+    def _end(self) -> int | None:
+        """End the process, which may have ended; its exit code."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is None:
+            return None
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            return process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def close(self) -> None:
+        """End the process, within twice `STOP_S` whatever it does: its parent wants nothing any more. A request that waits for
+        its answer raises Gone."""
+        with self._lock:
+            self._closed = True
+            process = self._process
+        if process is not None:
+            process.terminate()
+        if not self._asking.acquire(timeout=STOP_S):  # it was stopped, or hangs in the system, and hears nothing
+            if process is not None:
+                process.kill()
+            self._asking.acquire()
+        try:
+            self._end()
+        finally:
+            self._asking.release()
+
+
+def _how(code: int | None) -> str:
+    return f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"

@@ -1,0 +1,444 @@
+"""The thread of the broker that has settled messages recorded: what goes when, by one pass after another.
+
+A queue is due when its oldest settled message that is in no pass has waited for `archive_after_s`, when those make a file of
+`archive_file_bytes`, or when the queue was deleted. Queues take turns. A queue whose table cannot be written waits, longer each
+time, and holds up no other; nothing of it is lost meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from ... import errors
+from ...engine.columns.limits import NEVER
+from ...engine.commands import BeginPass, Command, EndPass, ListBacklogs
+from ...engine.model.passes import Backlog, Pass
+from ...logs import counted
+from ...settings.keys import Settings
+from ...stores.folders import is_local, local_path
+from ..table.layout import table_url
+from ..write.rows import Content
+from .estimate import VACUUM_S, Growth
+from .process import Child, Gone
+
+log = logging.getLogger("penstock")
+
+R = TypeVar("R")
+
+LOOK_S = 1.0  # between two looks at what is due
+PASS_ROWS = 64 << 16  # of one pass
+PASS_FILES = 4  # files of one pass, where so much waits: a commit costs as much as a quarter of a file
+FIRST_WAIT_S = 1.0  # after a failed attempt; each further one is twice as long
+LONGEST_WAIT_S = 60.0
+BEHIND = 3  # times `archive_after_s` that the oldest message has waited when the archive is behind
+BEHIND_S = 30.0  # and so long beyond that, for the pass itself
+KEEP_S = 3600.0  # between two looks at what is old in a table
+FIRST_KEEP_S = 300.0  # from the start to the first: not while everything else begins
+OFF = "off"
+
+
+class Host(Protocol):
+    """Broker of a recorder."""
+
+    broker_id: str
+
+    def submit(self, command: Command[R]) -> R:
+        """Carry out a command; return its reply once that is durable."""
+
+    def content(self, backlog: Backlog, current: Pass) -> Content | None:
+        """Return what a pass consists of; None where its queue is gone."""
+
+    def sync(self) -> None:
+        """Return when all that was decided is on the disk, whatever the setting `fsync` says. Raises StorageError."""
+
+    def disown(self, content: Content) -> None:
+        """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
+
+    def segments(self, content: Content) -> list[tuple[str, int, int]]:
+        """Return the journal's segments that the content needs: file name, LSN of the first byte, LSN after the last written
+        one."""
+
+    def tables(self) -> list[str]:
+        """Return the names of the queues that have tables."""
+
+    def now(self) -> int:
+        """Return the time, microseconds since 1970, as settlements have it."""
+
+
+class Asked(Protocol):
+    """The archiver's process, or what stands for it."""
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process; None while there is none."""
+
+    def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
+        """Return the answer to a request. Raises Gone."""
+
+    def close(self) -> None:
+        """End the process."""
+
+
+@dataclass
+class Trouble:
+    """Reason why a queue's table cannot be written."""
+
+    queue: str
+    text: str
+    refused: bool  # True: it does not pass by itself
+    wait_s: float
+    until: float  # of the monotonic clock: not tried again before
+
+
+class Recorder:
+    """The recorder of one broker, from `start` to `close`."""
+
+    def __init__(
+        self, host: Host, settings: Settings, monotonic: Callable[[], float] = time.monotonic, child: Asked | None = None
+    ) -> None:
+        self._host, self._settings, self._monotonic = host, settings, monotonic
+        self.url = url_of(settings)
+        self._child: Asked = Child(greeting(host, settings)) if child is None else child
+        self._growth = Growth(self.url, settings)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
+        self._last = 0  # id of the queue that had the last turn
+        self._backlogs: list[Backlog] = []
+        self._due: list[Backlog] = []  # of these, the next one last
+        self._looked = -math.inf  # when they were listed
+        self._troubles: dict[int, Trouble] = {}  # by queue's id
+        self._waits: dict[int, tuple[int, float]] = {}  # by queue's id, since when messages wait: by the wall clock, and by ours
+        self._started = monotonic()
+        self._others: list[str] = []  # names in the archive that may be tables of queues that are gone
+        self._listed = -math.inf  # when they were
+        self._kept: dict[str, float] = {}  # table's URL → when it was last looked after
+        self._vacuumed: dict[str, float] = {}
+        self._behind: str | None = None
+        self._asking = False  # an answer of the process is waited for
+        self.passes = 0
+        self.recorded = 0  # messages, since the start
+
+    def start(self) -> None:
+        """Start the thread; the process starts when the first pass is due."""
+        kept = self._settings.archive_retention_age_s
+        how_long = "for ever" if kept is None else f"for {kept / 86400:g} days"
+        log.info("settled messages are recorded in %s, and kept there %s (archive_retention_age_s)", self.url, how_long)
+        self._thread.start()
+
+    def change(self, settings: Settings) -> None:
+        """Take over settings that were read again: those that `settings.live` names."""
+        self._settings = settings
+        self._growth.change(settings)
+
+    def close(self) -> None:
+        """End the thread and the process. A pass that has begun goes on at the next start."""
+        self._closing.set()
+        self._child.close()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # What is known
+    def status(self) -> dict[str, Any]:
+        """Describe the archive: where it is, what waits, since when, and what is wrong."""
+        backlogs, now = self._host.submit(ListBacklogs()), self._host.now()
+        return {
+            "archive": self.url,
+            "retention": self._settings.archive_retention_age_s,
+            "process": self._child.pid,
+            "unrecorded": sum(each.rows for each in backlogs),
+            "unrecordedBytes": sum(each.bytes for each in backlogs),
+            "lag": max((_lag(each, now) for each in backlogs), default=0.0),
+            "behind": self.behind() is not None,
+            "passes": self.passes,
+            "recorded": self.recorded,
+            "diskFullIn": self._growth.full_in_s(),
+            "queues": [self._described(each, now) for each in backlogs],
+        }
+
+    def of_queue(self, queue: str) -> dict[str, Any]:
+        """Describe what of one queue waits."""
+        now = self._host.now()
+        mine = [each for each in self._host.submit(ListBacklogs()) if each.queue == queue]
+        troubles = [self._troubles[each.queue_id].text for each in mine if each.queue_id in self._troubles]
+        return {
+            "table": table_url(self.url, queue),
+            "lag": max((_lag(each, now) for each in mine), default=0.0),
+            "error": troubles[0] if troubles else None,
+            "diskFullIn": self._growth.full_in_s(),
+        }
+
+    def troubles(self) -> dict[str, str]:
+        """Return, by queue, why its table cannot be written."""
+        found = {}
+        for trouble in list(self._troubles.values()):
+            what = "is refused" if trouble.refused else "cannot be written now"
+            found[trouble.queue] = f"its archive table {what}; its settled messages stay in the journal: {trouble.text}"
+        return found
+
+    def behind(self) -> str | None:
+        """Say how far the archive is behind; None while it is not. While the process is asked, which may hang for ever, what was
+        waiting before is waiting still."""
+        if self._asking:
+            self._look_whether_behind()
+        return self._behind
+
+    def outgrows_disk(self) -> str | None:
+        """Say that the disk will be full before as much goes as comes; None where it will not, as far as can be known."""
+        return self._growth.warning()
+
+    def _described(self, backlog: Backlog, now: int) -> dict[str, Any]:
+        trouble = self._troubles.get(backlog.queue_id)
+        return {
+            "queue": backlog.queue,
+            "id": backlog.queue_id,
+            "deleted": backlog.departed,
+            "unrecorded": backlog.rows,
+            "unrecordedBytes": backlog.bytes,
+            "lag": _lag(backlog, now),
+            "error": None if trouble is None else trouble.text,
+        }
+
+    # What is done
+    def _run(self) -> None:
+        while not self._closing.wait(LOOK_S):
+            try:
+                while self.turn() and not self._closing.is_set():
+                    pass
+            except errors.ResourceLimit as error:
+                log.warning("the archive waits for room on the disk: %s", error)
+            except errors.StorageError as error:
+                log.error("the archive: %s", error)  # on_failure stops the broker
+                return
+            except Exception:
+                log.exception("the recorder failed; it tries again in %g s", LOOK_S)
+
+    def turn(self) -> bool:
+        """Let the next queue that is due have a pass, or look after the tables; False where nothing is to be done."""
+        up = self._monotonic()
+        if not self._due or up >= self._looked + LOOK_S:
+            self._look(up)
+        if not self._due:
+            return self._list_tables(up) or self._keep_a_table(up)
+        backlog = self._due.pop()
+        self._last = backlog.queue_id
+        return self._record(backlog)
+
+    def _look(self, up: float) -> None:
+        """Look which queues are due. All queues are asked, so not for each of those again."""
+        self._looked, self._backlogs = up, self._host.submit(ListBacklogs())
+        before = self._waits
+        self._waits = {each.queue_id: (each.waiting_since, up) for each in self._backlogs if each.waiting_rows}
+        self._waits |= {number: seen for number, seen in before.items() if self._waits.get(number, (None,))[0] == seen[0]}
+        waiting = {each.queue_id for each in self._backlogs}
+        self._troubles = {queue_id: trouble for queue_id, trouble in self._troubles.items() if queue_id in waiting}
+        self._look_whether_behind()
+        self._growth.look()
+        now = self._host.now()
+        due = [each for each in self._backlogs if self._is_due(each, now, up)]
+        self._due = sorted(due, key=lambda each: (each.queue_id <= self._last, each.queue_id), reverse=True)
+
+    def _is_due(self, backlog: Backlog, now: int, up: float) -> bool:
+        trouble = self._troubles.get(backlog.queue_id)
+        if trouble is not None and up < trouble.until:
+            return False
+        if backlog.current is not None:
+            return True
+        if not backlog.waiting_rows:
+            return False
+        # The wall clock stands still after it was set back.
+        waited_s = max((now - backlog.waiting_since) / 1e6, up - self._waits[backlog.queue_id][1])
+        enough = backlog.waiting_bytes >= self._settings.archive_file_bytes or backlog.waiting_rows >= PASS_ROWS
+        return waited_s >= self._settings.archive_after_s or enough or backlog.departed
+
+    def _record(self, backlog: Backlog) -> bool:
+        """Carry one pass through. False where the process is gone, or the table cannot be written."""
+        current = self._host.submit(BeginPass(backlog.queue_id, PASS_ROWS, PASS_FILES * self._settings.archive_file_bytes))
+        if backlog.current is None and current is not None and current.rows.count >= backlog.waiting_rows:
+            self._waits.pop(backlog.queue_id, None)  # it has all that waited: what is settled from now on waits anew
+        content = None if current is None else self._host.content(backlog, current)
+        if current is None or content is None:
+            return True
+        if not content.rows and content.inherited:
+            return self._disown(backlog, content)
+        if not content.rows:
+            self._host.submit(EndPass(backlog.queue_id, current.number, -1))
+            return True
+        self._host.sync()  # else a power cut might take this pass, whose number another one would get that the table then "has"
+        url = table_url(self.url, backlog.queue)
+        request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments(content))
+        try:
+            answer = self._ask(request, attachments)
+        except Gone as error:
+            if not self._closing.is_set():
+                self._note_trouble(backlog, str(error), refused=False)
+            return False
+        if "error" in answer:
+            self._note_trouble(backlog, answer["error"], refused=answer["refused"])
+            return False
+        if answer["differs"]:
+            return self._disown(backlog, content)
+        self._host.submit(EndPass(backlog.queue_id, current.number, answer["version"]))
+        self._note_success(backlog, answer)
+        if answer["small"] >= self._settings.archive_compact_files:
+            self._kept[url] = -math.inf
+        return True
+
+    def _ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
+        self._asking = True
+        try:
+            return self._child.ask(request, attachments)
+        finally:
+            self._asking = False
+
+    def _disown(self, backlog: Backlog, content: Content) -> bool:
+        """Have an inherited pass written anew: the table has it with other rows, or not at all. False where that fails."""
+        try:
+            self._host.disown(content)
+        except errors.StorageError as error:
+            self._note_trouble(backlog, str(error), refused=False)
+            return False
+        return True
+
+    def _note_success(self, backlog: Backlog, answer: dict[str, Any]) -> None:
+        self.passes += 1
+        self.recorded += answer["rows"]
+        self._growth.grew(answer["bytes"])
+        if answer["gone"]:
+            log.warning(
+                "%s of queue %r settled without an archive, which retention has removed: not recorded",
+                counted(answer["gone"], "message"),
+                backlog.queue,
+                extra={"queue": backlog.queue},
+            )
+        self._troubles.pop(backlog.queue_id, None)
+
+    def _note_trouble(self, backlog: Backlog, text: str, *, refused: bool) -> None:
+        before = self._troubles.get(backlog.queue_id)
+        wait_s = FIRST_WAIT_S if before is None else min(2 * before.wait_s, LONGEST_WAIT_S)
+        self._troubles[backlog.queue_id] = Trouble(backlog.queue, text, refused, wait_s, self._monotonic() + wait_s)
+
+    def _look_whether_behind(self) -> None:
+        """Note that the archive has fallen behind, or has caught up."""
+        now, limit = self._host.now(), BEHIND * self._settings.archive_after_s + BEHIND_S
+        lag = max((_lag(each, now) for each in self._backlogs), default=0.0)
+        if lag > limit or (self._behind is not None and lag > max(limit / 2, self._settings.archive_after_s)):
+            rows, size = sum(each.rows for each in self._backlogs), sum(each.bytes for each in self._backlogs)
+            self._behind = f"the archive is {lag:.0f} s behind: {rows} settled messages, {size >> 20} MiB, wait in the journal"
+        else:
+            self._behind = None
+
+    @property
+    def _keep_from(self) -> float:
+        """Time since which what was never done for the tables is waited for."""
+        return self._started + FIRST_KEEP_S - KEEP_S
+
+    def _list_tables(self, up: float) -> bool:
+        """Look for tables of queues that are gone, if it is time: they have old days, too. False: it is not, or it failed."""
+        if up < max(self._listed, self._keep_from) + KEEP_S or (is_local(self.url) and not os.path.isdir(local_path(self.url))):
+            return False
+        self._listed = up
+        answer = self._looked_after(self.url, {"op": "tables", "url": self.url})
+        if answer is None:
+            return False
+        self._others = answer["names"]
+        return True
+
+    def _looked_after(self, url: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the answer to a request about a table, or about the archive; None where it failed, which the log says."""
+        try:
+            answer = self._ask(request)
+        except Gone as error:
+            answer = {"error": error}
+        if "error" not in answer:
+            return answer
+        if not self._closing.is_set():
+            log.warning("%s was not looked after: %s", url, answer["error"])
+        return None
+
+    def _keep_a_table(self, up: float) -> bool:
+        """Look after one table for which it is time: put small files together, remove what is old."""
+        # Not one to which a pass is under way: whether the table has it is told by its rows.
+        under_way = {table_url(self.url, each.queue) for each in self._backlogs if each.current is not None}
+        tables = {url: queue for url, queue in self._tables().items() if url not in under_way}
+        url, queue = next(
+            (each for each in tables.items() if up >= self._kept.get(each[0], self._keep_from) + KEEP_S), (None, None)
+        )
+        if url is None:
+            return False
+        # Else a power cut might take the end of a pass whose rows go here, and the table would seem to have it with other rows.
+        self._host.sync()
+        self._kept[url] = up
+        vacuum = up >= self._vacuumed.get(url, -math.inf) + VACUUM_S
+        request = {
+            "op": "keep",
+            "queue": queue,
+            "url": url,
+            "fileBytes": self._settings.archive_file_bytes,
+            "compactFiles": self._settings.archive_compact_files,
+            "retentionS": self._settings.archive_retention_age_s,
+            "vacuumS": self._settings.archive_vacuum_after_s if vacuum else None,
+        }
+        answer = self._looked_after(url, request)
+        if answer is None:
+            return False
+        if vacuum:
+            self._vacuumed[url] = up
+        self._growth.compacted(answer["replaced"])
+        if any(answer.values()):
+            log.info(
+                "the table %s: %s put together, %d too old, %d removed from the disk",
+                url,
+                counted(answer["compacted"], "file"),
+                answer["expired"],
+                answer["vacuumed"],
+            )
+        return True
+
+    def _tables(self) -> dict[str, str | None]:
+        """Return the tables: URL and queue. Of queues that are gone the names stand in the tables alone."""
+        found: dict[str, str | None] = {f"{self.url.rstrip('/')}/{name}": None for name in self._others}
+        return found | {table_url(self.url, queue): queue for queue in self._host.tables()}
+
+
+def greeting(host: Host, settings: Settings) -> dict[str, Any]:
+    """Return what the archiver's process has to know before all requests."""
+    return {"data": str(settings.data), "broker": host.broker_id}
+
+
+def url_of(settings: Settings) -> str:
+    """Return the archive's folder or URL: a relative path counts from the data directory."""
+    return settings.archive if "://" in settings.archive else str(settings.data / settings.archive)
+
+
+def _lag(backlog: Backlog, now: int) -> float:
+    """Seconds that the oldest message has waited."""
+    return 0.0 if backlog.since == NEVER else max(0.0, (now - backlog.since) / 1e6)
+
+
+def _request(
+    content: Content, url: str, file_bytes: int, segments: Sequence[tuple[str, int, int]]
+) -> tuple[dict[str, Any], list[bytes]]:
+    return {
+        "op": "pass",
+        "queue": content.queue,
+        "id": content.queue_id,
+        "number": content.number,
+        "lineage": content.lineage,
+        "version": content.version,
+        "inherited": content.inherited,
+        "url": url,
+        "fileBytes": file_bytes,
+        "origins": list(content.origins),
+        "takers": list(content.takers),
+        "rows": content.rows.to_json(),
+        "blocks": list(content.blocks),
+        "packed": content.packed,
+        "segments": list(segments),
+    }, list(content.blocks.values())

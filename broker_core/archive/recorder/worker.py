@@ -1,0 +1,166 @@
+"""The archiver's process: passes in on stdin, their fate out on stdout, one after another. `penstock archiver` runs it.
+
+It ends with its parent, however that ends: when stdin does, at once, whatever it is doing. What it leaves behind then is a file
+that no commit names, or a commit whose answer nobody got; the next one finds either.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import IO, Any
+
+from ...children import frames, step_back
+from ...children.frames import Frame
+from ...engine.columns.rowset import RowSet
+from ...errors import PenstockError
+from ...journal.view import JournalView
+from ..write import parquet
+from ..write.commits import NotOurs, QueueTable, Refused, Unreachable, application
+from ..write.rows import Content, Rows
+from ..write.stores import Store, names_in, short, store_of
+
+log = logging.getLogger("penstock.archiver")
+
+STORES = 500  # that are kept from request to request: one of an object store takes 100 KB
+NICE = 10  # where broker and archiver share a core, the broker gets nine tenths of it
+
+Step = Callable[[str], None]
+
+
+def run() -> int:
+    """Serve the process that started this one until it closes stdin."""
+    step_back(NICE)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT])  # a broker blocks them in itself
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    requests: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, requests), name="requests", daemon=True).start()
+    worker = Worker(requests.get().header)
+    while True:
+        request = requests.get()
+        frames.send(answers, worker.answer(request))
+
+
+def _read(file: IO[bytes], requests: queue.SimpleQueue[Frame]) -> None:
+    while True:
+        request = frames.receive(file)
+        if request is None:
+            os._exit(0)  # the parent is gone: nobody waits for an answer
+        requests.put(request)
+
+
+class Worker:
+    """State of the process between two requests. `step` is told before each step that a crash may follow."""
+
+    def __init__(self, hello: dict[str, Any], step: Step = lambda name: None) -> None:
+        self._broker_id: str = hello["broker"]
+        self._journal = JournalView(hello["data"], self._broker_id)
+        self._step = step
+        self._stores: dict[str, Store] = {}  # by table's URL
+
+    def _store(self, url: str) -> Store:
+        if url not in self._stores:
+            if len(self._stores) >= STORES:
+                del self._stores[next(iter(self._stores))]
+            self._stores[url] = store_of(url)
+        return self._stores[url]
+
+    def answer(self, request: Frame) -> dict[str, Any]:
+        """Carry out a request; an answer with an `error` says whether it is `refused`: then somebody has to look."""
+        answer = self._answered(request)
+        if "error" in answer:
+            self._stores.pop(request.header["url"], None)  # who knows what is there now, and which credentials are right
+        return answer
+
+    def _answered(self, request: Frame) -> dict[str, Any]:
+        try:
+            return _REQUESTS[request.header["op"]](self, request)
+        except Refused as error:
+            return {"error": str(error), "refused": True}
+        except (Unreachable, PenstockError, OSError) as error:
+            return {"error": short(error) if isinstance(error, OSError) else str(error), "refused": False}
+        except Exception as error:
+            log.exception("a request of the broker's failed: %s", request.header["op"])
+            return {"error": f"{type(error).__name__}: {error}", "refused": False}
+
+    def _pass(self, request: Frame) -> dict[str, Any]:
+        header = request.header
+        content = Content(
+            header["queue"],
+            header["id"],
+            header["number"],
+            header["lineage"],
+            header["origins"],
+            header["takers"],
+            RowSet.from_json(header["rows"]),
+            dict(zip(header["blocks"], request.attachments, strict=True)),
+            {int(number): position for number, position in header["packed"].items()},
+            inherited=header["inherited"],
+        )
+        store, file_bytes = self._store(header["url"]), header["fileBytes"]
+        self._step("open")
+        found = QueueTable(store, self._broker_id, content.queue, header["version"])
+        mine = application(self._broker_id, content.lineage, content.queue_id)
+        version = found.version_with(mine, content.number, inherited=content.inherited)
+        differs = content.inherited and (version is None or not found.has_just(content))
+        self._journal.follow((name, base, end) for name, base, end in header["segments"])
+        rows = Rows(content, self._journal)
+        if version is not None and not content.inherited:
+            found.check_has(content, rows.there())
+        if version is not None or differs:
+            return {"version": version, "rows": 0, "bytes": 0, "gone": 0, "small": 0, "again": True, "differs": differs}
+        self._step("write")
+        try:
+            files = parquet.write(store, f"pass-{content.queue_id}-{content.number}", rows.tables(), file_bytes)
+        except OSError as error:
+            raise Unreachable(f"no file can be written to {header['url']}: {short(error)}") from error
+        self._step("commit")
+        version = found.add(mine, content.number, files)
+        self._step("answer")
+        return {
+            "version": version,
+            "rows": sum(file.rows for file in files),
+            "bytes": sum(file.bytes for file in files),
+            "gone": rows.gone,
+            "small": found.small_files(file_bytes),
+            "again": False,
+            "differs": False,
+        }
+
+    def _keep(self, request: Frame) -> dict[str, Any]:
+        """Keep a table small: put small files together, remove old days and what no version needs any more."""
+        header = request.header
+        answer = {"compacted": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
+        try:
+            found = QueueTable(self._store(header["url"]), self._broker_id, header["queue"])
+        except NotOurs:
+            if header["queue"] is None:
+                return answer
+            raise
+        if header["retentionS"] is not None:
+            answer["expired"] = found.expire(header["retentionS"], datetime.now(timezone.utc))
+        if found.small_files(header["fileBytes"]) >= header["compactFiles"]:
+            answer["compacted"] = found.compact(header["fileBytes"])
+            answer["replaced"] = found.replaced
+        if header["vacuumS"] is not None:
+            answer["vacuumed"] = found.vacuum(header["vacuumS"])
+        return answer
+
+    def _tables(self, request: Frame) -> dict[str, Any]:
+        """Name what lies in the archive and may be a table, of whatever queue."""
+        return {"names": names_in(request.header["url"])}
+
+
+_REQUESTS: dict[str, Callable[[Worker, Frame], dict[str, Any]]] = {
+    "pass": Worker._pass,
+    "keep": Worker._keep,
+    "tables": Worker._tables,
+}

@@ -1,0 +1,368 @@
+"""Tables: one commit for each pass, and what keeps a table small: compaction, retention, vacuum.
+
+A table belongs to the broker whose id stands in its configuration. Commits of others between ours are no harm, as long as they
+leave the columns as they are: rows that somebody has added are read as ours are, without a number of a queue's or a pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from urllib.parse import unquote
+
+import deltalake
+import numpy as np
+import pyarrow as pa
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
+
+from ...engine.columns.rowset import RowSet
+from ...engine.model.passes import NO_TABLE
+from ...errors import ArchiveUnreachable, ArchiveUnsupported
+from ...logs import counted
+from ..read import files as files_of
+from ..read import scan
+from ..read.files import BROKER, OWNER
+from ..table import features
+from ..table import layout as table
+from . import compaction
+from .compaction import Member
+from .parquet import File
+from .rows import Content
+from .stores import LOG, Store, short
+
+log = logging.getLogger("penstock.archiver")
+
+QUEUE = "penstock.queue"  # of a table's configuration: the name of its queue
+PASS = "penstock.pass"  # of a commit: the number of its pass
+HISTORY = 1000  # commits in which the one of a pass is looked for, the newest first
+RETRIES = 100  # of a commit between which others commit
+#: What Delta's log forgets, and after how many hours by itself: files that were taken out, and old versions.
+_FORGETS = {"delta.deletedFileRetentionDuration": 7 * 24, "delta.logRetentionDuration": 30 * 24}
+CHECKPOINT_COMMITS = 20  # after so many the log gets a checkpoint, so that a reader reads no more single commits than that
+#: Of each commit. delta-rs would make the checkpoint with the commit, and remove old commits, before either is on the disk.
+_NOTHING_BESIDE = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+class Refused(Exception):
+    """The table is not as this broker made it, or not its own: somebody has to look."""
+
+
+class NotOurs(Refused):
+    """The table is not this broker's."""
+
+
+class Unreachable(Exception):
+    """The folder or store cannot be written now."""
+
+
+def application(broker_id: str, lineage: str, queue_id: int) -> str:
+    """Name the application whose transactions are the passes of a queue."""
+    return f"penstock/{broker_id}/{lineage}/{queue_id}"
+
+
+class QueueTable:
+    """The table of one queue's name, made if need be; without the name one that is there. Raises Refused and Unreachable.
+
+    With `heard`, a version that was on the disk, later ones that a power cut has torn are set aside: nobody relies on them.
+    """
+
+    def __init__(self, store: Store, broker_id: str, queue: str | None, heard: int | None = None) -> None:
+        self._store, self._broker_id = store, broker_id
+        self.url = store.url
+        self.replaced = 0  # bytes of the files that compaction took out, and that stay until vacuum comes
+        try:
+            self._table = self._found(broker_id, queue)
+        except Unreachable:
+            torn = [] if heard is None else store.set_aside_torn(heard)
+            if not torn:
+                raise
+            log.warning("a power cut has left torn files in the log of the table %s; set aside: %s", self.url, ", ".join(torn))
+            self._table = self._found(broker_id, queue)
+        self._check(broker_id, queue)
+
+    def _found(self, broker_id: str, queue: str | None) -> deltalake.DeltaTable:
+        try:
+            return self._open()
+        except TableNotFoundError as error:
+            if queue is None:
+                raise NotOurs(f"there is no table {self.url}") from error
+            return self._create(broker_id, queue)
+        except (DeltaError, OSError, ValueError) as error:
+            if refusal := features.refusal_of(error, self.url):
+                raise Refused(str(refusal)) from error
+            raise Unreachable(f"the table {self.url} cannot be opened: {short(error)}") from error
+
+    def _open(self) -> deltalake.DeltaTable:
+        return deltalake.DeltaTable(self.url, storage_options=self._store.options)
+
+    def _create(self, broker_id: str, queue: str) -> deltalake.DeltaTable:
+        try:
+            self._store.prepare()
+            deltalake.DeltaTable.create(
+                self.url,
+                table.SCHEMA,
+                mode="ignore",
+                partition_by=[table.DAY],
+                name=queue,
+                description=f"Settled messages of the queue {queue!r} of the Penstock broker {broker_id}",
+                configuration={OWNER: broker_id, QUEUE: queue},
+                raise_if_key_not_exists=False,
+                storage_options=self._store.options,
+            )
+            found = self._open()
+            self._store.sync_log(found.version())
+            return found
+        except (DeltaError, OSError, ValueError) as error:
+            raise Unreachable(f"the table {self.url} cannot be made: {short(error)}") from error
+
+    def _check(self, broker_id: str, queue: str | None) -> None:
+        metadata = self._table.metadata()
+        owner, its_queue = metadata.configuration.get(OWNER), metadata.configuration.get(QUEUE)
+        if owner != broker_id:
+            whose = "another program" if owner is None else f"the broker {owner}"
+            raise NotOurs(
+                f"the table {self.url} belongs to {whose}, not to this one ({broker_id}): give each broker a folder of its own "
+                "(setting archive), or move that table away"
+            )
+        if queue is not None and its_queue != queue:
+            raise Refused(f"the table {self.url} is that of the queue {its_queue!r}, not of {queue!r}: move it away")
+        try:
+            features.check_writable(self._table, self.url)
+        except ArchiveUnsupported as error:
+            raise Refused(str(error)) from error
+        if list(metadata.partition_columns) != [table.DAY]:
+            raise Refused(
+                f"the table {self.url} is partitioned by {metadata.partition_columns}, not by [{table.DAY!r}]{_WAY_OUT}"
+            )
+        there = {field.name: field for field in self._table.schema().fields}
+        ours = deltalake.Schema.from_arrow(table.SCHEMA).fields
+        for field in ours:
+            found = there.pop(field.name, None)
+            if found is None and field.name in table.ADDED:
+                continue
+            if found is None:
+                raise Refused(f"the table {self.url} has no column {field.name!r} any more{_WAY_OUT}")
+            if found.type != field.type:
+                raise Refused(f"the column {field.name!r} of the table {self.url} is {found.type}, not {field.type}{_WAY_OUT}")
+        for name, other in there.items():
+            if not other.nullable:
+                raise Refused(
+                    f"the table {self.url} has a column {name!r} that must have a value, which this broker has not{_WAY_OUT}"
+                )
+
+    def version_with(self, application_id: str, number: int, *, inherited: bool = False) -> int | None:
+        """Return the table's version, which is on the disk, if it has the pass of this number, else None.
+
+        `inherited`: the pass began before this directory was restored, and its original may have gone on since.
+        """
+        known = self._table.transaction_version(application_id)
+        if known is not None and known > number and not inherited:
+            raise Refused(f"the table {self.url} has pass {known} of this queue already; the broker is at {number}{_PUT_BACK}")
+        if known is None or known < number:
+            return None
+        version = self._table.version()
+        self._store.sync_log(version)  # whoever committed it may have died before that
+        return version
+
+    def check_has(self, content: Content, rows: RowSet) -> None:
+        """Check that a pass that the table has is the one of these rows, or of more. Raises Refused and ArchiveUnreachable."""
+        missing = rows.minus(self._rows_of(content))
+        if missing and all(rows.minus(found) for found in self._committed(content)):
+            raise Refused(
+                f"the table {self.url} has pass {content.number} of this queue already, and not with the message of sequence "
+                f"number {missing.first}{_PUT_BACK}"
+            )
+
+    def has_just(self, content: Content) -> bool:
+        """Say whether the pass of this number, queue and lineage was committed with just these rows."""
+        return self._rows_of(content) == content.rows or content.rows in self._committed(content)
+
+    def _committed(self, content: Content) -> Iterator[RowSet]:
+        """The rows of a pass in the versions that passes of its number have made: other writers may have deleted some since."""
+        for entry in self._table.history(HISTORY):
+            if entry.get(PASS) == str(content.number):
+                with contextlib.suppress(ArchiveUnreachable):  # vacuum has removed the files
+                    yield self._rows_of(content, entry["version"])
+
+    def _rows_of(self, content: Content, version: int | None = None) -> RowSet:
+        """Return which rows a version of the table has, by default the newest, by a pass of this number, queue and lineage."""
+        mine = files_of.Table(self.url, self._broker_id, content.queue_id, ((content.lineage, content.number),), NO_TABLE)
+        bounds = mine.of_pass(content.number)
+        parts = [np.array([], np.int64)]
+        for file in files_of.version(mine, bounds, version).files:
+            share = scan.Share(file.path)  # with rows that a deletion vector removes: they were recorded
+            found = scan.batches(scan.opened(self.url, file.path), share, ["sequenceNumber"], bounds)
+            parts += [batch.column("sequenceNumber").to_numpy() for batch in found]
+        return RowSet.of_sequences(np.unique(np.concatenate(parts)))
+
+    def add(self, application_id: str, number: int, files: Sequence[File]) -> int:
+        """Add the files of a pass in one commit, and return the version that has them. None of them may be there yet."""
+        properties = CommitProperties(
+            custom_metadata={BROKER: "pass", PASS: str(number)},
+            max_commit_retries=RETRIES,
+            app_transactions=[Transaction(application_id, number)],
+        )
+        try:
+            self._add_columns()
+            self._commit(files, [], properties)
+        except (DeltaError, OSError, ValueError) as error:
+            raise Unreachable(f"nothing could be committed to the table {self.url}: {short(error)}") from error
+        return self._table.version()
+
+    def _after_commit(self, before: int) -> None:
+        """Have the log on the disk after commits; with a checkpoint now and then, and without commits that no reader needs."""
+        self._table.update_incremental()
+        version = self._table.version()
+        self._store.sync_log(version)
+        if version // CHECKPOINT_COMMITS == before // CHECKPOINT_COMMITS:
+            return
+        try:
+            self._table.create_checkpoint()
+            self._store.sync(f"{LOG}/{version:020d}.checkpoint.parquet")
+            self._store.sync(f"{LOG}/_last_checkpoint")
+            if self._is_property_on("delta.enableExpiredLogCleanup", default=True):
+                self._table.cleanup_metadata()
+        except (DeltaError, OSError) as error:  # the commits are there: it comes with a later one
+            log.warning("the log of the table %s got no checkpoint: %s", self.url, short(error))
+
+    def _members(self) -> list[Member]:
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        days = [str(day) for day in actions[f"partition.{table.DAY}"].to_pylist()]
+        paths = [unquote(path) for path in actions["path"].to_pylist()]
+        deletions = files_of.deletions_of(self._table)
+        has_deletions = [path in deletions for path in paths]
+        return sorted(map(Member, paths, actions["size_bytes"].to_pylist(), days, has_deletions))
+
+    def small_files(self, file_bytes: int) -> int:
+        """Count the small files that could be put together."""
+        return sum(map(len, compaction.small(self._members(), file_bytes)))
+
+    def compact(self, file_bytes: int) -> int:
+        """Put small files together, a commit for each group of them; return how many are gone. One that fails stays as it is."""
+        gone = 0
+        for group in compaction.small(self._members(), file_bytes):
+            try:
+                self._add_columns()
+                replaced = compaction.put_together(self._store, group, file_bytes)
+                # Where somebody else has rewritten the same files delta-rs might not see it: so these files have to be in the
+                # version that the commit follows, and it is not tried again behind another one.
+                if replaced is not None and set(group) <= set(self._members()):
+                    properties = CommitProperties(custom_metadata={BROKER: "compaction"}, max_commit_retries=0)
+                    self._commit(replaced.new, replaced.old, properties)
+                    gone += len(replaced.old) - len(replaced.new)
+                    self.replaced += sum(member.bytes for member in replaced.old)
+            except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
+                log.warning(
+                    "%s of the table %s could not be put together: %s", counted(len(group), "file"), self.url, short(error)
+                )
+        return gone
+
+    def _commit(self, new: Sequence[File], old: Sequence[Member], properties: CommitProperties) -> None:
+        """Add files in place of others, whose rows they then have, or of none."""
+        for file in new:
+            if not self._store.exists(file.path):
+                raise OSError(
+                    f"somebody has removed the file {file.path} before it was part of the table: a vacuum has to leave files "
+                    "that are younger than a day"
+                )
+        before, now = self._table.version(), int(datetime.now(timezone.utc).timestamp() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(each.path, each.bytes, {table.DAY: each.day}, each.modified_ms, not old, each.statistics) for each in new
+        ]
+        actions += [RemoveAction(each.path, False, now, each.bytes, {table.DAY: each.day}) for each in old]
+        self._table.create_write_transaction(
+            actions,
+            mode="append",
+            schema=self._table.schema(),
+            partition_by=[table.DAY],
+            commit_properties=properties,
+            post_commithook_properties=_NOTHING_BESIDE,
+        )
+        self._after_commit(before)
+
+    def _add_columns(self) -> None:
+        """Give a table that an earlier version made the columns that came since, in a commit of its own; most have them."""
+        there = {field.name for field in self._table.schema().fields}
+        missing = [field for field in deltalake.Schema.from_arrow(table.SCHEMA).fields if field.name not in there]
+        if missing:
+            self._table.alter.add_columns(missing, post_commithook_properties=_NOTHING_BESIDE)
+            self._table.update_incremental()
+            log.info("the table %s has the new columns %s", self.url, ", ".join(field.name for field in missing))
+
+    def expire(self, age_s: float, now: datetime) -> int:
+        """Take the days out of the table whose messages all came longer ago than `age_s` seconds; return how many files are gone
+        from its newest version. Vacuum removes them."""
+        keep_from = (now.astimezone(timezone.utc) - timedelta(seconds=age_s)).date()
+        days = pa.table(self._table.get_add_actions(flatten=True))[f"partition.{table.DAY}"].to_pylist()
+        old = [day for day in days if day is not None and str(day) < keep_from.isoformat()]
+        if not old:
+            return 0
+        if self._is_property_on("delta.appendOnly", default=False):
+            log.warning(
+                "the table %s keeps messages that are older than archive_retention_age_s, because it is append-only; to let them "
+                "go, `ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly')`, or set archive_retention_age_s to \"off\"",
+                self.url,
+            )
+            return 0
+        before = self._table.version()
+        try:
+            self._table.delete(
+                f"{table.DAY} < '{keep_from.isoformat()}'",
+                commit_properties=CommitProperties(custom_metadata={BROKER: "retention"}),
+                post_commithook_properties=_NOTHING_BESIDE,
+            )
+            self._after_commit(before)
+        except (DeltaError, OSError, ValueError) as error:
+            raise Unreachable(f"old days of the table {self.url} could not be removed: {short(error)}") from error
+        return len(old)
+
+    def vacuum(self, age_s: float) -> int:
+        """Remove files that no version of the last `age_s` seconds has, and those of attempts that died; return how many."""
+        before = self._table.version()
+        try:
+            self._store.sync_log(before)  # no file goes while a commit that took it out may be lost
+            hours = math.ceil(age_s / 3600)  # rounded up: delta-rs counts in hours, and readers of `age_s` seconds still run
+            self._remember_for(hours)
+            gone = self._table.vacuum(
+                retention_hours=hours,
+                dry_run=False,
+                enforce_retention_duration=False,
+                # With deletion vectors not: delta-rs takes their files for those of dead attempts, and would remove them.
+                full=features.DELETION_VECTORS not in (self._table.protocol().writer_features or ()),
+                post_commithook_properties=_NOTHING_BESIDE,
+            )
+            self._after_commit(before)
+        except (DeltaError, OSError, ValueError) as error:
+            raise Unreachable(f"the table {self.url} could not be cleaned up: {short(error)}") from error
+        return len(gone)
+
+    def _is_property_on(self, name: str, *, default: bool) -> bool:
+        return self._table.metadata().configuration.get(name, str(default)).lower() == "true"
+
+    def _remember_for(self, hours: int) -> None:
+        """Have the table's log remember for so long what was taken out: a file that it has forgotten is one of a dead attempt."""
+        there = self._table.metadata().configuration
+        forgets = {name: _hours(there.get(name)) for name, enough in _FORGETS.items() if hours > enough}
+        if wanted := {name: f"interval {hours} hours" for name, after in forgets.items() if after < hours}:
+            self._table.alter.set_table_properties(wanted, post_commithook_properties=_NOTHING_BESIDE)
+            self._table.update_incremental()
+
+
+def _hours(interval: str | None) -> float:
+    """Read an interval of Delta's as delta-rs does: its first number and unit. 0 where it does not read it."""
+    match (interval or "").split():
+        case ["interval", count, unit, *_] if count.isdecimal():
+            return int(count) * _HOURS.get(unit.removesuffix("s"), 0.0)
+    return 0.0
+
+
+_HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0, "week": 7 * 24.0}
+_PUT_BACK = (
+    ": the broker's data directory was put back by hand from an older copy. Put it back with `penstock restore`, or move the "
+    "table away"
+)
+_WAY_OUT = ": somebody has changed it, so nothing is added; restore it (Delta's RESTORE), or move it away and a new one is made"
