@@ -3,7 +3,7 @@
 From the socket up:
 
 listener               who is let in, time-outs, threads
-wires                  plain sockets and TLS
+transports             plain sockets and TLS
 connection, frames     HTTP/2
 calls, budget          one gRPC call; memory for what comes
 statuses               how a call ends

@@ -22,8 +22,8 @@ from .. import errors
 from . import arrow_types, protobuf
 
 if TYPE_CHECKING:
-    from .calls import Call, Message
-    from .wires import Octets
+    from .calls import Call, CallMessage
+    from .transports import Octets
 
 METADATA_BYTES = 1 << 20  # of one message, and of all texts that it names
 MOST_FIELDS = 1024  # of one schema, at any depth, and as many notes (`custom_metadata`); the message columns have some forty
@@ -60,7 +60,7 @@ class Dictionaries:
             self._left += octets
 
 
-class BatchReader:
+class ArrowBatchReader:
     """The record batches of one `do_put`. `close` it when the call is over."""
 
     def __init__(self, call: Call, dictionaries: Dictionaries, *, most_bytes: int, most_rows: int) -> None:
@@ -68,7 +68,7 @@ class BatchReader:
         self._most_bytes, self._most_rows = most_bytes, most_rows
         self._held: dict[int, int] = {}  # dictionary id -> octets
         self._pieces: deque[memoryview | bytes] = deque()
-        self._message: Message | None = None
+        self._message: CallMessage | None = None
         self._began = self._ended = False
         self._reader: Any = None
         self._said: deque[bytes] = deque()
@@ -191,7 +191,7 @@ def too_many(limit: int, rows: int) -> errors.PenstockError:
     return errors.ResourceLimit(f"a record batch has at most {limit} rows, this one {rows}: send smaller ones")
 
 
-class _Found:
+class _BatchSizes:
     """Sizes that a message's metadata claims."""
 
     def __init__(self, body_length: int) -> None:
@@ -212,11 +212,11 @@ class _Found:
             end = offset + length if length else end
 
 
-def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None, _Found]:
+def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None, _BatchSizes]:
     """The kind of a message; of a dictionary its id and whether it adds to one; what it holds."""
     data = memoryview(metadata)
     message = _Table(data, _offset(data, 0))
-    kind, found = message.scalar(1, "<B"), _Found(message.scalar(3, "<q"))
+    kind, found = message.scalar(1, "<B"), _BatchSizes(message.scalar(3, "<q"))
     header = message.table(2)
     if (version := message.scalar(0, "<h")) not in _VERSIONS:
         raise errors.InvalidRequest(f"metadata version {version + 1} of Arrow's format is refused: send version 4 or 5")
@@ -343,7 +343,7 @@ def _offset(data: memoryview, at: int) -> int:
 # --- out
 
 
-class BatchWriter:
+class ArrowBatchWriter:
     """Frames a schema and its record batches as FlightData. Buffers are not copied: pyarrow writes them here piece by piece."""
 
     def __init__(self, schema: pa.Schema) -> None:

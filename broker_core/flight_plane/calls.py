@@ -24,7 +24,7 @@ from . import frames
 
 if TYPE_CHECKING:
     from .budget import Budget
-    from .wires import Octets
+    from .transports import Octets
 
 PREFIX_BYTES = 5  # of a gRPC message: whether it is compressed, and its length
 READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; then no further one is begun
@@ -43,10 +43,10 @@ class CallConnection(Protocol):
     peer: str
 
     def trust(self, user: str) -> None:
-        """Count a call that was let in. Raises ResourceLimit if its user has too many connections or calls, Gone at its end."""
+        """Count a call of this user. Raises ResourceLimit beyond the limits of connections or calls, CallGone after its end."""
 
     def send(self, call: Call, begin: bytes, pieces: Sequence[Octets], length: int) -> None:
-        """Send one message of a call. Raises Gone."""
+        """Send one message of a call. Raises CallGone."""
 
     def say(self, data: bytes) -> None:
         """Send frames that need no window."""
@@ -61,11 +61,11 @@ class CallConnection(Protocol):
         """Forget a call that has ended."""
 
 
-class Gone(Exception):
+class CallGone(Exception):
     """The peer has ended this call, or its connection."""
 
 
-class Message:
+class CallMessage:
     """A whole message: `view` of its octets in `memory`."""
 
     __slots__ = ("cost", "memory", "view")
@@ -89,13 +89,13 @@ class Call:
         self._window = frames.FIRST_WINDOW  # octets that the peer may still send
         self._limit: int | None = None  # of a message; None: not let in yet
         self._refusal: Callable[[int], errors.PenstockError] | None = None
-        self._message: Message | None = None
+        self._message: CallMessage | None = None
         self._filled = 0
         self._begun = 0.0  # when the message that is coming was
         self._small = False  # there is one that costs nothing, coming, ready or in hand
         self._waiting = 0  # octets asked of the budget
         self._promised = False  # and had
-        self._ready: deque[Message] = deque()
+        self._ready: deque[CallMessage] = deque()
         self._ready_bytes = self._cost = 0  # of the ready ones; and taken from the budget, also for the one in hand
         self._in_hand: int | None = None  # cost of the message that was taken last
         self._ended = False  # the peer sends no more
@@ -111,10 +111,10 @@ class Call:
         return None if self._message is None else self._message.view[self._filled :]
 
     def counted(self, octets: int) -> None:
-        """DATA came, of this length. ProtocolError when it was more than the window allows."""
+        """DATA came, of this length. Http2Error when it was more than the window allows."""
         self._window -= octets
         if self._window < 0:
-            raise frames.ProtocolError(frames.Code.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
+            raise frames.Http2Error(frames.Code.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
 
     def filled(self, octets: int) -> None:
         """So many octets were put to `target`."""
@@ -202,7 +202,7 @@ class Call:
         del self._raw[:PREFIX_BYTES]
         self._small |= not cost
         self._cost += cost
-        self._message, self._filled, self._begun = Message(length, cost), 0, time.monotonic()
+        self._message, self._filled, self._begun = CallMessage(length, cost), 0, time.monotonic()
         self._complete()  # an empty one is whole
 
     def _granted(self) -> None:
@@ -235,7 +235,7 @@ class Call:
         ahead = AHEAD_BYTES if self._ready_bytes < READY_BYTES else 0
         wanted = self.expected + max(0, ahead - len(self._raw))
         if wanted > self._window and (wanted - self._window >= AHEAD_BYTES // 2 or self._window < AHEAD_BYTES // 2):
-            self.connection.control(frames.number(frames.Kind.WINDOW_UPDATE, self.number, wanted - self._window))
+            self.connection.control(frames.number(frames.FrameKind.WINDOW_UPDATE, self.number, wanted - self._window))
             self._window = wanted
 
     # --- for the call's own thread
@@ -254,7 +254,7 @@ class Call:
             self._advance()
         self.connection.settle()
 
-    def next(self, waiting: Callable[[], None] | None = None) -> Message | None:
+    def next(self, waiting: Callable[[], None] | None = None) -> CallMessage | None:
         """The next message; None when the peer has sent the last. Gives the memory of the one before back to the budget.
 
         `waiting` is called every `timeouts.ALIVE_S` while there is no memory for it: the peer should hear of us.
@@ -277,7 +277,7 @@ class Call:
             if waits and waiting is not None:
                 waiting()
 
-    def _pick(self) -> Message:
+    def _pick(self) -> CallMessage:
         message = self._ready.popleft()
         self._ready_bytes -= message.cost
         self._in_hand = message.cost
@@ -287,7 +287,7 @@ class Call:
     def _is_over(self) -> bool:
         """Say whether the peer has sent its last message. Raises what keeps another one from coming."""
         if self.gone:
-            raise Gone
+            raise CallGone
         if self._failure is not None:
             raise self._failure
         if not self._ended or self._waiting:
@@ -314,7 +314,7 @@ class Call:
             self.connection.budget.give(octets)
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send one message, made of these pieces, as quickly as the peer takes it. Raises Gone."""
+        """Send one message, made of these pieces, as quickly as the peer takes it. Raises CallGone."""
         length = sum(map(len, pieces))
         begin = b"" if self._answered else _ANSWER.frame(self.number)
         self._answered = True
@@ -339,9 +339,9 @@ class Call:
             self.connection.budget.leave(self._granted)
         if not gone:
             flags = frames.END_HEADERS | frames.END_STREAM
-            data = frames.header(len(block), frames.Kind.HEADERS, flags, self.number) + block
+            data = frames.header(len(block), frames.FrameKind.HEADERS, flags, self.number) + block
             if unsent:  # the peer need not send the rest
-                data += frames.number(frames.Kind.RST_STREAM, self.number, frames.Code.NO_ERROR)
+                data += frames.number(frames.FrameKind.RST_STREAM, self.number, frames.Code.NO_ERROR)
             self.connection.say(data)
         self.connection.forget(self)
 
@@ -353,7 +353,7 @@ class _Answer:
         self.block = b"\x88" + frames.header_block([(b"content-type", b"application/grpc")])  # 0x88: status 200
 
     def frame(self, stream: int) -> bytes:
-        return frames.header(len(self.block), frames.Kind.HEADERS, frames.END_HEADERS, stream) + self.block
+        return frames.header(len(self.block), frames.FrameKind.HEADERS, frames.END_HEADERS, stream) + self.block
 
 
 _ANSWER = _Answer()

@@ -24,12 +24,12 @@ import hpack
 
 from .. import wrong_port
 from . import frames
-from .calls import Call, Gone
-from .frames import Code, Kind, ProtocolError, Setting
+from .calls import Call, CallGone
+from .frames import Code, FrameKind, Http2Error, Setting
 
 if TYPE_CHECKING:
     from .budget import Budget
-    from .wires import Octets, Wire
+    from .transports import FlightTransport, Octets
 
 CALLS = 64  # at once on one connection, also those that the peer has given up and that are not over yet
 HEADER_BYTES = 16 << 10  # of one request's headers, as they come and as they expand
@@ -43,29 +43,29 @@ log = logging.getLogger("penstock.flight")
 _numbers = itertools.count(1)
 
 
-class Host(Protocol):
-    """The plane, as a connection needs it; `listener.Listener` implements it."""
+class ConnectionHost(Protocol):
+    """The plane, as a connection needs it; `listener.FlightListener` implements it."""
 
     def begin(self, call: Call) -> None:
         """Let a thread serve this call; if there are too many, the peer is told so."""
 
-    def trust(self, connection: Connection, user: str) -> None:
-        """Count a connection whose first call was let in. Raises ResourceLimit if the user has too many, Gone if it has ended."""
+    def trust(self, connection: FlightConnection, user: str) -> None:
+        """Count a connection of this user. Raises ResourceLimit beyond the limit, CallGone if it has ended."""
 
     def count(self, user: str) -> None:
         """Count a call that was let in until it is over. Raises ResourceLimit if the user has too many."""
 
-    def shut(self, connection: Connection) -> None:
+    def shut(self, connection: FlightConnection) -> None:
         """End a connection's reading and writing; its thread does the rest."""
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: FlightConnection) -> None:
         """Forget a connection whose thread is done."""
 
 
-class Connection:
+class FlightConnection:
     """One client's connection: HTTP/2 (RFC 9113) from its preface to its end, and the calls on it."""
 
-    def __init__(self, host: Host, wire: Wire, peer: str, budget: Budget) -> None:
+    def __init__(self, host: ConnectionHost, wire: FlightTransport, peer: str, budget: Budget) -> None:
         self.peer, self.budget = peer, budget
         self.mutex = threading.Lock()
         self.user: str | None = None  # of the first call that was let in
@@ -97,7 +97,7 @@ class Connection:
                 self._frame_in()
         except EOFError:
             pass
-        except ProtocolError as error:
+        except Http2Error as error:
             log.info("%s: %s", self.peer, error, extra={"peer": self.peer})
             self._farewell(error.code, str(error))
         except OSError as error:
@@ -123,7 +123,7 @@ class Connection:
             if self._take(1)[0] != expected:
                 began = frames.PREFACE[:number] + bytes(self._buffer[self._start - 1 : self._stop][:64])
                 wrong = wrong_port.mismatch(wrong_port.FLIGHT, wrong_port.spoken(began))
-                raise ProtocolError(Code.PROTOCOL_ERROR, wrong or "this is no HTTP/2: Arrow Flight speaks gRPC")
+                raise Http2Error(Code.PROTOCOL_ERROR, wrong or "this is no HTTP/2: Arrow Flight speaks gRPC")
 
     def _frame_in(self) -> None:
         if self._start == self._stop and len(self._buffer) < READ_BYTES and self.user is not None:
@@ -133,31 +133,31 @@ class Connection:
         self._begun = time.monotonic()
         length, kind, flags, number = frames.parse_header(self._buffer, self._start)
         self._start += frames.HEADER_BYTES
-        if kind == Kind.DATA:
+        if kind == FrameKind.DATA:
             self._data(length, flags, number)
             return
         if length > HEADER_BYTES:
-            raise ProtocolError(Code.FRAME_SIZE_ERROR, f"a frame of {length} octets; other than DATA has at most {HEADER_BYTES}")
+            raise Http2Error(Code.FRAME_SIZE_ERROR, f"a frame of {length} octets; other than DATA has at most {HEADER_BYTES}")
         self._need(length)
         payload = bytes(self._take(length))
-        if kind == Kind.HEADERS:
+        if kind == FrameKind.HEADERS:
             self._open(payload, flags, number)
-        elif kind == Kind.WINDOW_UPDATE:
+        elif kind == FrameKind.WINDOW_UPDATE:
             self._window_grows(payload, number)
-        elif kind == Kind.SETTINGS:
+        elif kind == FrameKind.SETTINGS:
             self._settings(payload, flags)
-        elif kind == Kind.PING:
+        elif kind == FrameKind.PING:
             if length != 8:
-                raise ProtocolError(Code.FRAME_SIZE_ERROR, "a PING is 8 octets")
+                raise Http2Error(Code.FRAME_SIZE_ERROR, "a PING is 8 octets")
             if not flags & frames.ACK:
-                self._answer(frames.header(8, Kind.PING, frames.ACK, 0) + payload)
-        elif kind == Kind.RST_STREAM:
+                self._answer(frames.header(8, FrameKind.PING, frames.ACK, 0) + payload)
+        elif kind == FrameKind.RST_STREAM:
             with self.mutex:
                 call = self._calls.get(number)
                 if call is not None:
                     call.drop()
-        elif kind in (Kind.PUSH_PROMISE, Kind.CONTINUATION):
-            raise ProtocolError(Code.PROTOCOL_ERROR, f"a frame of kind {kind} where none may be")
+        elif kind in (FrameKind.PUSH_PROMISE, FrameKind.CONTINUATION):
+            raise Http2Error(Code.PROTOCOL_ERROR, f"a frame of kind {kind} where none may be")
         self._whole()  # others (PRIORITY, GOAWAY, unknown ones) say nothing to us
 
     def _whole(self) -> None:
@@ -184,15 +184,15 @@ class Connection:
 
     def _data(self, length: int, flags: int, number: int) -> None:
         if length > FRAME_BYTES:
-            raise ProtocolError(Code.FRAME_SIZE_ERROR, f"a DATA frame of {length} octets, at most {FRAME_BYTES} are taken")
+            raise Http2Error(Code.FRAME_SIZE_ERROR, f"a DATA frame of {length} octets, at most {FRAME_BYTES} are taken")
         padding = 0
         with self.mutex:
             call = self._calls.get(number)
             if call is None and (number > self._last or number == 0):
-                raise ProtocolError(Code.PROTOCOL_ERROR, "DATA of a call that was not begun")
+                raise Http2Error(Code.PROTOCOL_ERROR, "DATA of a call that was not begun")
             self._window -= length
             if self._window < 0:
-                raise ProtocolError(Code.FLOW_CONTROL_ERROR, "more DATA than the connection's window")
+                raise Http2Error(Code.FLOW_CONTROL_ERROR, "more DATA than the connection's window")
             if call is not None:
                 call.counted(length)
         left = length
@@ -201,7 +201,7 @@ class Connection:
             padding = self._take(1)[0]
             left -= 1 + padding
             if left < 0:
-                raise ProtocolError(Code.PROTOCOL_ERROR, "more padding than frame")
+                raise Http2Error(Code.PROTOCOL_ERROR, "more padding than frame")
         while left:
             left -= self._octets(call, left)
         self._need(padding)
@@ -245,17 +245,17 @@ class Connection:
             self._need(frames.HEADER_BYTES)
             length, kind, more, same = frames.parse_header(self._buffer, self._start)
             self._start += frames.HEADER_BYTES
-            if kind != Kind.CONTINUATION or same != number:
-                raise ProtocolError(Code.PROTOCOL_ERROR, "headers that do not go on")
+            if kind != FrameKind.CONTINUATION or same != number:
+                raise Http2Error(Code.PROTOCOL_ERROR, "headers that do not go on")
             if not length or len(block) + length > HEADER_BYTES:
-                raise ProtocolError(Code.ENHANCE_YOUR_CALM, f"a request has at most {HEADER_BYTES} bytes of headers")
+                raise Http2Error(Code.ENHANCE_YOUR_CALM, f"a request has at most {HEADER_BYTES} bytes of headers")
             self._need(length)
             block += bytes(self._take(length))
             flags |= more & frames.END_HEADERS
         try:
             headers = dict(reversed(list(self._headers.decode(block, raw=True))))  # of several the first
         except hpack.HPACKError as error:
-            raise ProtocolError(Code.COMPRESSION_ERROR, f"{error!s:.200}") from None  # a stranger's octets may stand in it
+            raise Http2Error(Code.COMPRESSION_ERROR, f"{error!s:.200}") from None  # a stranger's octets may stand in it
         self._begun = None
         with self.mutex:
             trailing = self._calls.get(number)
@@ -265,7 +265,7 @@ class Connection:
             if not number % 2 or number <= self._last:
                 if number and number <= self._last:
                     return  # the trailers of a call that is over
-                raise ProtocolError(Code.PROTOCOL_ERROR, "a call with a number that is not a client's")
+                raise Http2Error(Code.PROTOCOL_ERROR, "a call with a number that is not a client's")
             self._last = number
             refused = self.closing or len(self._calls) >= CALLS
             path = headers.get(b":path", b"").decode(errors="replace")
@@ -277,14 +277,14 @@ class Connection:
             if not refused:
                 self._calls[number] = call
         if refused:  # a peer that begins calls and drops them makes no more than these run
-            self._answer(frames.number(Kind.RST_STREAM, number, Code.REFUSED_STREAM))
+            self._answer(frames.number(FrameKind.RST_STREAM, number, Code.REFUSED_STREAM))
         else:
             self._host.begin(call)
 
     def _window_grows(self, payload: bytes, number: int) -> None:
         grown = int.from_bytes(payload, "big") & 0x7FFFFFFF
         if len(payload) != 4 or not grown:
-            raise ProtocolError(Code.PROTOCOL_ERROR, "a window that grows by nothing")
+            raise Http2Error(Code.PROTOCOL_ERROR, "a window that grows by nothing")
         with self.mutex:
             if number == 0:
                 self._out_window += grown
@@ -299,7 +299,7 @@ class Connection:
                 most = found.out_window
                 found.sendable.notify_all()
         if most > frames.LARGEST_WINDOW:
-            raise ProtocolError(Code.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
+            raise Http2Error(Code.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
 
     def _settings(self, payload: bytes, flags: int) -> None:
         if flags & frames.ACK:
@@ -308,21 +308,21 @@ class Connection:
             for name, value in frames.parse_settings(payload):
                 if name == Setting.INITIAL_WINDOW_SIZE:
                     if value > frames.LARGEST_WINDOW:
-                        raise ProtocolError(Code.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
+                        raise Http2Error(Code.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
                     for call in self._calls.values():
                         call.out_window += value - self._first_out_window
                         call.sendable.notify_all()
                     self._first_out_window = value
                 elif name == Setting.MAX_FRAME_SIZE:
                     if not frames.LEAST_FRAME <= value < 1 << 24:
-                        raise ProtocolError(Code.PROTOCOL_ERROR, "a largest frame that may not be")
+                        raise Http2Error(Code.PROTOCOL_ERROR, "a largest frame that may not be")
                     self._frame = min(value, SEND_BYTES)
-        self._answer(frames.header(0, Kind.SETTINGS, frames.ACK, 0))
+        self._answer(frames.header(0, FrameKind.SETTINGS, frames.ACK, 0))
 
     # --- writing
 
     def send(self, call: Call, begin: bytes, pieces: Sequence[Octets], length: int) -> None:
-        """Send one message of a call, in frames, as its and the connection's window allow. Raises Gone."""
+        """Send one message of a call, in frames, as its and the connection's window allow. Raises CallGone."""
         cut = _Cutter(pieces)
         while length:
             with self.mutex:
@@ -331,7 +331,7 @@ class Connection:
                         break
                     call.sendable.wait()
                 if call.gone or self._dead:
-                    raise Gone
+                    raise CallGone
                 some = max(0, min(length, call.out_window, self._out_window, SEND_BYTES))
                 call.out_window -= some
                 self._out_window -= some
@@ -341,14 +341,14 @@ class Connection:
             length -= some
             while some:
                 size = min(some, frame)
-                data.append(frames.header(size, Kind.DATA, 0, call.number))
+                data.append(frames.header(size, FrameKind.DATA, 0, call.number))
                 data += cut.take(size)
                 some -= size
             self._write(data)
 
     def say(self, data: bytes) -> None:
         """Send frames that need no window."""
-        with contextlib.suppress(Gone):
+        with contextlib.suppress(CallGone):
             self._write([data])
 
     def control(self, data: bytes) -> None:
@@ -359,7 +359,7 @@ class Connection:
         """Send what the peer makes us answer; too many unread answers end the connection."""
         with self.mutex:
             if len(self._said) > CONTROL_BYTES:
-                raise ProtocolError(Code.ENHANCE_YOUR_CALM, "more to answer than the peer reads")
+                raise Http2Error(Code.ENHANCE_YOUR_CALM, "more to answer than the peer reads")
             self.control(data)
 
     def settle(self) -> None:
@@ -382,7 +382,7 @@ class Connection:
             unplaced += call.unplaced
         wanted = placed + max(0, frames.FIRST_WINDOW - unplaced)
         if wanted - self._window >= frames.FIRST_WINDOW // 2:
-            self._said += frames.number(Kind.WINDOW_UPDATE, 0, wanted - self._window)
+            self._said += frames.number(FrameKind.WINDOW_UPDATE, 0, wanted - self._window)
             self._window = wanted
 
     def _write(self, data: list[Octets]) -> None:
@@ -391,7 +391,7 @@ class Connection:
                 self._flush(data)
         except OSError:
             self.abort()
-            raise Gone from None
+            raise CallGone from None
         self.settle()
 
     def _flush(self, data: list[Octets]) -> None:
@@ -404,7 +404,7 @@ class Connection:
     # --- for the plane
 
     def trust(self, user: str) -> None:
-        """A call was let in. Raises ResourceLimit where its user has too many connections, or calls; Gone if it has ended."""
+        """A call was let in. Raises ResourceLimit where its user has too many connections, or calls; CallGone if it has ended."""
         if self.user is None:
             self._host.trust(self, user)
         self._host.count(user)
@@ -487,5 +487,5 @@ def _unpadded(payload: bytes, flags: int) -> bytes:
     if not flags & frames.PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
-        raise ProtocolError(Code.PROTOCOL_ERROR, "more padding than frame")
+        raise Http2Error(Code.PROTOCOL_ERROR, "more padding than frame")
     return payload[1 : len(payload) - payload[0]]

@@ -16,7 +16,7 @@ LARGEST_WINDOW = 2**31 - 1
 LEAST_FRAME = 16_384  # the largest frame that everybody takes
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """Frame types (RFC 9113, 6)."""
 
     DATA = 0
@@ -64,7 +64,7 @@ class Code(IntEnum):
     ENHANCE_YOUR_CALM = 11
 
 
-class ProtocolError(Exception):
+class Http2Error(Exception):
     """The peer broke the protocol, and its connection ends with this code."""
 
     def __init__(self, code: Code, reason: str) -> None:
@@ -76,7 +76,7 @@ _HEADER = struct.Struct(">HBBBL")
 _SETTING = struct.Struct(">HL")
 
 
-def header(length: int, kind: Kind, flags: int, stream: int) -> bytes:
+def header(length: int, kind: FrameKind, flags: int, stream: int) -> bytes:
     """Encode the header of a frame with `length` octets of payload."""
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream)
 
@@ -90,17 +90,17 @@ def parse_header(data: bytes | memoryview, at: int = 0) -> tuple[int, int, int, 
 def settings(values: Mapping[Setting, int]) -> bytes:
     """Encode a SETTINGS frame."""
     payload = b"".join(_SETTING.pack(name, value) for name, value in values.items())
-    return header(len(payload), Kind.SETTINGS, 0, 0) + payload
+    return header(len(payload), FrameKind.SETTINGS, 0, 0) + payload
 
 
 def parse_settings(payload: bytes) -> list[tuple[int, int]]:
-    """Decode a SETTINGS frame's payload into pairs of identifier and value. Raises ProtocolError."""
+    """Decode a SETTINGS frame's payload into pairs of identifier and value. Raises Http2Error."""
     if len(payload) % _SETTING.size:
-        raise ProtocolError(Code.FRAME_SIZE_ERROR, "a SETTINGS frame of no whole settings")
+        raise Http2Error(Code.FRAME_SIZE_ERROR, "a SETTINGS frame of no whole settings")
     return list(_SETTING.iter_unpack(payload))
 
 
-def number(kind: Kind, stream: int, value: int) -> bytes:
+def number(kind: FrameKind, stream: int, value: int) -> bytes:
     """A WINDOW_UPDATE or RST_STREAM."""
     return header(4, kind, 0, stream) + value.to_bytes(4, "big")
 
@@ -131,4 +131,4 @@ def _length(number: int) -> bytes:
 def goaway(last_stream: int, code: Code, reason: str) -> bytes:
     """Encode a GOAWAY frame; `reason` is cut after 500 octets."""
     payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode(errors="replace")[:500]
-    return header(len(payload), Kind.GOAWAY, 0, 0) + payload
+    return header(len(payload), FrameKind.GOAWAY, 0, 0) + payload

@@ -25,9 +25,9 @@ from ..security.quiet import Quiet
 from ..settings.keys import Settings
 from . import frames, statuses
 from .budget import Budget
-from .calls import Call, Gone
-from .connection import Connection
-from .wires import Plain, Tls, Wire, prepare
+from .calls import Call, CallGone
+from .connection import FlightConnection
+from .transports import FlightTransport, PlainTransport, TlsTransport, prepare
 
 BACKLOG = 1024  # connections that wait to be accepted
 TICK_S = 0.25  # how exact time-outs are
@@ -43,7 +43,7 @@ log.addFilter(Quiet())  # who is refused may be refused a thousand times a secon
 
 
 @dataclass(frozen=True)
-class Limits:
+class ListenerLimits:
     """Limits of all peers together and of one user; see the settings of these names."""
 
     connections: int
@@ -54,7 +54,7 @@ class Limits:
     receive_bytes: int
 
     @classmethod
-    def of(cls, settings: Settings, connections: int | None = None) -> Limits:
+    def of(cls, settings: Settings, connections: int | None = None) -> ListenerLimits:
         """Take the limits from the settings; `connections` instead of `flight_max_connections`, if it is given."""
         return cls(
             settings.flight_max_connections if connections is None else connections,
@@ -66,7 +66,7 @@ class Limits:
         )
 
 
-class Listener:
+class FlightListener:
     """Listens from construction until `close`. Each call is handed to `serve`, in a thread of its own, which
     returns its trailers and never raises.
 
@@ -79,7 +79,7 @@ class Listener:
         self,
         host: str,
         port: int,
-        limits: Limits,
+        limits: ListenerLimits,
         serve: Callable[[Call], bytes],
         tls: Callable[[], ssl.SSLContext] | None,
         starved: Callable[[str], None] = lambda reason: None,
@@ -87,7 +87,7 @@ class Listener:
         self._limits, self._serve, self._tls, self._starved = limits, serve, tls, starved
         self._budget = Budget(limits.receive_bytes)
         self._lock = threading.Lock()
-        self._sockets: dict[Connection | socket.socket, socket.socket] = {}  # a socket before its handshake is its own key
+        self._sockets: dict[FlightConnection | socket.socket, socket.socket] = {}  # a socket before its handshake is its own key
         self._begun: dict[socket.socket, float] = {}
         self._users: Counter[str] = Counter()
         self._calls = 0
@@ -146,10 +146,10 @@ class Listener:
     def _run(self, connection: socket.socket, peer: str) -> None:
         began = b""
         try:
-            wire: Wire = Plain(connection)
+            wire: FlightTransport = PlainTransport(connection)
             if self._tls is not None:
                 began = connection.recv(64, socket.MSG_PEEK)
-                secured = Tls(connection, self._tls())
+                secured = TlsTransport(connection, self._tls())
                 secured.handshake()
                 wire = secured
         except (OSError, ssl.SSLError) as error:
@@ -157,7 +157,7 @@ class Listener:
             log.info("%s: TLS: %s", peer, wrong or getattr(error, "reason", None) or error, extra={"peer": peer})
             self._close(connection)
             return
-        served = Connection(self, wire, peer, self._budget)
+        served = FlightConnection(self, wire, peer, self._budget)
         with self._lock:
             served.since = self._begun.pop(connection, served.since)
             self._sockets.pop(connection, None)
@@ -173,13 +173,13 @@ class Listener:
             self._begun.pop(connection, None)
         connection.close()
 
-    def trust(self, connection: Connection, user: str) -> None:
-        """A call of this user was let in. Raises ResourceLimit beyond the user's connections, Gone if this one has ended."""
+    def trust(self, connection: FlightConnection, user: str) -> None:
+        """A call of this user was let in. Raises ResourceLimit beyond the user's connections, CallGone if this one has ended."""
         with self._lock:
             if connection.user is not None:
                 return
             if connection not in self._sockets:
-                raise Gone  # nobody would count it off again
+                raise CallGone  # nobody would count it off again
             most = self._limits.connections_per_user
             if self._users[user] >= most:
                 raise errors.ResourceLimit(
@@ -202,14 +202,14 @@ class Listener:
         """Return how many connections are open."""
         return len(self._sockets)
 
-    def shut(self, connection: Connection) -> None:
+    def shut(self, connection: FlightConnection) -> None:
         """End a connection's reading and writing; its thread does the rest."""
         with self._lock:
             found = self._sockets.get(connection)
             if found is not None:
                 _shut(found)
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: FlightConnection) -> None:
         """A connection's thread is done."""
         with self._lock:
             found = self._sockets.pop(connection, None)
@@ -219,10 +219,10 @@ class Listener:
         if found is not None:
             found.close()
 
-    def connected(self) -> list[Connection]:
+    def connected(self) -> list[FlightConnection]:
         """Return the connections on which somebody was let in."""
         with self._lock:
-            return [each for each in self._sockets if isinstance(each, Connection) and each.user is not None]
+            return [each for each in self._sockets if isinstance(each, FlightConnection) and each.user is not None]
 
     def _watch(self) -> None:
         timeout = self._limits.login_timeout_s
@@ -232,7 +232,7 @@ class Listener:
                 for early, begun in self._begun.items():
                     if now - begun > timeout:
                         _shut(early)
-                served = [each for each in self._sockets if isinstance(each, Connection)]
+                served = [each for each in self._sockets if isinstance(each, FlightConnection)]
             for connection in served:
                 reason = connection.look(now, timeout, MESSAGE_TIMEOUT_S, LEAST_RATE)
                 if reason is not None:
@@ -302,7 +302,7 @@ class Listener:
             everybody = list(self._sockets.items())
         until = time.monotonic() + grace_s
         for each, connection in everybody:
-            if isinstance(each, Connection):
+            if isinstance(each, FlightConnection):
                 each.go_away()
             else:
                 _shut(connection)
@@ -312,7 +312,7 @@ class Listener:
                     break
             time.sleep(0.01)
         for each, _ in everybody:
-            if isinstance(each, Connection):
+            if isinstance(each, FlightConnection):
                 each.abort()
         while time.monotonic() < until:
             with self._lock:

@@ -19,7 +19,7 @@ from ..engine.commands import StageOutcomes
 from ..engine.model.batch_outcomes import DISPOSITIONS, RowsOutcome, cut, shortened
 from ..messages import delivery_key, text_checks
 from ..service.broker import BrokerService
-from .arrow_ipc import BatchReader, too_large
+from .arrow_ipc import ArrowBatchReader, too_large
 from .receiver import final
 
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
@@ -34,7 +34,7 @@ class OutcomeReceiver:
     ) -> None:
         self._service, self._request, self._tell, self._check = service, request, acknowledge, check
 
-    def receive(self, reader: BatchReader) -> None:
+    def receive(self, reader: ArrowBatchReader) -> None:
         """Take a stream of outcomes into its stage, and acknowledge each batch."""
         batches = messages = 0
 

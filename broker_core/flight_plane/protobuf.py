@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import errors
-from .wires import Octets
+from .transports import Octets
 
 MOST_FIELDS = 64  # of one message; Flight's have at most four, a descriptor's path may repeat
 FLIGHT_DESCRIPTOR, DATA_HEADER, APP_METADATA, DATA_BODY = 1, 2, 3, 1000  # of FlightData

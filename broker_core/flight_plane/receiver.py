@@ -21,7 +21,7 @@ from ..messages import batch_checks, columns, payloads
 from ..messages.encoding import validity
 from ..service import routing
 from ..service.broker import BrokerService
-from .arrow_ipc import BatchReader, too_large
+from .arrow_ipc import ArrowBatchReader, too_large
 
 UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
 
@@ -37,7 +37,7 @@ def final(taken: bool) -> Iterator[None]:
         raise errors.NotAllowed(f"{error}. Batches before this one were taken: what was acknowledged stays") from error
 
 
-class Receiver:
+class MessageReceiver:
     """One `do_put`: record batches in, acknowledgements out as they become durable, a bounded number of bytes between them.
 
     Acknowledgements have a thread of their own: the sender may wait for one while we wait for its next batch.
@@ -66,7 +66,7 @@ class Receiver:
         self._failure: Exception | None = None
         self._batches = self._messages = self._dropped = 0
 
-    def receive(self, reader: BatchReader) -> None:
+    def receive(self, reader: ArrowBatchReader) -> None:
         """Take a stream of messages into its queue, exchange or stage, and acknowledge each batch when it is durable."""
         # A queue or an exchange that is not there is refused before anything is sent.
         target = self._target()

@@ -1,4 +1,4 @@
-"""The Flight server: its entry points hand over to `Actions`, `Receiver` and `Streams`, and errors get their wire form here."""
+"""The Flight server: the methods of the protocol. Errors get their wire form here."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ..security.access import Access
 from ..service.broker import BrokerService
 from ..settings.listeners import in_url
 from . import arrow_ipc, protobuf, statuses
-from .calls import Call, Gone
-from .listener import Limits, Listener
+from .calls import Call, CallGone
+from .listener import FlightListener, ListenerLimits
 from .outcomes import OutcomeReceiver
-from .receiver import Receiver
+from .receiver import MessageReceiver
 from .streams import Streams
 
 STOP_GRACE_S = 2.0  # for calls that run when the broker stops; a client that neither reads nor sends would hold it for ever
@@ -56,8 +56,8 @@ class FlightPlane:
     ) -> None:
         self.scheme = "grpc" if tls is None else "grpc+tls"
         handlers = _Handlers(service, access, encrypted=tls is not None)
-        limits, starved = Limits.of(service.settings, connections), partial(service.connections.cannot_accept, "Flight")
-        self._listener = Listener(host, port, limits, handlers.serve, tls, starved)
+        limits, starved = ListenerLimits.of(service.settings, connections), partial(service.connections.cannot_accept, "Flight")
+        self._listener = FlightListener(host, port, limits, handlers.serve, tls, starved)
         self.port = self._listener.port
         self.url = f"{self.scheme}://{in_url(host)}:{self.port}"
         self.actions = handlers.actions
@@ -142,7 +142,7 @@ class _Handlers:
             if method is None:
                 return statuses.unknown(f"the broker knows no method {call.path:.100}")
             method(call, self._callers.of(call))
-        except Gone:
+        except CallGone:
             pass
         except errors.PenstockError as error:
             return statuses.of(error)
@@ -172,7 +172,7 @@ class _Handlers:
             return arrow_ipc.too_large(most, octets)
 
         call.admit(caller.user, most + 2 * MAX_REQUEST_BYTES, refusal)
-        reader = arrow_ipc.BatchReader(call, self._dictionaries, most_bytes=most, most_rows=limits.max_batch_rows)
+        reader = arrow_ipc.ArrowBatchReader(call, self._dictionaries, most_bytes=most, most_rows=limits.max_batch_rows)
 
         def acknowledge(data: bytes) -> None:
             call.send([protobuf.field(protobuf.PUT_RESULT, len(data)), data])
@@ -193,14 +193,14 @@ class _Handlers:
                 self._service.create_on_use(queue, caller.user)
                 return mine
 
-            Receiver(self._service, request, acknowledge, check, reach).receive(reader)
+            MessageReceiver(self._service, request, acknowledge, check, reach).receive(reader)
         finally:
             reader.close()
 
     def _do_get(self, call: Call, caller: Caller) -> None:
         ticket = self._request(call, caller).get(protobuf.TICKET, b"")
         schema, stream, check = self._streams.open(caller, bytes(ticket))
-        writer = arrow_ipc.BatchWriter(schema)
+        writer = arrow_ipc.ArrowBatchWriter(schema)
         call.send(writer.begin())
         for batch in stream:
             check()

@@ -18,7 +18,7 @@ _REPAIRED_MAPS = {
 }
 
 
-class _Found(NamedTuple):
+class _InvalidText(NamedTuple):
     """A text that is not UTF-8. `part` is keys or values of a map, else empty."""
 
     row: int
@@ -52,7 +52,7 @@ def _refuse_text(columns: Mapping[str, pa.Array]) -> None:
         )
 
 
-def _find(array: pa.Array) -> _Found | None:
+def _find(array: pa.Array) -> _InvalidText | None:
     """Return the first text of a column that is not UTF-8; None if all are valid, or if the column cannot be read.
 
     The column is from outside. Each of its buffers is checked before anything in it is followed: what is not checked may lie
@@ -84,10 +84,10 @@ def _find(array: pa.Array) -> _Found | None:
             first = middle
         else:
             end = middle
-    return _Found(first, readable[first].as_py())
+    return _InvalidText(first, readable[first].as_py())
 
 
-def _find_in_maps(array: pa.Array) -> _Found | None:
+def _find_in_maps(array: pa.Array) -> _InvalidText | None:
     first, *ends = array.offsets.to_pylist()
     for part, texts in (("keys", array.keys), ("values", array.items)):
         if not ends or not 0 <= first <= ends[-1] <= len(texts):

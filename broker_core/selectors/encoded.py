@@ -15,7 +15,7 @@ from ..amqp.messages import APPLICATION_PROPERTIES, PROPERTIES
 from ..messages.encoding.fields import FIELDS
 from ..messages.encoding.octets import Mask
 from ..messages.encoding.rendering import BINARY, STRING, SYMBOL, allowing, texts, users
-from ..messages.encoding.walk import NULL, Cells, Pairs, Walk, walk_of
+from ..messages.encoding.walk import NULL, Cells, MapEntries, Walk, walk_of
 from .columnar import HEADER, header
 from .names import TYPES
 from .operands import Operand, of_texts
@@ -32,7 +32,7 @@ def encoded(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Found
     inside = [name for name in names if name not in beside]
     walk, buffer = walk_of(payload.column("message"))
     fields: list[Cells | None] = []
-    entries: list[Pairs] = []
+    entries: list[MapEntries] = []
     if (rows := walk.rows_of(PROPERTIES)) is not None:
         if any(name.field is not None for name in inside):
             fields = walk.fields(rows)

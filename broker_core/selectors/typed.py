@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ..messages.encoding.octets import Mask
 from ..messages.encoding.rendering import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts
-from ..messages.encoding.walk import NULL, Cells, Pairs, Rows, Walk
+from ..messages.encoding.walk import NULL, Cells, MapEntries, Rows, Walk
 from .operands import Operand
 from .values import Booleans, Numbers, Texts, equal_at
 
@@ -27,7 +27,7 @@ _FLOATS = {_FLOAT: ">f4", _DOUBLE: ">f8"}
 _KNOWN = allowing(*STRING, *SYMBOL, 0x98, *_UNTYPED, *_INTS, *_FLOATS, _BOOLEAN, _TRUE, _FALSE)
 
 
-def operand_of(walk: Walk, buffer: pa.Buffer, entries: list[Pairs], name: str) -> Operand:
+def operand_of(walk: Walk, buffer: pa.Buffer, entries: list[MapEntries], name: str) -> Operand:
     """Return the operand of one application property: its value in every map, by its constructor."""
     cells = without_odd(walk, _values(walk, entries, name.encode()))
     code = cells.code
@@ -43,7 +43,7 @@ def operand_of(walk: Walk, buffer: pa.Buffer, entries: list[Pairs], name: str) -
     return found
 
 
-def _values(walk: Walk, entries: list[Pairs], name: bytes) -> Cells:
+def _values(walk: Walk, entries: list[MapEntries], name: bytes) -> Cells:
     """Return the value of this key in each map; NULL if it is absent. A row that has the key twice is odd."""
     found = Cells.none(walk.first)
     seen = np.zeros(len(walk.first), np.bool_)

@@ -28,7 +28,7 @@ from .ticker import Ticker
 
 if TYPE_CHECKING:
     from ..engine.columns.attributes import Attributes
-    from ..messages.encoding.arriving import Arrived
+    from ..messages.encoding.arriving import ArrivedMessages
     from ..messages.payloads import Payload
 
 log = logging.getLogger("penstock")
@@ -203,7 +203,7 @@ class Turn:
         """Execute a command. Raises StorageError, and no other PenstockError."""
         return self.answer(lambda: self.execute(command))
 
-    def enqueue(self, queue: str, found: Arrived) -> Answer:
+    def enqueue(self, queue: str, found: ArrivedMessages) -> Answer:
         """Enqueue messages that have come from AMQP, at least one: the reply is `Appended`. Raises StorageError."""
         stored = store(found.payload, found.mask)
         return self.answer(
@@ -212,7 +212,7 @@ class Turn:
             )
         )
 
-    def enqueue_immediate(self, queue: str, found: Arrived, offers: Sequence[c.Offer], budgets: Sequence[int]) -> Answer:
+    def enqueue_immediate(self, queue: str, found: ArrivedMessages, offers: Sequence[c.Offer], budgets: Sequence[int]) -> Answer:
         """Let links take *immediate* messages, at least one: the reply is `Delivered`. Raises StorageError."""
         stored = store(found.payload, found.mask)
         return self.answer(
@@ -230,7 +230,7 @@ class Turn:
             )
         )
 
-    def post(self, transaction: int, queue: str, found: Arrived) -> Answer:
+    def post(self, transaction: int, queue: str, found: ArrivedMessages) -> Answer:
         """Stage such messages, to be in the queue if the transaction commits. Raises StorageError."""
         stored = store(found.payload, found.mask)
         return self.answer(

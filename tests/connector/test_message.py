@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from datetime import datetime, timezone
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import UInt
 from penstock.broker_core.errors import InvalidRequest, MalformedMessage
 from penstock.broker_core.messages import assembly, batch_checks
+from penstock.broker_core.messages import columns as message_columns
 from penstock.broker_core.messages.columns import (
     DEFAULT_COLUMNS,
     INTERNAL_COLUMNS,
@@ -154,6 +157,23 @@ def test_the_mask_order_is_a_persisted_format() -> None:
 def test_a_payload_of_a_newer_version_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="version that wrote it"):
         payload_schema(1 << len(MESSAGE_COLUMNS))
+
+
+def test_a_version_2_of_the_mask_reads_version_1_and_is_refused_by_it() -> None:
+    """The recipe of `COLUMNS`: a new column gets the next bit."""
+    last = '    "footer": _internal(21, FOOTER),'
+    source = inspect.getsource(message_columns)
+    assert source.count(last) == 1
+    newer: Any = ModuleType("columns of version 2")
+    newer.__dict__["__package__"] = message_columns.__package__
+    added = '"color": _stored(pa.string(), 22, PROPERTIES, "string"),'
+    exec(compile(source.replace(last, f"{last}\n    {added}"), "columns.py", "exec"), newer.__dict__)
+    batch = pa.record_batch({"body": pa.array([b"x"]), "footer": pa.array([b"y"])})
+    assert newer.unpack(*pack(batch)).equals(batch)
+    mask, buffer = newer.pack(batch.append_column("color", pa.array(["red"])))
+    assert newer.unpack(mask, buffer).column("color").to_pylist() == ["red"]
+    with pytest.raises(InvalidRequest, match="version that wrote it"):
+        unpack(mask, buffer)
 
 
 def test_unpack_copies_nothing() -> None:

@@ -30,8 +30,8 @@ from penstock.broker_core.amqp.messages import Properties
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.flight_plane import arrow_ipc, frames, listener, protobuf, statuses
 from penstock.broker_core.flight_plane.budget import Budget
-from penstock.broker_core.flight_plane.calls import Call, Gone
-from penstock.broker_core.flight_plane.listener import Limits, Listener
+from penstock.broker_core.flight_plane.calls import Call, CallGone
+from penstock.broker_core.flight_plane.listener import FlightListener, ListenerLimits
 from penstock.broker_core.security import Right
 
 from ..waiting import until
@@ -372,18 +372,18 @@ def test_a_connection_that_ends_in_its_login_counts_for_no_user() -> None:
         try:
             login.admit("somebody", MIB, errors.ResourceLimit)
             outcomes.put("let in")
-        except (Gone, errors.ResourceLimit) as error:
+        except (CallGone, errors.ResourceLimit) as error:
             outcomes.put(type(error).__name__)
         return statuses.OK
 
-    listener = Listener("127.0.0.1", 0, Limits(9, 1, 9, 9, 30.0, MIB), serve, None)
+    listener = FlightListener("127.0.0.1", 0, ListenerLimits(9, 1, 9, 9, 30.0, MIB), serve, None)
     gone = Raw(("127.0.0.1", listener.port))
     gone.begin("DoAction")
     assert begun.wait(30)
     gone.close()
     until(lambda: not listener.count_connections(), "the connection has ended")
     let_in.set()
-    assert outcomes.get(timeout=30) == "Gone"
+    assert outcomes.get(timeout=30) == "CallGone"
     here = Raw(("127.0.0.1", listener.port))
     here.begin("DoAction")
     assert outcomes.get(timeout=30) == "let in"
@@ -438,7 +438,7 @@ def test_a_frame_that_stands_still_ends_its_connection(site: Site, monkeypatch: 
         # Not before: a frame of the login may take as long as its thread waits for a core.
         monkeypatch.setattr(listener, "MESSAGE_TIMEOUT_S", 0.1)
         monkeypatch.setattr(listener, "LEAST_RATE", 1 << 40)
-        peer.socket.sendall(frames.header(1000, frames.Kind.DATA, 0, number) + b"x")
+        peer.socket.sendall(frames.header(1000, frames.FrameKind.DATA, 0, number) + b"x")
         with pytest.raises(EOFError):
             peer.receive_until(lambda event: False)
         assert connection._dead

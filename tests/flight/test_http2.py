@@ -21,7 +21,7 @@ from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import InvalidRequest, ResourceLimit
 from penstock.broker_core.flight_plane import arrow_ipc, frames, listener, protobuf, statuses
-from penstock.broker_core.flight_plane.listener import Limits, Listener
+from penstock.broker_core.flight_plane.listener import FlightListener, ListenerLimits
 from penstock.broker_core.flight_plane.server import SERVICE
 
 from ..waiting import until
@@ -66,9 +66,9 @@ def test_long_headers_go_on_and_endless_ones_end_the_connection(broker: Broker, 
     assert peer.answer(number)[1]["grpc-status"] == "12"
     with socket.create_connection(address(broker)) as flood, contextlib.suppress(OSError):
         flood.settimeout(30)
-        flood.sendall(frames.PREFACE + frames.settings({}) + frames.header(1, frames.Kind.HEADERS, 0, 1) + b"\x82")
+        flood.sendall(frames.PREFACE + frames.settings({}) + frames.header(1, frames.FrameKind.HEADERS, 0, 1) + b"\x82")
         for _ in range(100_000):
-            flood.sendall(frames.header(1000, frames.Kind.CONTINUATION, 0, 1) + bytes(1000))
+            flood.sendall(frames.header(1000, frames.FrameKind.CONTINUATION, 0, 1) + bytes(1000))
         pytest.fail("16 KiB of headers are enough")
 
 
@@ -76,7 +76,7 @@ def test_wrong_headers_are_not_in_the_log_at_length(broker: Broker) -> None:
     with socket.create_connection(address(broker)) as stranger:
         stranger.settimeout(30)
         block = b"\x00\x7f" + b"\xff" * 9998
-        stranger.sendall(frames.PREFACE + frames.settings({}) + frames.header(len(block), frames.Kind.HEADERS, 4, 1) + block)
+        stranger.sendall(frames.PREFACE + frames.settings({}) + frames.header(len(block), frames.FrameKind.HEADERS, 4, 1) + block)
         said = b""
         while octets := stranger.recv(65536):
             said += octets
@@ -141,7 +141,7 @@ def test_a_small_window_gets_its_answer_in_small_pieces(broker: Broker, client: 
 
 
 def test_a_peer_that_sends_beyond_its_window_is_cut_off(peer: Raw) -> None:
-    peer.socket.sendall(frames.header(MIB, frames.Kind.DATA, 0, peer.begin("DoPut")))
+    peer.socket.sendall(frames.header(MIB, frames.FrameKind.DATA, 0, peer.begin("DoPut")))
     said = b""
     while piece := peer.socket.recv(65536):
         said += piece
@@ -150,7 +150,7 @@ def test_a_peer_that_sends_beyond_its_window_is_cut_off(peer: Raw) -> None:
 
 def test_a_peer_that_does_not_read_for_a_while_is_not_cut_off_for_a_frame(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames that have come whole stand not still: it is we who cannot answer."""
-    ping, ack = (frames.header(8, frames.Kind.PING, flags, 0) + b"12345678" for flags in (0, frames.ACK))
+    ping, ack = (frames.header(8, frames.FrameKind.PING, flags, 0) + b"12345678" for flags in (0, frames.ACK))
     with contextlib.closing(Raw(("127.0.0.1", site.plane.port))) as peer:
         peer.h2.send_data(peer.begin("DoAction"), grpc_message(action("hello", b"{}")), end_stream=True)
         peer.flush()
@@ -186,9 +186,9 @@ def test_random_frames_end_their_own_connection_at_most(broker: Broker, client: 
         source = random.Random(seed)
         data = bytearray(frames.PREFACE + frames.settings({}))
         for _ in range(60):
-            kind = source.choice([*frames.Kind, 77])
+            kind = source.choice([*frames.FrameKind, 77])
             payload = source.randbytes(source.choice([0, 4, 5, 8, 6, source.randrange(300)]))
-            if kind == frames.Kind.HEADERS and source.random() < 0.8:
+            if kind == frames.FrameKind.HEADERS and source.random() < 0.8:
                 payload = b"\x83\x86" + frames.header_block(
                     [(b":path", SERVICE.encode() + b"DoPut"), (b"x", source.randbytes(9))]
                 )
@@ -232,9 +232,9 @@ def test_a_listener_that_closes_ends_the_answers_that_it_has_begun(monkeypatch: 
             closed.wait(0.2)
             return before + bytes(self)
 
-    limits, said = Limits(9, 9, calls, 9, 30.0, MIB), Late(statuses.of(ResourceLimit("enough")))
+    limits, said = ListenerLimits(9, 9, calls, 9, 30.0, MIB), Late(statuses.of(ResourceLimit("enough")))
     monkeypatch.setattr(statuses, "of", lambda error: said)
-    listener = Listener("127.0.0.1", 0, limits, lambda call: said, None)
+    listener = FlightListener("127.0.0.1", 0, limits, lambda call: said, None)
     peer = Raw(("127.0.0.1", listener.port))
     peer.begin("DoAction", end=True)
     assert begun.wait(30)

@@ -118,15 +118,15 @@ def test_a_dictionary_takes_what_it_costs(site: Site) -> None:
 def test_a_large_body_is_not_copied(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give pyarrow the body of a batch where it lies."""
     taken: list[object] = []
-    read = arrow_ipc.BatchReader.read
+    read = arrow_ipc.ArrowBatchReader.read
 
-    def noted(reader: arrow_ipc.BatchReader, octets: int) -> memoryview | bytes:
+    def noted(reader: arrow_ipc.ArrowBatchReader, octets: int) -> memoryview | bytes:
         found = read(reader, octets)
         if octets >= MIB:
             taken.append(found)
         return found
 
-    monkeypatch.setattr(arrow_ipc.BatchReader, "read", noted)
+    monkeypatch.setattr(arrow_ipc.ArrowBatchReader, "read", noted)
     site.peer().call("queue.declare", queue="q")
     with Sender(site) as sender:
         sender.send(*put("q", batch_of([b"x" * MIB])))

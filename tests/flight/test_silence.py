@@ -20,7 +20,7 @@ from penstock.broker_core.client import timeouts
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.flight_plane.calls import Call
-from penstock.broker_core.flight_plane.connection import Connection
+from penstock.broker_core.flight_plane.connection import FlightConnection
 
 from ..waiting import until
 from .helpers import BODY, Reader, batch_of, browse, numbered, send
@@ -262,7 +262,7 @@ def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
         assert client.put({"op": "enqueue", "queue": "q"}, BODY, batches())["next"] == 2
 
 
-def calls_of(connection: Connection) -> list[Call]:
+def calls_of(connection: FlightConnection) -> list[Call]:
     with connection.mutex:  # calls begin and end meanwhile
         return list(connection._calls.values())
 

@@ -126,7 +126,7 @@ def plain(payload: bytes) -> dict[str, Any]:
     return {**row, "message": bare(payload, sections)}
 
 
-def rows_of(found: arriving.Arrived) -> list[dict[str, Any]]:
+def rows_of(found: arriving.ArrivedMessages) -> list[dict[str, Any]]:
     empty = dict.fromkeys(("priority", "durable", "ttl", "encodedAnnotations", "footer"))
     return [{**empty, **row} for row in found.batch.to_pylist()]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...amqp import Link
     from ...amqp.deliveries import Delivery
     from ...amqp.performatives import Attach, DeliveryState
-    from ...messages.encoding.arriving import Arrived
+    from ...messages.encoding.arriving import ArrivedMessages
     from ...service.nodes import Nodes
     from ...service.turn import Turn
     from ..loop.exchanges import ExchangeRoute
@@ -390,7 +390,7 @@ class Relay(Incoming):
             self._give_up(delivery, as_error(error))
 
 
-def kept_out(nodes: Nodes, queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int, Exception]]:
+def kept_out(nodes: Nodes, queue: str, found: ArrivedMessages, rows: Sequence[int]) -> list[tuple[int, Exception]]:
     """Return the refused deliveries of a batch, by number: its `rows`, for which the queue has no capacity."""
     way_out = "drain it, or raise them (`penstock queue alter`)"
     staged = also_staged(nodes, queue)

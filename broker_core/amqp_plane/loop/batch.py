@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Action = Callable[[Turn], None]
     Destination = str | Immediate | ExchangeRoute | Posting
     Parts = list[tuple[Sender, list[Delivery]]]
-    Messages = list[tuple[Destination, Parts, Any]]  # the last is what was read of them: Arrived; by an exchange, Exchanged
+    Messages = list[tuple[Destination, Parts, Any]]  # ArrivedMessages, or Exchanged for an exchange
 
 _PAYLOAD = attrgetter("payload")
 RECORD_BYTES = 16 << 20  # of one queue's messages in one command; what a pass brings beyond that makes another

@@ -17,7 +17,7 @@ from ..links.conditions import Refusal
 if TYPE_CHECKING:
     from ...engine.commands import Sent
     from ...errors import PenstockError
-    from ...messages.encoding.arriving import Arrived
+    from ...messages.encoding.arriving import ArrivedMessages
     from ...service.broker import BrokerService
     from ...service.routing import Prepared
     from ...service.turn import Turn
@@ -58,11 +58,11 @@ class Exchanged(NamedTuple):
     """Messages read before the lock, as the broker has prepared them; None where there is none among what came."""
 
     exchange: str
-    found: Arrived
+    found: ArrivedMessages
     message: Prepared | None
 
 
-def read(broker: BrokerService, route: ExchangeRoute, found: Arrived) -> Exchanged:
+def read(broker: BrokerService, route: ExchangeRoute, found: ArrivedMessages) -> Exchanged:
     """Read what the exchange's bindings have to know of messages that have come. Holds the lock for a moment only."""
     if not found.rows:
         return Exchanged(route.exchange, found, None)

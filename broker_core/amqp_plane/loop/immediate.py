@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ...amqp.deliveries import Delivery
-    from ...messages.encoding.arriving import Arrived
+    from ...messages.encoding.arriving import ArrivedMessages
     from ...selectors import Selector
     from ...service.turn import Turn
     from ..links.outgoing import Outgoing
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class ImmediateBatch:
     """Messages that one pass brought for one queue, at least one; not stored."""
 
-    def __init__(self, queue: str, parts: list[tuple[Sender, list[Delivery]]], found: Arrived) -> None:
+    def __init__(self, queue: str, parts: list[tuple[Sender, list[Delivery]]], found: ArrivedMessages) -> None:
         self.queue, self._parts, self._found = queue, parts, found
         self._matches: dict[Selector, npt.NDArray[np.bool_]] = {}
 

@@ -43,7 +43,7 @@ from .writing import Writing
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...engine.model.dispositions import Disposition
-    from ...messages.encoding.arriving import Arrived
+    from ...messages.encoding.arriving import ArrivedMessages
     from ...service.broker import BrokerService
     from ...service.turn import Turn
     from ..connections.peer import Peer
@@ -305,7 +305,7 @@ class Passes:
         except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
             log.exception("something of a pass failed; the connection it belongs to may hang until it times out")
 
-    def _enqueue(self, turn: Turn, to: str | Immediate, parts: Parts, found: Arrived) -> None:
+    def _enqueue(self, turn: Turn, to: str | Immediate, parts: Parts, found: ArrivedMessages) -> None:
         refused = found.refused
         if isinstance(to, Immediate) or not found.rows:  # no message is among them
             self._confirm(parts, refused, None, turn.end)

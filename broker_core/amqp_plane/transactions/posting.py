@@ -31,7 +31,7 @@ class Posting(NamedTuple):
 
     def execute(self, turn: Turn, loop: Loop, parts: Parts, found: Any) -> None:
         """Stage what has come; an effect tells the links. `found`: what was read of it, Exchanged by an exchange, else
-        Arrived."""
+        ArrivedMessages."""
         if isinstance(self.route, ExchangeRoute):
             refused, error, end = exchanges.carry_out(turn, found)
         elif found.rows:

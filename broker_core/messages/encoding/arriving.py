@@ -50,7 +50,7 @@ from .validity import invalid
 MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bits
 
 
-class Arrived(NamedTuple):
+class ArrivedMessages(NamedTuple):
     """Result of a sequence of messages that arrived.
 
     `payload`: the well-formed messages in order, in the stored form; `mask` names its columns, without those that are null in
@@ -95,7 +95,7 @@ class _Parts:
         self.ttls: dict[int, bytes] = {}
 
 
-def arrived(payloads: Sequence[bytes], now: int | None = None) -> Arrived:
+def arrived(payloads: Sequence[bytes], now: int | None = None) -> ArrivedMessages:
     """Return complete encoded messages as a batch in the stored form.
 
     `now`: milliseconds since 1970; None sets no limit to the time at which a message is to be delivered. Raises ResourceLimit if
@@ -110,7 +110,7 @@ def arrived(payloads: Sequence[bytes], now: int | None = None) -> Arrived:
         refused, parts = _without(payloads, refused, bad)
     said = _distinct(parts.said)
     payload, mask = _payload(parts, said)
-    return Arrived(payload, mask, any(one.durable for one in said), refused, stored_sizes(payload))
+    return ArrivedMessages(payload, mask, any(one.durable for one in said), refused, stored_sizes(payload))
 
 
 def _untimely(sections: Mapping[int, bytes], now: int | None) -> dict[int, Exception]:

@@ -46,7 +46,7 @@ from .walk import (
     SEQUENCE,
     VALUE,
     Cells,
-    Pairs,
+    MapEntries,
     Walk,
     walk_of,
 )
@@ -101,7 +101,7 @@ def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Arr
             fields = walk.fields(rows)
         else:
             walk.value(PROPERTIES, rows)
-    counts, pairs = np.empty(0, np.int64), list[Pairs]()
+    counts, pairs = np.empty(0, np.int64), list[MapEntries]()
     with_map = walk.rows_of(APPLICATION_PROPERTIES)
     if with_map is not None:
         if "properties" in names:
@@ -214,7 +214,7 @@ def _annotations(payload: pa.RecordBatch, odd: Mask) -> pa.Array:
     walk, buffer = walk_of(column)
     rows = walk.rows_of(MESSAGE_ANNOTATIONS)
     walk.odd |= np.asarray(column.is_valid()) & (walk.code != MESSAGE_ANNOTATIONS)
-    counts, pairs = (np.empty(0, np.int64), list[Pairs]()) if rows is None else walk.entries(rows)
+    counts, pairs = (np.empty(0, np.int64), list[MapEntries]()) if rows is None else walk.entries(rows)
     walk.finish()
     found = map_array(walk, buffer, rows, counts, pairs, SYMBOL)
     odd |= walk.odd

@@ -76,7 +76,7 @@ def cut(column: pa.Array) -> Cut:
             found = _plain(message)
         except RemoteProtocolError as error:
             refused[row] = str(error)[:MAX_REASON]
-            found = _Found(0, 0, 0, 0, None, None, 0)
+            found = _ForeignMessage(0, 0, 0, 0, None, None, 0)
         first = int(walk.first[row])
         begin[row], end[row] = first + found.begin, first + found.end
         notes[0][row], notes[1][row] = first + found.note, first + found.note_end
@@ -195,7 +195,7 @@ def _array(found: tuple[npt.NDArray[np.int16], Mask], name: str) -> pa.Array:
 # --- One at a time -------------------------------------------------------------------------------------------------------------
 
 
-class _Found(NamedTuple):
+class _ForeignMessage(NamedTuple):
     """Parts of one message: its bare message and its annotations by their octets, and three fields of its header."""
 
     begin: int
@@ -207,7 +207,7 @@ class _Found(NamedTuple):
     attempts: int
 
 
-def _plain(message: bytes) -> _Found:
+def _plain(message: bytes) -> _ForeignMessage:
     """Raise RemoteProtocolError for what is no message."""
     sections = scan(message, most=MAX_SECTIONS_READ)
     by_code: dict[int, Any] = {section.code: section for section in sections}
@@ -220,7 +220,7 @@ def _plain(message: bytes) -> _Found:
     inside = [section for section in sections if PROPERTIES <= section.code <= VALUE]
     begin, end = (inside[0].start, inside[-1].end) if inside else (len(message), len(message))
     at_, after = (note.start, note.end) if note is not None else (0, 0)
-    return _Found(begin, end, at_, after, priority, durable, min(int(attempts or 0), 2**31 - 1))
+    return _ForeignMessage(begin, end, at_, after, priority, durable, min(int(attempts or 0), 2**31 - 1))
 
 
 def _bare_of(message: bytes) -> bytes:

@@ -8,11 +8,11 @@ import pyarrow as pa
 from ..columns import STRING_MAP
 from .octets import Mask, Octets, Places, is_ascii, of_width, same_length, validity
 from .rendering import Indices, allowing, only, simple, texts, unfit
-from .walk import NULL, Cells, Pairs, Rows, Walk
+from .walk import NULL, Cells, MapEntries, Rows, Walk
 
 
 def map_array(
-    walk: Walk, buffer: pa.Buffer, rows: Rows | None, counts: Places, pairs: list[Pairs], keys: tuple[int, ...]
+    walk: Walk, buffer: pa.Buffer, rows: Rows | None, counts: Places, pairs: list[MapEntries], keys: tuple[int, ...]
 ) -> pa.Array:
     """The maps as `columns.STRING_MAP`; null in messages without one.
 
@@ -32,7 +32,9 @@ def map_array(
     return pa.Array.from_buffers(STRING_MAP, len(valid), buffers, children=[struct])
 
 
-def check_entries(walk: Walk, buffer: pa.Buffer, rows: Rows, counts: Places, pairs: list[Pairs], keys: tuple[int, ...]) -> None:
+def check_entries(
+    walk: Walk, buffer: pa.Buffer, rows: Rows, counts: Places, pairs: list[MapEntries], keys: tuple[int, ...]
+) -> None:
     """Mark as odd what `map_array` marks, without making anything of the entries."""
     found = _Entries(walk, rows, counts, pairs)
     if not (found.alike and _first_keys(walk.buffer, [pair.key for pair in pairs], keys) is not None):
@@ -43,7 +45,7 @@ def check_entries(walk: Walk, buffer: pa.Buffer, rows: Rows, counts: Places, pai
 class _Entries:
     """The entries of all maps, those of one message after another. Of messages that are odd already there are none."""
 
-    def __init__(self, walk: Walk, rows: Rows | None, counts: Places, pairs: list[Pairs]) -> None:
+    def __init__(self, walk: Walk, rows: Rows | None, counts: Places, pairs: list[MapEntries]) -> None:
         self.pairs = pairs
         self.valid = np.zeros(len(walk.first), np.bool_)
         self.of_row = np.zeros(len(walk.first), np.int64)
@@ -76,7 +78,7 @@ _SIMPLE = simple()
 _NOT_NULL = np.arange(256) != NULL
 
 
-def _in_order(pairs: list[Pairs], part: str, offsets: Places, valid: Mask, alike: bool) -> Cells:
+def _in_order(pairs: list[MapEntries], part: str, offsets: Places, valid: Mask, alike: bool) -> Cells:
     """The keys or the values of all maps, those of one message after another."""
     found: list[Cells] = [getattr(pair, part) for pair in pairs]
     if alike:

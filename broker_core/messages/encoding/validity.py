@@ -33,7 +33,7 @@ from .fields import ALL_FIELDS
 from .maps import check_entries
 from .octets import Mask
 from .rendering import BINARY, STRING, SYMBOL, allowing, simple, unfit
-from .walk import SEQUENCE, VALUE, Cells, Pairs, Walk, walk_of
+from .walk import SEQUENCE, VALUE, Cells, MapEntries, Walk, walk_of
 
 CHUNK_ROWS = 1 << 15  # messages of one walk: what lies about them stays near the processor
 
@@ -114,7 +114,7 @@ def unsure(messages: pa.Array) -> Mask:
 def _unsure(messages: pa.Array) -> Mask:
     walk, buffer = walk_of(messages)
     fields: list[Cells | None] = []
-    counts, pairs = np.empty(0, np.int64), list[Pairs]()
+    counts, pairs = np.empty(0, np.int64), list[MapEntries]()
     if (rows := walk.rows_of(PROPERTIES)) is not None:
         fields = walk.fields(rows)
     if (with_map := walk.rows_of(APPLICATION_PROPERTIES)) is not None:

@@ -84,7 +84,7 @@ class Cells:
 
 
 @dataclass
-class Pairs:
+class MapEntries:
     """The entries at one place of a map, of the rows that have as many."""
 
     rows: Rows
@@ -242,7 +242,7 @@ class Walk:
         self._each(rows, np.minimum(count, MOST_FIELDS), place, end, field)
         return found
 
-    def entries(self, rows: Rows) -> tuple[Places, list[Pairs]]:
+    def entries(self, rows: Rows) -> tuple[Places, list[MapEntries]]:
         """A map: how many entries each of `rows` has, and the entries, those at one place of their maps together."""
         count, place, end = self._header(rows, 0xC1, 0xD1)
         self._mark(rows, (count % 2 != 0) | (count > 2 * MOST_PAIRS))
@@ -252,7 +252,7 @@ class Walk:
         def entry(number: int, live: Rows, places: Places) -> Places:
             key = Cells(*self.element(live, places))
             value = Cells(*self.element(live, key.end))
-            found.append(Pairs(live, key, value))
+            found.append(MapEntries(live, key, value))
             return value.end
 
         self._each(rows, count, place, end, entry)

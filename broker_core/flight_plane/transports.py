@@ -17,7 +17,7 @@ _MOST_BUFFERS = 256  # of one system call; the system allows 1,024
 Octets = bytes | memoryview
 
 
-class Wire(Protocol):
+class FlightTransport(Protocol):
     """Socket under a connection, with or without TLS."""
 
     def receive(self, into: memoryview) -> int:
@@ -38,7 +38,7 @@ def prepare(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
 
 
-class Plain:
+class PlainTransport:
     """Wire without TLS."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -46,11 +46,11 @@ class Plain:
         self.receive = connection.recv_into
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send all of it, as `Wire.send`."""
+        """Send all of it, as `FlightTransport.send`."""
         _send(self._socket, pieces)
 
 
-class Tls:
+class TlsTransport:
     """TLS, server side. OpenSSL's object is not for two threads at once, so a lock guards it; nobody waits for the socket inside
     of that. What is sent keeps its order, since only one thread sends at a time (`_sending`)."""
 
@@ -80,7 +80,7 @@ class Tls:
                 return
 
     def receive(self, into: memoryview) -> int:
-        """Wait for octets, as `Wire.receive`."""
+        """Wait for octets, as `FlightTransport.receive`."""
         while True:
             with self._lock:
                 try:
@@ -96,7 +96,7 @@ class Tls:
                 return 0
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send all of it, as `Wire.send`."""
+        """Send all of it, as `FlightTransport.send`."""
         with self._sending:
             for piece in pieces:
                 view = memoryview(piece)
