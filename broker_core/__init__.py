@@ -24,7 +24,7 @@ logs                      the log: text or JSON lines; nobody waits for who read
 errors, patterns          errors that say who is at fault; patterns of names
 similar                   the name that somebody may have meant
 notations                 addresses as other brokers write them
-durations                 the longest time that anything may be told to wait
+quantities                sizes and times with units, and the limit on delays
 children                  processes of a broker: their environment, and what is said to them
 wrong_port                what is spoken at a port, for whoever took the wrong one
 

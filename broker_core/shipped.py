@@ -43,7 +43,7 @@ FOLDERS = (
 MODULES = (
     "__init__",
     "broker_core/__init__",
-    "broker_core/durations",
+    "broker_core/quantities",
     "broker_core/errors",
     "broker_core/local_files",
     "broker_core/notations",
@@ -54,7 +54,7 @@ MODULES = (
 #: Packages and modules of `broker_core` that the connector imports when it is imported. Where code travels by value these are
 #: pickled with it; those that are imported late go as source, with all that they import.
 AT_ONCE = (
-    *("archive", "client", "durations", "errors", "local_files", "messages", "notations", "shipped", "similar", "stores"),
+    *("archive", "client", "quantities", "errors", "local_files", "messages", "notations", "shipped", "similar", "stores"),
     "wrong_port",
 )
 

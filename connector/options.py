@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ..broker_core import notations, shipped
+from ..broker_core import notations, quantities, shipped
 from ..broker_core.client import shared_access
 from ..broker_core.client.credentials import Credentials
 from ..broker_core.client.flight import check
@@ -39,8 +39,6 @@ OUTCOMES = (
 #: some 50 ms whatever it reads, and more tasks than this would only add those.
 DEFAULT_MESSAGES_PER_PARTITION = 1 << 19
 
-_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_LONG = 2**63 - 1
 LARGEST = 256 << 20  # octets of a message from another broker: `client.amqp.dial.MAX_MESSAGE_OCTETS`
 MAX_NAME = 255  # characters, the broker's limit on a name
@@ -72,15 +70,10 @@ def _whole(least: int) -> Callable[[str], int]:
 
 def _united(units: Mapping[str, int], least: int, most: int = _MAX_LONG) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
-        # `64m`, `64mb` and `64 MiB` are the same, as in Spark's own settings.
-        unit = re.sub(r"(?<=[kmgt])i?b$", "", match[2]) if match and units is _SIZES else match[2] if match else ""
-        if match is None or unit not in units:
+        value = quantities.parse(text, units)
+        if value != int(value) or not least <= value <= most:
             raise ValueError
-        value = int(match[1]) * units[unit]
-        if not least <= value <= most:
-            raise ValueError
-        return value
+        return int(value)
 
     return parse
 
@@ -250,9 +243,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("keyFile", ANYWHERE, "a file with the certificate's key in PEM, not encrypted", _given),
     # Reading a stream.
     Option("maxMessagesPerTrigger", (STREAM, REPLAY), _COUNT, _whole(1)),
-    Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _united(_SIZES, 1)),
+    Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _united(quantities.SIZES, 1)),
     Option("lease", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _lease),
-    Option("leaseTimeout", (STREAM,), _TIME, _united(_TIMES, 60, MAX_LEASE_TIMEOUT_S)),
+    Option("leaseTimeout", (STREAM,), _TIME, _united(quantities.TIMES, 60, MAX_LEASE_TIMEOUT_S)),
     Option("failOnDataLoss", (STREAM, REPLAY, WRITE), "true or false", _flag, True),
     Option("failOnBrokerLoss", (STREAM,), "true or false", _flag, True),
     # Reading a stream from a broker that is no Penstock.
@@ -266,7 +259,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("dedupe", (STREAM,), "messageId or none", _dedupe, "messageId"),
     Option("dedupeWindow", (STREAM,), _COUNT, _whole(1), 1_000_000),
     Option("minReaders", (STREAM,), "a whole number, 1 to 64", _readers, 1),
-    Option("maxMessageBytes", (STREAM,), "a size up to 2g, such as 512m", _united(_SIZES, 1, 1 << 31), LARGEST),
+    Option("maxMessageBytes", (STREAM,), "a size up to 2g, such as 512m", _united(quantities.SIZES, 1, 1 << 31), LARGEST),
     # Reading at all.
     Option("mode", (STREAM, REPLAY, READ), "acquire or replay (a stream) or browse (a batch read)", _one_of(*MODES)),
     Option("selector", (STREAM, REPLAY, READ), "a selector in the syntax of JMS, such as colour = 'red' AND size > 5", _selector),
@@ -295,7 +288,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("ignoreUnknownColumns", (WRITE,), "true or false", _flag, False),
     # Writing to a broker that is no Penstock.
     Option("duplicateIdProperty", (WRITE,), "the name of an application property, up to 255 characters", _name),
-    Option("sendTimeout", (WRITE,), 'a time such as 60, "60s" or "10m", at least 1 second', _united(_TIMES, 1, 86_400), 60),
+    Option(
+        "sendTimeout", (WRITE,), 'a time such as 60, "60s" or "10m", at least 1 second', _united(quantities.TIMES, 1, 86_400), 60
+    ),
     # Spark's own, which it passes to the sink of a stream: by DataStreamWriter.option, and by DataStreamWriter.queryName, which
     # start(queryName=…) and pipelines call. `suggestions.refusal` has the others. A test asks a running Spark for all of them.
     Option("checkpointLocation", (WRITE,), "a path", _text),

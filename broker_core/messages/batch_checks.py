@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..durations import MAX_MILLISECONDS
 from ..errors import InvalidColumn, InvalidRequest, ResourceLimit
+from ..quantities import MAX_MILLISECONDS
 from . import text_checks, value_checks
 from .columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS
 

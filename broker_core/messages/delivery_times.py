@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 from ..amqp.decoder import decode
 from ..amqp.messages import scan
 from ..amqp.types import Timestamp
-from ..durations import MAX_MILLISECONDS
 from ..errors import InvalidRequest
+from ..quantities import MAX_MILLISECONDS
 from .annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
 PREFIX = b"x-opt-delivery-"  # of both annotations: an encoded section without it has neither

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import errors
+from ..quantities import KIB, MIB
 from . import listeners
 from .declarations import DeclaredBinding, DeclaredExchange, DeclaredPolicy, DeclaredQueue
 from .kinds import (
@@ -22,9 +23,7 @@ from .kinds import (
     FILE,
     HOST,
     HOST_OR_UNSET,
-    KIB,
     LISTENERS,
-    MIB,
     NAMES,
     PATH,
     POLICIES,

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..quantities import SIZES, TIMES
+from ..quantities import parse as parse_quantity
 from . import declarations, listeners
 
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-
-_SIZES = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
-_TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-#: A century: Python's clocks, dates and waits bear it.
+#: A century, which Python's clocks, dates and waits support.
 LONGEST_S = 36_525 * 86_400.0
 
 
@@ -29,16 +23,10 @@ class Kind:
     parse: Callable[[object], Any]
 
 
-def _number_with_unit(value: object, units: Mapping[str, float]) -> float:
+def _number_with_unit(value: object, units: Mapping[str, int]) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError
-    if not isinstance(value, str):
-        return value
-    match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*", value.lower())
-    if match is None or match[2] not in units:
-        raise ValueError
-    number = float(match[1]) if "." in match[1] else int(match[1])
-    return number * units[match[2]]
+    return parse_quantity(value, units) if isinstance(value, str) else value
 
 
 def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
@@ -47,7 +35,7 @@ def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
     def parse(value: object) -> int | None:
         if value is None and unset:
             return None
-        number = _number_with_unit(value, _SIZES)
+        number = _number_with_unit(value, SIZES)
         if number != int(number) or number < least or (most is not None and number > most):
             raise ValueError
         return int(number)
@@ -77,7 +65,7 @@ def seconds(least: float, *, most: float = LONGEST_S, unset: bool = False) -> Ki
     def parse(value: object) -> float | None:
         if value is None and unset:
             return None
-        number = float(_number_with_unit(value, _TIMES))
+        number = float(_number_with_unit(value, TIMES))
         if not least <= number <= most:
             raise ValueError
         return number

@@ -14,9 +14,9 @@ from penstock.broker_core.amqp.performatives import (
     Rejected,
     Source,
 )
-from penstock.broker_core.durations import MAX_MILLISECONDS
 from penstock.broker_core.engine.commands import AlterQueue
 from penstock.broker_core.messages.annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
+from penstock.broker_core.quantities import MAX_MILLISECONDS
 
 from ..service.helpers import START, Clock
 from .frames import annotations_of, detach, flow, header_of, message, receives, says, symbol

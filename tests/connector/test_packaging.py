@@ -42,7 +42,7 @@ def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path
     assert {name.split("/")[2] for name in names if name.startswith("penstock/broker_core/")} == {
         *(
             "__init__.py",
-            "durations.py",
+            "quantities.py",
             "errors.py",
             "local_files.py",
             "notations.py",

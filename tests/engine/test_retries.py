@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.durations import MAX_MILLISECONDS
 from penstock.broker_core.engine import apply, decide
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
@@ -20,6 +19,7 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, S
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.dispositions import Disposition
 from penstock.broker_core.engine.model.state import BrokerState
+from penstock.broker_core.quantities import MAX_MILLISECONDS
 
 from .ends import cell, fate, make, queue, survives, taken
 from .harness import SECOND, START, Engine

@@ -9,12 +9,12 @@ import pytest
 
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.types import Byte, Int, Symbol, Timestamp, UInt, ULong
-from penstock.broker_core.durations import MAX_MILLISECONDS
 from penstock.broker_core.engine.model.options import Rules
 from penstock.broker_core.errors import InvalidColumn
 from penstock.broker_core.messages import batch_checks
 from penstock.broker_core.messages.columns import TIMESTAMP
 from penstock.broker_core.messages.encoding.arriving import arrived
+from penstock.broker_core.quantities import MAX_MILLISECONDS
 
 NOW = 1_800_000_000_000
 LONGEST = MAX_MILLISECONDS - 1

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.quantities import KIB, MIB
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings import declarations, keys
 from penstock.broker_core.settings.keys import Settings, load
-from penstock.broker_core.settings.kinds import KIB, MIB
 from penstock.broker_core.settings.listeners import Listener
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ...durations import MAX_MILLISECONDS
+from ...quantities import MAX_MILLISECONDS
 from ...settings import listeners
 from .parsers import Commands, Parser, add_login, extending, lazily, make_command, positive, whole
 

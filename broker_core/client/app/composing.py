@@ -10,8 +10,8 @@ from ... import errors
 from ...amqp import Message
 from ...amqp.performatives import Header, Properties
 from ...amqp.types import Long, Symbol
-from ...durations import MAX_MILLISECONDS
 from ...messages.annotations import DELIVERY_DELAY
+from ...quantities import MAX_MILLISECONDS
 
 JSON: Final = "application/json"
 #: Tells `json=None`, which is JSON's null, from no `json`.

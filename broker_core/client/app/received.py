@@ -10,9 +10,9 @@ from ...amqp.deliveries import Delivery
 from ...amqp.errors import Condition
 from ...amqp.performatives import Error
 from ...amqp.types import Long
-from ...durations import MAX_MILLISECONDS
 from ...errors import InvalidRequest
 from ...messages.annotations import DEATH_REASON, DELIVERY_DELAY, RETRY_DELAY
+from ...quantities import MAX_MILLISECONDS
 from .retries import Retries
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...durations import MAX_MILLISECONDS
+from ...quantities import MAX_MILLISECONDS
 from ..columns.rowset import RowSet, as_array
 from ..columns.series import Ints, Rows
 from ..columns.states import COUNTS_BY_RULE, LIMITED_BY_RULE, RETURN_COUNTS_ATTEMPT, UNLIMITED, Cause, Outcome

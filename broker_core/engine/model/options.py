@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...durations import MAX_MILLISECONDS
 from ...errors import InvalidRequest
+from ...quantities import MAX_MILLISECONDS
 from ...similar import nearest
 from ..columns.limits import MAX_DUPLICATE_WINDOW, MAX_KEYS, MAX_NAME
 from .names import NODE_NAME, is_node_name

@@ -1,0 +1,27 @@
+"""Sizes and times as people write them: `64 MiB`, `64m`, `12 h`. And the limit on delays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+_PREFIXES = {"k": KIB, "m": MIB, "g": GIB, "t": 1024 * GIB}
+#: Bytes by unit. `k`, `kb` and `KiB` are the same, as in Spark's settings.
+SIZES = {"": 1, "b": 1, **{prefix + end: factor for prefix, factor in _PREFIXES.items() for end in ("", "b", "ib")}}
+#: Seconds by unit.
+TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+#: Every delay, and every time among a queue's options, is shorter than these ten years. A longer one is a mistake of units.
+MAX_MILLISECONDS = 10 * 366 * 24 * 3600 * 1000
+
+
+def parse(text: str, units: Mapping[str, int]) -> int | float:
+    """Convert a number with one of these units, or without, to bytes or seconds. Raises ValueError."""
+    match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in units:
+        raise ValueError
+    return (float(match[1]) if "." in match[1] else int(match[1])) * units[match[2]]
