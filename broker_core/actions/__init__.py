@@ -1,14 +1,21 @@
-"""Requests by name, whichever plane they come through: one table of them, who may make each, and what carries them out.
+"""Requests by name through any plane. Each action is declared once: its request, its right, its reply and its handler.
 
-callers, permissions      who asks, and which right each request needs
-namespaces                names of leases, stages and writes of each user
-requests                  what a request may say: one table of fields
-descriptions              what each action does and each field means, in a line
-actions                   actions; by subject also in `leasing`, `moves`, `exchanges`
-browsing, browses         what a look shows, its division into tasks, and its messages
-shown                     messages for people
-hinting                   names in a selector that may be meant as fields, in answers
-operating                 connections, users, the broker itself
-recorded                  messages in the archive's table
-malformed                 messages that no reader can decode, set aside
+declaration           `Action`, and the decorator that declares one
+fields                typed requests: a dataclass into a parser of JSON
+requests              fields that several requests share; tickets and puts
+permissions           the right that each request needs
+callers               who calls, and what that user may do
+namespaces            each user's names of leases, stages and writes
+schemas               JSON schemas of replies
+actions               `Actions`: a request in JSON in, a reply in JSON out
+
+queue_actions, move_actions, exchange_actions, stage_actions, lease_actions, archive_actions, broker_actions
+                      the declarations, by subject
+browses               messages of a browse, from the journal and the archive
+browse_plans          the parts of a browse, for tasks
+archive_reads         messages in the archive's table
+message_rows          messages as JSON, for people
+lease_advance         `lease.advance`: settle the finished batches, acquire the next one
+malformed_messages    messages that no reader can decode, set aside
+hints                 hints about names in a selector that may be meant as fields
 """

@@ -26,15 +26,16 @@ from ..selectors import Presence, Selector, parse
 from ..service.broker import BrokerService
 from ..service.matching import evaluated
 from ..service.missing_rows import MissingRows
-from .browsing import archived, selection
-from .recorded import RecordedMessages, beyond, may_be_beyond
+from .archive_reads import ArchiveReads, beyond, may_be_beyond
+from .browse_plans import archived, selection
+from .requests import BrowseTicket
 
 
 class Browses:
     """Browses of one broker."""
 
-    def __init__(self, service: BrokerService, recorded: RecordedMessages) -> None:
-        self._service, self._recorded = service, recorded
+    def __init__(self, service: BrokerService, archive: ArchiveReads) -> None:
+        self._service, self._archive = service, archive
 
     def _note(self, queue: str, block_slice: BlockSlice, indexes: slice, error: errors.DamagedJournal) -> None:
         sequences = block_slice.sequences(indexes)
@@ -70,36 +71,35 @@ class Browses:
         """Return the sequence number of the queue's newest message, -1 without one. Raises NotFound."""
         return need_queue(self._service.state, queue).next_sequence - 1
 
-    def browse(self, f: dict[str, Any], columns: list[str], presence: Presence | None = None) -> Iterator[pa.RecordBatch]:
+    def browse(self, request: BrowseTicket, presence: Presence | None = None) -> Iterator[pa.RecordBatch]:
         """Yield what the ticket `browse` asks for; batches without rows while nothing is found. Raises PenstockError,
         now or while it is read. `presence` is told which lookalikes of the selector the messages have."""
-        select, may = selection(f), archived(f)
-        table = self._service.table(f["queue"]) if "archived" in f["states"] else None
-        if table is None and f["recordedAfter"] is None:
-            return self.batches(self._looked(f, select, may, presence), columns, f["queue"], b"", f["stored"])
-        return self._with_recorded(f, columns, table, select, may, presence)
+        select, may = selection(request), archived(request)
+        table = self._service.table(request.queue) if "archived" in request.states else None
+        if table is None and request.recorded_after is None:
+            return self.batches(self._looked(request, select, may, presence), request.columns, request.queue, b"", request.stored)
+        return self._with_recorded(request, table, select, may, presence)
 
     def _with_recorded(
         self,
-        f: dict[str, Any],
-        columns: list[str],
+        request: BrowseTicket,
         table: Table | None,
         select: Callable[[Block], Any],
         may: Callable[[PackedBlock], bool],
         presence: Presence | None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield what the table has, unless the reader reads it by itself; what is not in there; what came there meanwhile."""
-        after = f["recordedAfter"]
+        after = request.recorded_after
         if after is None:
             assert table is not None
             after = table.passes
-            yield from self._recorded.rows(table, f, columns, presence=presence)
+            yield from self._archive.rows(table, request, presence=presence)
         missing = MissingRows()
-        slices = self._looked(f, beyond(select, after), may_be_beyond(may, after), presence, missing)
-        yield from self.batches(slices, columns, f["queue"], b"", f["stored"])
-        table = self._service.table(f["queue"]) if missing else None
+        slices = self._looked(request, beyond(select, after), may_be_beyond(may, after), presence, missing)
+        yield from self.batches(slices, request.columns, request.queue, b"", request.stored)
+        table = self._service.table(request.queue) if missing else None
         if table is not None and table.passes > after:
-            yield from self._recorded.rows(table, f, columns, after, missing, presence)
+            yield from self._archive.rows(table, request, after, missing, presence)
 
     def dead_letters(
         self, queue: str, selector: Selector, last: int, presence: Presence | None = None
@@ -114,20 +114,20 @@ class Browses:
 
     def _looked(
         self,
-        f: dict[str, Any],
+        request: BrowseTicket,
         select: Callable[[Block], Any],
         may: Callable[[PackedBlock], object],
         presence: Presence | None = None,
         missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
         """Yield slices of what of a browse is in the journal, of the rows that `select` picks."""
-        if f["selector"] is None:
-            return self._service.browse(f["queue"], select, f["first"], f["last"], may, missing)
-        return self._matching(f, select, parse(f["selector"]), may, presence, missing)
+        if request.selector is None:
+            return self._service.browse(request.queue, select, request.first, request.last, may, missing)
+        return self._matching(request, select, parse(request.selector), may, presence, missing)
 
     def _matching(
         self,
-        f: dict[str, Any],
+        request: BrowseTicket,
         select: Callable[[Block], Any],
         selector: Selector,
         may: Callable[[PackedBlock], object],
@@ -135,12 +135,12 @@ class Browses:
         missing: MissingRows | None,
     ) -> Iterator[BlockSlice]:
         """Block by block: what there is, which of it matches, and what of that is still as it was asked for."""
-        for part in self._service.browse(f["queue"], select, f["first"], f["last"], may, missing):
-            damaged = partial(self._note, f["queue"], part)
+        for part in self._service.browse(request.queue, select, request.first, request.last, may, missing):
+            damaged = partial(self._note, request.queue, part)
             found = evaluated(self._service.journal, selector, part.locations, part.batches, damaged, presence)
             rows = as_array(part.rows)[found]
             last = part.base + BLOCK_ROWS - 1
-            yield from self._service.browse(f["queue"], partial(_of_these, select, rows), part.base, last, may, missing)
+            yield from self._service.browse(request.queue, partial(_of_these, select, rows), part.base, last, may, missing)
 
 
 def _portions(slices: Iterator[BlockSlice]) -> Iterator[Iterator[BlockSlice]]:

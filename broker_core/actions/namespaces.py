@@ -1,99 +1,97 @@
-"""Names that users choose: each user has names of leases, stages and writes of its own, once there are users.
+"""Names that users choose: with users, each user has its own names of leases, stages and writes.
 
-Else a name would tell that somebody else has it, and whoever takes it first would keep others out. The engine knows each
-with its owner before a colon, which no user's name has: `alice:etl`. Without users there is no owner, and no colon.
+Otherwise a name would reveal that another user has it, and the first user to take a name would keep the others out. The engine's
+name is the owner, a colon and the name: `alice:etl`. No user name contains a colon. Without users there is no owner and no colon.
 
-A lease outlives its query, and the query's user may change meanwhile. So a name finds another user's lease, too, where the caller
-has the right on that lease's queue, and the run is the lease's (a checkpoint has it) or not said (an operator's command). Stages
-and writes are found by their owner alone; an operator discards them by the name that `stage.list` gives, and who sees that list
-may name them (`permissions` then asks for more).
+A lease outlives its query, and the query's user may change. So a name also finds another user's lease if the caller has the right
+on the lease's queue, and the request names the lease's run (from a checkpoint) or no run (an operator's command). Stages and
+writes belong to their owner alone. An operator discards them by the name that `stage.list` returns, which needs another right.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from .. import errors
 from ..engine.model.state import BrokerState
 from ..security.rights import Right
 from .callers import SEPARATOR, Caller
-from .permissions import NEEDS, queues_of
+from .fields import Request
+from .permissions import Operation, queues_of
+
+R = TypeVar("R", bound=Request)
 
 LISTED = 5  # leases that an error names
 
 
-def resolve(state: BrokerState, caller: Caller, request: str, fields: dict[str, Any]) -> None:
-    """Make the names in a request the engine's. InvalidRequest where a name could be one of several leases."""
-    if not caller.enforced:
-        _after_the_last_user(state, fields)
-        return
-    for field in ("stage", "write"):
-        name = fields.get(field)
-        if isinstance(name, str) and not (request == "stage.discard" and _listed(state, caller, name)):
-            fields[field] = _own(caller, name)
-    if isinstance(fields.get("stages"), list):
-        fields["stages"] = [_own(caller, name) if isinstance(name, str) else name for name in fields["stages"]]
-    right = NEEDS[request].right or Right.RECEIVE
-    head = fields.get("head")
+def resolve(state: BrokerState, caller: Caller, operation: Operation, request: R) -> R:
+    """Replace the names in a request by the engine's. Raises InvalidRequest if a name could mean one of several leases."""
+    changes: dict[str, Any] = {}
+    lease, head = getattr(request, "lease", None), getattr(request, "head", None)
+    run, queue = getattr(request, "run", None), getattr(request, "queue", None)
+    is_fresh = getattr(request, "fresh", False)
+    right = operation.need.right or Right.RECEIVE
+
+    def find(name: str, queue: str | None, is_fresh: bool) -> str:
+        if not caller.enforced:
+            return _lease_of_run(state, name, run, is_fresh)
+        return caller.own(name) if is_fresh else _lease(state, caller, right, name, run, queue)
+
     if isinstance(head, dict) and isinstance(head.get("lease"), str):
-        found = _lease(state, caller, right, {"lease": head["lease"], "run": fields.get("run")})
-        fields["head"] = {**head, "lease": found}
-    if isinstance(fields.get("lease"), str):
-        fields["lease"] = _lease(state, caller, right, fields)
+        # With users a fresh query also finds its head by the run.
+        changes["head"] = {**head, "lease": find(head["lease"], None, is_fresh and not caller.enforced)}
+    if lease is not None:
+        changes["lease"] = find(lease, queue, is_fresh)
+    if caller.enforced:
+        for field in ("stage", "write"):
+            name = getattr(request, field, None)
+            if name is not None and not (operation.name == "stage.discard" and _is_listed(state, caller, name)):
+                changes[field] = caller.own(name)
+        if hasattr(request, "stages"):
+            changes["stages"] = [caller.own(name) for name in request.stages]
+    return replace(request, **changes)
 
 
-def _listed(state: BrokerState, caller: Caller, name: str) -> bool:
-    """Say whether `stage.list` gives this name to the caller, for a write that is another's."""
-    if state.stages_of(_own(caller, name)):
+def _is_listed(state: BrokerState, caller: Caller, name: str) -> bool:
+    """Say whether `stage.list` returns this name to the caller, for another user's write."""
+    if state.stages_of(caller.own(name)):
         return False
-    stages = [known for known in map(state.stages.get, state.stages_of(name)) if known is not None]
+    stages = [stage for stage in map(state.stages.get, state.stages_of(name)) if stage is not None]
     return bool(stages) and all(map(caller.sees, queues_of(state, stages)))
 
 
-def _after_the_last_user(state: BrokerState, fields: dict[str, Any]) -> None:
-    """There are no users (any more): a query finds the lease that it had under one, by its run."""
-    run, head = fields.get("run"), fields.get("head")
-
-    def found(name: str) -> str:
-        if name in state.leases or run is None or fields.get("fresh"):
-            return name
-        leases = list(state.leases.values())
-        return next((each.name for each in leases if each.name.partition(SEPARATOR)[2] == name and each.run == run), name)
-
-    if isinstance(fields.get("lease"), str):
-        fields["lease"] = found(fields["lease"])
-    if isinstance(head, dict) and isinstance(head.get("lease"), str):
-        fields["head"] = {**head, "lease": found(head["lease"])}
+def _lease_of_run(state: BrokerState, name: str, run: str | None, is_fresh: bool) -> str:
+    """Without users a query finds the lease that it had under one, by its run."""
+    if name in state.leases or run is None or is_fresh:
+        return name
+    leases = list(state.leases.values())
+    return next((lease.name for lease in leases if lease.name.partition(SEPARATOR)[2] == name and lease.run == run), name)
 
 
-def named(caller: Caller, leases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `lease.list`, with the name by which this caller's requests find each."""
-    prefix = _own(caller, "") if caller.enforced else ""
+def with_names(caller: Caller, leases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to rows of `lease.list` the name by which this caller's requests find each."""
+    prefix = caller.own("") if caller.enforced else ""
     return [{**row, "name": row["lease"].removeprefix(prefix)} for row in leases]
 
 
-def _own(caller: Caller, name: str) -> str:
-    return caller.own(name)
-
-
-def _lease(state: BrokerState, caller: Caller, right: Right, fields: dict[str, Any]) -> str:
-    """The engine's name of the lease that is meant; the caller's own where there is none."""
-    name, run, queue = fields["lease"], fields.get("run"), fields.get("queue")
-    mine = _own(caller, name)
-    own = state.leases.get(mine)
-    if fields.get("fresh") or (own is not None and run in (None, own.run)):
-        return mine
-    found = [
-        other.name
-        for other in list(state.leases.values())
-        if name in (other.name, other.name.partition(SEPARATOR)[2])
-        and run in (None, other.run)
-        and queue in (None, other.queue)
-        and caller.may(right, other.queue)
+def _lease(state: BrokerState, caller: Caller, right: Right, name: str, run: str | None, queue: str | None) -> str:
+    """The engine's name of the lease that is meant; the caller's own name if there is no such lease."""
+    own_name = caller.own(name)
+    own = state.leases.get(own_name)
+    if own is not None and run in (None, own.run):
+        return own_name
+    matches = [
+        lease.name
+        for lease in list(state.leases.values())
+        if name in (lease.name, lease.name.partition(SEPARATOR)[2])
+        and run in (None, lease.run)
+        and queue in (None, lease.queue)
+        and caller.may(right, lease.queue)
     ]
-    if name in found:
-        return str(name)
-    if len(found) > 1:
-        named = ", ".join(map(repr, sorted(found)[:LISTED]))
-        raise errors.InvalidRequest(f"there are several leases {name!r:.300}: name one of {named}")
-    return found[0] if found else mine
+    if name in matches:
+        return name
+    if len(matches) > 1:
+        names = ", ".join(map(repr, sorted(matches)[:LISTED]))
+        raise errors.InvalidRequest(f"there are several leases {name!r:.300}: name one of {names}")
+    return matches[0] if matches else own_name

@@ -1,4 +1,4 @@
-"""Rights that each request needs: one table. docs/security.md shows it; a test compares it with the requests there are."""
+"""The right that each request needs. Each declaration names its right; docs/security.md has the table, which a test compares."""
 
 from __future__ import annotations
 
@@ -6,213 +6,225 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..engine.model import exchange_options, options
+from ..engine.model.stages import attempt_name
 from ..engine.model.state import BrokerState, StageParts
+from ..errors import InvalidRequest
 from ..security.rights import Right
 from ..service.broker import BrokerService
 from .callers import Caller
-from .requests import stage_of, strings
+from .fields import Request
 
 
 class Need(NamedTuple):
-    """A right, and on which queues: `queue` (the fields `queue` and `exchange` name them), `lease`, `stages` (theirs),
-    `staged` (with those of their outcomes), `all` (there are and will be), or `seen` (any right will do)."""
+    """A right on the objects that a request names.
+
+    `on`: `queue` (the fields `queue` and `exchange`), `lease` (its queue), `stages` (queues and exchanges of their messages),
+    `staged` (the same, and the queues of their outcomes), `all` (every present and future queue), or `seen` (any right on
+    the queue). Without `on` every caller may make the request.
+    """
 
     right: Right | None
     on: str | None
-    what: str  # in the refusal: "user may not …"
+    verb: str  # in the refusal: "user may not …"
 
 
-NEEDS: dict[str, Need] = {
-    "hello": Need(None, None, ""),
-    "broker.status": Need(None, None, ""),
-    "broker.journal": Need(None, None, ""),  # as queue.list
-    "connection.list": Need(None, None, ""),  # shows one's own, and all to who has admin on everything
-    "connection.close": Need(None, None, ""),  # the same
-    "user.list": Need(Right.ADMIN, "all", "see the users of"),
-    "queue.declare": Need(Right.ADMIN, "queue", "declare"),
-    "queue.delete": Need(Right.ADMIN, "queue", "delete"),
-    "queue.list": Need(None, None, ""),  # shows what its user may know of
-    "queue.stat": Need(None, "seen", "see"),
-    "archive.status": Need(None, None, ""),  # as queue.list
-    "queue.options": Need(None, None, ""),
-    "queue.messages": Need(Right.BROWSE, "queue", "browse"),  # as the ticket `browse`
-    "queue.alter": Need(Right.ADMIN, "queue", "alter"),
-    "queue.pause": Need(Right.ADMIN, "queue", "pause"),
-    "queue.resume": Need(Right.ADMIN, "queue", "resume"),
-    "queue.purge": Need(Right.ADMIN, "queue", "purge"),
-    "queue.move": Need(Right.ADMIN, "queue", "move messages of"),  # and, as of a copy, FROM and INTO
-    "queue.copy": Need(Right.ADMIN, "queue", "copy messages of"),
-    "queue.discard": Need(Right.ADMIN, "queue", "discard messages of"),
-    "queue.redrive": Need(Right.ADMIN, "queue", "redrive"),  # and ORIGINS
-    "exchange.declare": Need(Right.ADMIN, "queue", "declare"),
-    "exchange.delete": Need(Right.ADMIN, "queue", "delete"),
-    "exchange.list": Need(None, None, ""),  # as queue.list
-    "exchange.bind": Need(Right.ADMIN, "queue", "bind"),  # both of them
-    "exchange.unbind": Need(Right.ADMIN, "queue", "unbind"),
-    "stage.publish": Need(Right.SEND, "stages", "send to"),
-    "stage.published": Need(None, None, ""),  # who writes under a key knows it
-    "stage.list": Need(None, None, ""),  # as queue.list: the stages on queues of which its user may know
-    "stage.discard": Need(Right.SEND, "stages", "send to"),
-    "lease.advance": Need(Right.RECEIVE, "lease", "receive from"),
-    "lease.plan": Need(Right.RECEIVE, "lease", "receive from"),
-    "lease.settle": Need(Right.RECEIVE, "lease", "receive from"),
-    "lease.renew": Need(Right.RECEIVE, "lease", "receive from"),
-    "lease.list": Need(None, None, ""),  # as queue.list
-    "lease.release": Need(Right.SETTLE, "lease", "settle for others on"),
-    "lease.settleRow": Need(Right.SETTLE, "lease", "settle for others on"),
-    "lease.setAside": Need(Right.RECEIVE, "lease", "receive from"),
-    "lease.delete": Need(Right.SETTLE, "lease", "settle for others on"),
-    "browse.plan": Need(Right.BROWSE, "queue", "browse"),  # as the ticket
-    "archive.plan": Need(Right.BROWSE, "queue", "browse"),  # as the ticket `browse`
-    "archive.files": Need(Right.REPLAY, "queue", "replay"),
-    # tickets and puts, by their `op`
-    "batch": Need(Right.RECEIVE, "lease", "receive from"),
-    "map": Need(Right.RECEIVE, "lease", "receive from"),
-    "browse": Need(Right.BROWSE, "queue", "browse"),
-    "archive": Need(Right.REPLAY, "queue", "replay"),
-    "enqueue": Need(Right.SEND, "queue", "send to"),
-    "stage": Need(Right.SEND, "stages", "send to"),
-    "settle": Need(Right.RECEIVE, "lease", "receive from"),
-}
-OUTCOMES = Need(Right.RECEIVE, "outcomes", "receive from")  # of a stage that says what becomes of messages of leases
-OTHERS = Need(Right.ADMIN, "staged", "discard what another user has staged for")  # of who discards a write that is not its own
-FROM = Need(Right.RECEIVE, "queue", "receive from")
-INTO = Need(Right.SEND, "target", "send to")
-ORIGINS = Need(Right.SEND, "origins", "send to")
-NAMED = Need(Right.SEND, "options", "send to")  # of who declares an option that names a queue or exchange: messages arrive there
-BOUND = Need(Right.SEND, "bound", "send to")  # of who binds a queue: messages arrive there
+class Scope(NamedTuple):
+    """The state and the caller that a request's needs may depend on."""
+
+    state: BrokerState
+    caller: Caller
+
+
+class Operation(NamedTuple):
+    """A kind of request: an action, a ticket or a put."""
+
+    name: str
+    request: type[Request]
+    need: Need
+    needs: Callable[[Need, Any, Scope], list[Need]] | None = None  # if one request needs more, less or other rights than `need`
+
+
+ANYONE = Need(None, None, "")
+BROWSE = Need(Right.BROWSE, "queue", "browse")
+REPLAY = Need(Right.REPLAY, "queue", "replay")
+RECEIVE = Need(Right.RECEIVE, "lease", "receive from")
+STAGE = Need(Right.SEND, "stages", "send to")
+SETTLE = Need(Right.SETTLE, "lease", "settle for others on")
+SEND = Need(Right.SEND, "queue", "send to")
+_OUTCOMES = Need(Right.RECEIVE, "outcomes", "receive from")  # of a stage with outcomes of leases
+_OTHERS = Need(Right.ADMIN, "staged", "discard what another user has staged for")
+_FROM = Need(Right.RECEIVE, "queue", "receive from")
+_INTO = Need(Right.SEND, "target", "send to")
+_ORIGINS = Need(Right.SEND, "origins", "send to")
+_OPTIONS = Need(Right.SEND, "options", "send to")  # on queues and exchanges that options name: messages arrive there
+_BOUND = Need(Right.SEND, "bound", "send to")  # on a queue that is bound: messages arrive there
 #: The options of queues and exchanges that name another one.
 NODE_OPTIONS = (
     *(name for name, option in options.OPTIONS.items() if option.allowed == options.QUEUE_NAME),
     *(name for name, allowed in exchange_options.OPTIONS.items() if allowed is None),
 )
-_SHIFTS = ("queue.move", "queue.copy")
-REPLAY = Need(Right.REPLAY, "queue", "replay")  # a browse of what is archived
 
 Check = Callable[[], None]
 
 
+def admin(verb: str) -> Need:
+    """Make the need of `admin` on the queues and exchanges that the request names."""
+    return Need(Right.ADMIN, "queue", verb)
+
+
+# What one request needs, beside the need of its declaration.
+
+
+def browse_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+    """Return `replay` for archived messages and `need` for the others."""
+    needs = [REPLAY] if "archived" in request.states else []
+    return [*needs, need] if not request.states or set(request.states) - {"archived"} else needs
+
+
+def move_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+    """Add a receive from the queue and a send to the target."""
+    return [need, _FROM, _INTO]
+
+
+def redrive_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+    """Add a send to the origins. With a selector add a browse: the matches reveal the content of messages."""
+    origins = [_ORIGINS] if _origins(scope.state, request.queue) else []
+    return [need, *origins, *([BROWSE] if request.selector is not None else [])]
+
+
+def option_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+    """Add a send to the queues and exchanges that the options name."""
+    return [need, _OPTIONS] if _nodes_in_options(request) else [need]
+
+
+def bind_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+    """Add a send to the queue."""
+    return [need, _BOUND]
+
+
+def stage_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+    """Add a receive from the leases whose outcomes are staged. Stages with outcomes alone send nothing."""
+    stages = _stages(scope.state, request)
+    if not any(stage.outcomes for stage in stages):
+        return [need]
+    return [need, _OUTCOMES] if any(stage.parts for stage in stages) else [_OUTCOMES]
+
+
+def stage_put_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+    """Add a receive from the leases whose outcomes the stage already has."""
+    has_outcomes = any(stage.outcomes for stage in _stages(scope.state, request))
+    return [need, _OUTCOMES] if has_outcomes else [need]
+
+
+def settle_put_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+    """Add what a put into the stage needs, if the stage has messages."""
+    has_messages = any(stage.parts for stage in _stages(scope.state, request))
+    return [*stage_put_needs(need, request, scope), *([STAGE] if has_messages else [])]
+
+
+def discard_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+    """Return `admin` for a write of another user."""
+    caller, write = scope.caller, request.write
+    if caller.enforced and write is not None and not write.startswith(caller.own("")):
+        return [_OTHERS]
+    return stage_needs(need, request, scope)
+
+
 class Permissions:
-    """Holds a request against the table."""
+    """Checks requests against the rights of their callers."""
 
     def __init__(self, service: BrokerService) -> None:
         self._service = service
 
-    def check(self, caller: Caller, request: str, fields: dict[str, Any]) -> Check:
-        """Raises NotAllowed or Unauthenticated; returns the same check, for a call that goes on and on.
+    def check(self, caller: Caller, operation: Operation, request: Request) -> Check:
+        """Return the check itself, for a call that lasts. Raises NotAllowed or Unauthenticated.
 
-        A queue that the caller may not use and one that is not there get the same answer, and so do leases and stages.
+        The answer is the same for a queue, lease or stage that does not exist and for one that the caller may not use.
         """
-        needs = [NEEDS[request]]
-        if request in ("browse", "browse.plan", "archive.plan", "queue.messages"):
-            states = strings("states", fields["states"])
-            needs = [REPLAY] if "archived" in states else []
-            if not states or set(states) - {"archived"}:
-                needs.append(NEEDS[request])
-        if "stage" in fields or "stages" in fields:
-            stages = self._stages(fields)
-            says = any(stage.outcomes for stage in stages)
-            if says and "stages" in fields and not any(stage.parts for stage in stages):
-                needs = []  # nothing is sent
-            if says:
-                needs.append(OUTCOMES)
-            if request == "settle" and any(stage.parts for stage in stages):
-                needs.append(NEEDS["stage"])
-        if request == "stage.discard" and caller.enforced and not _is_own(caller, fields["write"]):
-            needs = [OTHERS]
-        if request in _SHIFTS:
-            needs += [FROM, INTO]
-        if request == "queue.redrive" and self._origins(fields):
-            needs.append(ORIGINS)
-        if request == "queue.redrive" and fields["selector"] is not None:  # what matches tells what is in the messages
-            needs.append(NEEDS["browse"])
-        if _named_by_options(fields):
-            needs.append(NAMED)
-        if request == "exchange.bind":
-            needs.append(BOUND)
-        held = [(need, *self._queues(caller, need, fields)) for need in needs if need.on is not None]
+        state, need = self._service.state, operation.need
+        needs = [need] if operation.needs is None else operation.needs(need, request, Scope(state, caller))
+        resolved = [(need, *_objects(state, need, request)) for need in needs if need.on is not None]
 
         def check() -> None:
-            for need, queues, named in held:
+            for need, queues, label in resolved:
                 if not _may(caller, need, queues):
-                    raise caller.refuse(f"{need.what} {named}", need.right)
+                    raise caller.refuse(f"{need.verb} {label}", need.right)
 
-        check()
-
-        def again() -> None:
+        def check_again() -> None:
             caller.renewed()
             check()
 
-        return again
+        check()
+        return check_again
 
-    def _queues(self, caller: Caller, need: Need, fields: dict[str, Any]) -> tuple[list[str], str]:
-        """The queues that a request is about, none where what it names is not there, and what a refusal calls them."""
-        state = self._service.state
-        named = [fields[what] for what in ("exchange", "queue") if fields.get(what) is not None]
-        if need.on == "lease":
-            lease = state.leases.get(fields["lease"])
-            if lease is not None:
-                named.append(lease.queue)
-            return named, f"the queue of lease {fields['lease']!r:.300}"
-        if need.on == "all":
-            return [], "every queue"
-        if need.on == "target":
-            return [fields["target"]], f"queue {fields['target']!r:.300}"
-        if need.on == "options":
-            nodes = _named_by_options(fields)
-            return nodes, " and ".join(f"{node!r:.300}" for node in nodes)
-        if need.on == "bound":
-            return [fields["queue"]], f"queue {fields['queue']!r:.300}"
-        if need.on == "origins":
-            return self._origins(fields), "the queues where its dead letters come from"
-        if need.on == "outcomes":
-            leases = {each.lease for stage in self._stages(fields) for each in list(stage.outcomes)}
-            return sorted({state.leases[name].queue for name in leases if name in state.leases}), "the queues of these stages"
-        if need.on == "staged":
-            return queues_of(state, self._stages(fields)), "the queues of these stages"
-        if need.on == "stages":
-            found = self._stages(fields)
-            # Who may send to an exchange may send to whatever it leads to.
-            queues = {part.exchange or part.queue for stage in found for part in list(stage.parts)}
-            return [*named, *sorted(queues - set(named))], "the queues of these stages"
-        said = [f"{what} {fields[what]!r:.300}" for what in ("exchange", "queue") if fields.get(what) is not None]
-        return named, " and ".join(said)
 
-    def _origins(self, fields: dict[str, Any]) -> list[str]:
-        """The queues that a redrive may send messages to."""
-        queues = self._service.state.queues
-        queue = queues.get(fields["queue"])
-        return [] if queue is None else [name for name in list(queue.origins) if name in queues]
+def _objects(state: BrokerState, need: Need, request: Any) -> tuple[list[str], str]:
+    """Return the queues that a request is about, without those that do not exist, and what a refusal calls them."""
+    names = {kind: getattr(request, kind, None) for kind in ("exchange", "queue")}
+    named = [name for name in names.values() if name is not None]
+    if need.on == "lease":
+        lease = state.leases.get(request.lease)
+        return [*named, *([] if lease is None else [lease.queue])], f"the queue of lease {request.lease!r:.300}"
+    if need.on == "all":
+        return [], "every queue"
+    if need.on in ("target", "bound"):
+        queue = request.target if need.on == "target" else request.queue
+        return [queue], f"queue {queue!r:.300}"
+    if need.on == "options":
+        nodes = _nodes_in_options(request)
+        return nodes, " and ".join(f"{node!r:.300}" for node in nodes)
+    if need.on == "origins":
+        return _origins(state, request.queue), "the queues where its dead letters come from"
+    if need.on == "outcomes":
+        leases = {outcome.lease for stage in _stages(state, request) for outcome in list(stage.outcomes)}
+        return sorted({state.leases[name].queue for name in leases if name in state.leases}), "the queues of these stages"
+    if need.on == "staged":
+        return queues_of(state, _stages(state, request)), "the queues of these stages"
+    if need.on == "stages":
+        # Who may send to an exchange may send to every queue behind it.
+        queues = {part.exchange or part.queue for stage in _stages(state, request) for part in list(stage.parts)}
+        return [*named, *sorted(queues - set(named))], "the queues of these stages"
+    return named, " and ".join(f"{kind} {name!r:.300}" for kind, name in names.items() if name is not None)
 
-    def _stages(self, fields: dict[str, Any]) -> list[StageParts]:
-        """Return those of the named stages that are there."""
-        state = self._service.state
-        if "stage" in fields:
-            names = [stage_of(fields)]
-        elif fields.get("write") is not None:
-            names = state.stages_of(fields["write"])
-        else:
-            names = strings("stages", fields.get("stages", []))
-        return [known for known in map(state.stages.get, names) if known is not None]
+
+def _origins(state: BrokerState, name: str) -> list[str]:
+    """The queues that a redrive may send messages to."""
+    queue = state.queues.get(name)
+    return [] if queue is None else [origin for origin in list(queue.origins) if origin in state.queues]
+
+
+def _stages(state: BrokerState, request: Any) -> list[StageParts]:
+    """The existing stages among those that the request names."""
+    if hasattr(request, "stage"):
+        names = [stage_of(request)]
+    else:
+        names = request.stages if request.write is None else state.stages_of(request.write)
+    return [stage for stage in map(state.stages.get, names) if stage is not None]
+
+
+def stage_of(request: Any) -> str:
+    """Return the stage that a put fills: a single stage, or the stage of an attempt. Raises InvalidRequest."""
+    stage, write, attempt = request.stage, request.write, request.attempt
+    if stage is not None and write is None and attempt is None:
+        return str(stage)
+    if stage is None and write is not None and attempt is not None:
+        return attempt_name(write, attempt)
+    raise InvalidRequest(f"{request.op}: field 'stage' must be there, or 'write' and 'attempt', and not both")
 
 
 def queues_of(state: BrokerState, stages: Iterable[StageParts]) -> list[str]:
-    """The queues and exchanges that stages hold messages for, and the queues of the leases that they hold outcomes of."""
-    found: set[str] = set()
+    """Return the queues and exchanges of the messages in stages, and the queues of the leases of their outcomes."""
+    queues: set[str] = set()
     for stage in stages:
-        found.update(part.exchange or part.queue for part in list(stage.parts))
-        found.update(state.leases[each.lease].queue for each in list(stage.outcomes) if each.lease in state.leases)
-    return sorted(found)
+        queues.update(part.exchange or part.queue for part in list(stage.parts))
+        queues.update(state.leases[outcome.lease].queue for outcome in list(stage.outcomes) if outcome.lease in state.leases)
+    return sorted(queues)
 
 
-def _is_own(caller: Caller, write: str | None) -> bool:
-    return write is None or write.startswith(caller.own(""))
-
-
-def _named_by_options(fields: dict[str, Any]) -> list[str]:
+def _nodes_in_options(request: Any) -> list[str]:
     """The queues and exchanges that the options of a declaration name."""
-    given = fields.get("options") or {}
-    return [str(given[name]) for name in NODE_OPTIONS if given.get(name) is not None]
+    values = request.options or {}
+    return [str(values[name]) for name in NODE_OPTIONS if values.get(name) is not None]
 
 
 def _may(caller: Caller, need: Need, queues: list[str]) -> bool:
@@ -220,11 +232,11 @@ def _may(caller: Caller, need: Need, queues: list[str]) -> bool:
         return all(caller.sees(queue) for queue in queues)
     if need.on == "all":
         return caller.may_everywhere(need.right)
-    if not queues:  # that it is not there is for those to know who might have had it
+    if not queues:  # that it does not exist is revealed to callers who might have had the right
         return caller.may_somewhere(need.right)
     return all(caller.may(need.right, queue) for queue in queues)
 
 
 def visible(caller: Caller, rows: Iterable[Any]) -> list[Any]:
-    """Of stats, leases or stages, those on queues that the caller may know of, of the stages on all of theirs."""
+    """Return the rows whose queues and exchanges the caller may see."""
     return [row for row in rows if all(map(caller.sees, row.get("queues") or [row.get("queue") or row.get("exchange", "")]))]

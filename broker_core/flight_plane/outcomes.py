@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from .. import errors
-from ..actions.permissions import Check
-from ..actions.requests import stage_of
+from ..actions.permissions import Check, stage_of
+from ..actions.requests import SettlePut
 from ..engine.columns.limits import MAX_OUTCOMES
 from ..engine.columns.rowset import RowSet
 from ..engine.commands import StageOutcomes
@@ -29,9 +28,7 @@ class OutcomeReceiver:
     """Batches of `delivery`, `outcome` and perhaps `error`, each staged and durable before it is acknowledged. A row whose
     outcome is null says nothing."""
 
-    def __init__(
-        self, service: BrokerService, request: dict[str, Any], acknowledge: Callable[[bytes], None], check: Check
-    ) -> None:
+    def __init__(self, service: BrokerService, request: SettlePut, acknowledge: Callable[[bytes], None], check: Check) -> None:
         self._service, self._request, self._tell, self._check = service, request, acknowledge, check
 
     def receive(self, reader: ArrowBatchReader) -> None:
@@ -58,10 +55,10 @@ class OutcomeReceiver:
         speaks = data.column("outcome").is_valid().to_numpy(zero_copy_only=False)
         # One after another: the engine refuses a batch that it does not remember, and it remembers few.
         for found in delivery_key.parse(data.column("delivery"), speaks):
-            if found.lease != self._request["lease"]:
+            if found.lease != self._request.lease:
                 raise errors.InvalidRequest(
                     f"settle: the message of row {int(found.rows[0])} is held by lease {found.lease!r:.300}, not "
-                    f"{self._request['lease']!r:.300}: send the outcomes of each lease by themselves"
+                    f"{self._request.lease!r:.300}: send the outcomes of each lease by themselves"
                 )
             given = outcomes(data, found)
             self._service.submit(StageOutcomes(stage_of(self._request), found.lease, found.batch, found.epoch, given))

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from ..actions.permissions import Check
-from ..actions.requests import TEXT, parse, stage_of
+from ..actions.fields import parse
+from ..actions.permissions import Check, stage_of
+from ..actions.requests import BatchMetadata, EnqueuePut, StagePut
 from ..client import timeouts
 from ..engine import commands as c
 from ..engine.commands import ListExchanges
@@ -46,7 +47,7 @@ class MessageReceiver:
     def __init__(
         self,
         service: BrokerService,
-        request: dict[str, Any],
+        request: EnqueuePut,
         acknowledge: Callable[[bytes], None],
         check: Check,
         reach: Callable[[str], Check],
@@ -57,7 +58,8 @@ class MessageReceiver:
         self._reach = reach
         self._reached: dict[str, Check] = {}  # of a put whose batches name their queues
         self._request = request
-        self._stage = stage_of(request) if request["op"] == "stage" else None
+        self._names_queues = isinstance(request, StagePut) and request.routed  # each batch names its queue
+        self._stage = stage_of(request) if isinstance(request, StagePut) else None
         self._tell = acknowledge
         self._changed = threading.Condition()
         self._pending: deque[tuple[int, int, dict[str, Any]]] = deque()  # log position, bytes, acknowledgement
@@ -100,10 +102,9 @@ class MessageReceiver:
 
     def _queue_of(self, said: bytes) -> str | None:
         """The queue that a batch is for, where each says so in its metadata."""
-        if not self._request.get("routed"):
-            queue: str | None = self._request["queue"]
-            return queue
-        name = str(parse("the metadata of a batch", said, {"queue": TEXT})["queue"])
+        if not self._names_queues:
+            return self._request.queue
+        name = parse("the metadata of a batch", said, BatchMetadata).queue
         check = self._reached.get(name)
         if check is None:
             self._reached[name] = self._reach(name)
@@ -145,9 +146,9 @@ class MessageReceiver:
 
     def _target(self) -> c.Command[Any] | None:
         """Make the command that asks for the queue or exchange which the request names; None where each batch names its own."""
-        queue, exchange, key = (self._request[name] for name in ("queue", "exchange", "routingKey"))
-        if self._request.get("routed"):
-            if any(each is not None for each in (queue, exchange, key)):
+        queue, exchange, key = self._request.queue, self._request.exchange, self._request.routing_key
+        if self._names_queues:
+            if any(field is not None for field in (queue, exchange, key)):
                 raise errors.InvalidRequest("field 'routed': each batch names its queue, so queue and exchange must be left out")
             return None
         if queue is None and exchange is None:
@@ -163,7 +164,8 @@ class MessageReceiver:
         stage = self._stage
         durable = stage is not None or columns.any_durable(batch)
         if queue is None:
-            exchange, key = self._request["exchange"], self._request["routingKey"]
+            exchange, key = self._request.exchange, self._request.routing_key
+            assert exchange is not None
             sending = routing.ExchangeMessages(exchange, payload, sizes, key, durable, whole=True, stage=stage)
             sent, end = routing.send(self._service, sending)
             self._dropped += sent.dropped

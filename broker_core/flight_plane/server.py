@@ -13,11 +13,12 @@ from typing import Any
 
 from .. import errors
 from ..actions import namespaces
-from ..actions.actions import Actions
+from ..actions.actions import ACTIONS, Actions
+from ..actions.archive_reads import ArchiveReads
 from ..actions.callers import Caller, Callers
+from ..actions.fields import MAX_REQUEST_BYTES, specs_of
 from ..actions.permissions import Check, Permissions
-from ..actions.recorded import RecordedMessages
-from ..actions.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, by_op
+from ..actions.requests import PUTS, EnqueuePut, SettlePut, parse_stream_request
 from ..security.access import Access
 from ..service.broker import BrokerService
 from ..settings.listeners import in_url
@@ -124,9 +125,9 @@ class _Handlers:
         self._service = service
         self._callers = Callers(access, encrypted=encrypted)
         self._permissions = Permissions(service)
-        recorded = RecordedMessages(service)
-        self.actions = Actions(service, self._permissions, recorded, access)
-        self._streams = Streams(service, self._permissions, recorded)
+        archive = ArchiveReads(service)
+        self.actions = Actions(service, self._permissions, archive, access)
+        self._streams = Streams(service, self._permissions, archive)
         self._dictionaries = arrow_ipc.Dictionaries()
         self._methods: dict[str, Callable[[Call, Caller], None]] = {
             SERVICE + "DoAction": self._do_action,
@@ -161,8 +162,9 @@ class _Handlers:
 
     def _list_actions(self, call: Call, caller: Caller) -> None:
         self._request(call, caller)
-        for name, known in ACTIONS.items():
-            call.send([protobuf.octets(1, name.encode()), protobuf.octets(2, ", ".join(known).encode())])
+        for name, action in ACTIONS.items():
+            fields = ", ".join(specs_of(action.operation.request))
+            call.send([protobuf.octets(1, name.encode()), protobuf.octets(2, fields.encode())])
 
     def _do_put(self, call: Call, caller: Caller) -> None:
         limits = self._service.settings
@@ -179,17 +181,17 @@ class _Handlers:
 
         reader.waiting = lambda: acknowledge(NOTHING_YET)
         try:
-            request = by_op(reader.begin(), PUTS)
-            namespaces.resolve(self._service.state, caller, request["op"], request)
-            check = self._permissions.check(caller, request["op"], request)
+            operation, request = parse_stream_request(reader.begin(), PUTS)
+            request = namespaces.resolve(self._service.state, caller, operation, request)
+            check = self._permissions.check(caller, operation, request)
 
-            if request["op"] == "settle":
+            if isinstance(request, SettlePut):
                 OutcomeReceiver(self._service, request, acknowledge, check).receive(reader)
                 return
-            self._service.create_on_use(request["queue"] or request["exchange"] or "", caller.user)
+            self._service.create_on_use(request.queue or request.exchange or "", caller.user)
 
             def reach(queue: str) -> Check:
-                mine = self._permissions.check(caller, "enqueue", {"queue": queue})
+                mine = self._permissions.check(caller, PUTS["enqueue"], EnqueuePut(op="enqueue", queue=queue))
                 self._service.create_on_use(queue, caller.user)
                 return mine
 

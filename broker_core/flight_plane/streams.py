@@ -10,12 +10,21 @@ import pyarrow as pa
 
 from .. import errors
 from ..actions import namespaces
+from ..actions.archive_reads import ArchiveReads
 from ..actions.browses import Browses
 from ..actions.callers import Caller
-from ..actions.malformed import by_reason, set_aside
+from ..actions.malformed_messages import by_reason, set_aside
 from ..actions.permissions import Check, Permissions
-from ..actions.recorded import RecordedMessages
-from ..actions.requests import TICKETS, by_op, reader_of, strings
+from ..actions.requests import (
+    TICKETS,
+    ArchiveTicket,
+    BatchPart,
+    BatchTicket,
+    BrowseTicket,
+    MapTicket,
+    parse_stream_request,
+    spark_batch,
+)
 from ..client.discovery import this_host
 from ..engine import commands as c
 from ..engine.columns.rowset import row_count
@@ -31,30 +40,30 @@ from ..service.missing_rows import MissingRows
 class Streams:
     """The tickets of docs/protocols/flight.md on one broker."""
 
-    def __init__(self, service: BrokerService, permissions: Permissions, recorded: RecordedMessages) -> None:
-        self._recorded = recorded
-        self._browses = Browses(service, recorded)
+    def __init__(self, service: BrokerService, permissions: Permissions, archive: ArchiveReads) -> None:
+        self._archive = archive
+        self._browses = Browses(service, archive)
         self._service = service
         self._permissions = permissions
 
     def open(self, caller: Caller, ticket: bytes) -> tuple[pa.Schema, Iterator[Any], Check]:
         """Schema, stream, and whether it is still permitted. Raises PenstockError, now or while the stream is read."""
-        request = by_op(ticket, TICKETS)
-        namespaces.resolve(self._service.state, caller, request["op"], request)
-        check = self._permissions.check(caller, request["op"], request)
-        columns = strings("columns", request["columns"])
-        schema = arrow_schema(columns, stored=request.get("stored", False) or request.get("orMessages", False))
-        if request["op"] == "browse":
-            return schema, self._browses.browse(request, columns), check
-        if request["op"] == "archive":
-            return schema, self._recorded.share(request, columns), check
+        operation, request = parse_stream_request(ticket, TICKETS)
+        request = namespaces.resolve(self._service.state, caller, operation, request)
+        check = self._permissions.check(caller, operation, request)
+        columns = request.columns
+        schema = arrow_schema(columns, stored=request.or_messages if isinstance(request, MapTicket) else request.stored)
+        if isinstance(request, BrowseTicket):
+            return schema, self._browses.browse(request), check
+        if isinstance(request, ArchiveTicket):
+            return schema, self._archive.share(request), check
         missing = MissingRows()
         queue, found = self._read(request, missing)
-        if request["op"] == "batch":
-            return schema, self._batch(request, columns, queue, found, missing, stored=request["stored"]), check
+        if isinstance(request, BatchTicket):
+            return schema, self._batch(request, queue, found, missing, stored=request.stored), check
         slices = [part for part in found if row_count(part.rows)]  # a bucket may have nothing in a block
         host = this_host()
-        if host is None or request["host"] != host:
+        if host is None or request.host != host:
             refusal: str | None = "the reader is not on the broker's host, as far as it says"
         elif missing:
             refusal = "some of the messages are in the archive"
@@ -63,39 +72,34 @@ class Streams:
         if refusal is None:
             located = (mapped.batch(self._service.journal, each, queue) for each in slices)
             return mapped.SCHEMA, self._browses.noting(located), check
-        if not request["orMessages"]:
+        if not request.or_messages:
             raise errors.NotMappable(f"{refusal}; ask for op=batch")
-        return schema, self._batch(request, columns, queue, slices, missing, stored=True), check
+        return schema, self._batch(request, queue, slices, missing, stored=True), check
 
-    def _read(self, f: dict[str, Any], missing: MissingRows) -> tuple[str, Iterator[BlockSlice]]:
+    def _read(self, request: BatchPart, missing: MissingRows) -> tuple[str, Iterator[BlockSlice]]:
         """The first read of a batch is journaled and durable when this returns: before any byte leaves."""
-        loss = f["failOnDataLoss"]
-        command = c.ReadBatch(f["lease"], f["run"], f["epoch"], f["batch"], f["first"], f["last"], loss, reader_of(f))
+        loss = request.fail_on_data_loss
+        command = c.ReadBatch(
+            request.lease, request.run, request.epoch, request.batch, request.first, request.last, loss, spark_batch(request)
+        )
         queue, rows = self._service.submit(command)
-        if not 0 <= f["bucket"] < f["buckets"]:
-            raise errors.InvalidRequest(f"field 'bucket' must be one of 0 to {f['buckets'] - 1}, not {f['bucket']}")
-        select = None if f["buckets"] == 1 else partial(in_bucket, bucket=f["bucket"], buckets=f["buckets"])
-        outcomes = not OUTCOME_COLUMNS.isdisjoint(f["columns"])
+        if not 0 <= request.bucket < request.buckets:
+            raise errors.InvalidRequest(f"field 'bucket' must be one of 0 to {request.buckets - 1}, not {request.bucket}")
+        select = None if request.buckets == 1 else partial(in_bucket, bucket=request.bucket, buckets=request.buckets)
+        outcomes = not OUTCOME_COLUMNS.isdisjoint(request.columns)
         if self._service.table(queue) is None:
             return queue, self._service.slices(queue, rows, select, outcomes=outcomes, fail_on_data_loss=loss)
         found = self._service.slices(queue, rows, select, outcomes=outcomes, fail_on_data_loss=loss, missing=missing)
         return queue, found
 
     def _batch(
-        self,
-        f: dict[str, Any],
-        columns: list[str],
-        queue: str,
-        slices: Iterable[BlockSlice],
-        missing: MissingRows,
-        *,
-        stored: bool,
+        self, request: BatchPart, queue: str, slices: Iterable[BlockSlice], missing: MissingRows, *, stored: bool
     ) -> Iterator[Any]:
-        token = delivery_key.prefix(f["lease"], f["batch"], f["epoch"])
-        aside = partial(self._set_aside, f)
-        yield from self._browses.batches(slices, columns, queue, token, stored, aside)
+        token = delivery_key.prefix(request.lease, request.batch, request.epoch)
+        aside = partial(self._set_aside, request)
+        yield from self._browses.batches(slices, request.columns, queue, token, stored, aside)
         if missing:
-            yield from self._recorded.of_batch(queue, missing, columns, token, stored, aside, f["failOnDataLoss"])
+            yield from self._archive.of_batch(queue, missing, request, token, stored, aside)
 
-    def _set_aside(self, f: dict[str, Any], malformed: Mapping[int, str]) -> None:
-        set_aside(self._service, f["lease"], f["batch"], f["epoch"], f["run"], by_reason(malformed))
+    def _set_aside(self, request: BatchPart, malformed: Mapping[int, str]) -> None:
+        set_aside(self._service, request.lease, request.batch, request.epoch, request.run, by_reason(malformed))

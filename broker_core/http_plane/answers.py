@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from .. import errors
-from ..actions.actions import Actions
+from ..actions.actions import ACTIONS, Actions
 from ..actions.callers import Caller, Callers
-from ..actions.descriptions import READS
-from ..actions.requests import ACTIONS, from_query
+from ..actions.fields import from_query
 from ..children.frames import Frame
 from ..security.access import ANONYMOUS, Access
 from ..service.broker import BrokerService
@@ -114,12 +113,12 @@ class Answers:
         name, method = frame.header["name"], frame.header["method"]
         if name not in ACTIONS:
             raise _Wrong(404, "UNKNOWN_ACTION", f"there is no action {name!r:.80}: GET /api/v1/openapi.json names them all")
-        if method != "POST" and name not in READS:
+        if method != "POST" and not ACTIONS[name].reads:
             raise _Wrong(405, "METHOD_NOT_ALLOWED", f"{name} may change something: it is a POST", allow="POST")
         caller = self._caller(frame)
         body = frame.attachments[0]
         if method != "POST":
-            body = from_query(name, frame.header["query"])
+            body = from_query(name, frame.header["query"], ACTIONS[name].operation.request)
         return {"status": 200}, [self._opened(self._actions).carry_out(caller, name, body)]
 
     # --- numbers

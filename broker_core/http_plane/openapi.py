@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import __version__
-from ..actions import descriptions
-from ..actions.requests import ACTIONS, REQUIRED
-from . import responses, statuses
+from ..actions.actions import ACTIONS
+from ..actions.declaration import Action
+from ..actions.fields import FieldSpec, specs_of
+from ..actions.schemas import BOOL, COMPONENTS, COUNT, MICROS, MILLIS, SECONDS, TEXT, list_of, map_of, nullable, object_of
+from ..service import history, queue_counts
+from . import statuses
 
 PREFIX = "/api/v1/"
 _TYPES: dict[type, dict[str, Any]] = {
@@ -53,15 +56,27 @@ _LOGIN = {
     "properties": {"user": {"type": "string"}, "password": {"type": "string"}},
 }
 
+_SESSION = object_of(user=nullable(TEXT), rights=map_of(list_of(TEXT)), login=BOOL, csrf=nullable(TEXT))
+_REASON = object_of(name=TEXT, since=nullable(MILLIS), text=TEXT)
+
+_COUNTS = object_of(time=MICROS, queues=list_of(TEXT), **dict.fromkeys(queue_counts.COLUMNS, list_of(COUNT)))
+_HISTORY = object_of(
+    time=MICROS,
+    period=SECONDS,
+    queues=map_of(object_of(**dict.fromkeys(history.COLUMNS, list_of(COUNT)))),
+)
+_LIVE = object_of(live=BOOL)
+_READY = object_of(ready=BOOL, reasons=list_of(_REASON), warnings=list_of(_REASON))
+
 
 @functools.cache
 def document() -> bytes:
     """Return the description, as JSON."""
     paths: dict[str, Any] = {**_others()}
-    for action in ACTIONS:
-        paths[PREFIX + action] = {"post": _post(action)}
-        if action in descriptions.READS:
-            paths[PREFIX + action]["get"] = _get(action)
+    for name, action in ACTIONS.items():
+        paths[PREFIX + name] = {"post": _post(action)}
+        if action.reads:
+            paths[PREFIX + name]["get"] = _get(action)
     return json.dumps(
         {
             "openapi": "3.1.0",
@@ -72,7 +87,7 @@ def document() -> bytes:
             },
             "paths": paths,
             "components": {
-                "schemas": responses.COMPONENTS,
+                "schemas": COMPONENTS,
                 "responses": _errors(),
                 "securitySchemes": {
                     "basic": {"type": "http", "scheme": "basic"},
@@ -104,22 +119,22 @@ def _others() -> dict[str, Any]:
     plots = "The last hour of queues, by samples."
     login = {"required": True, "content": {"application/json": {"schema": _LOGIN}}}
     text = {"content": {media: {"schema": {"type": "string"}} for media in ("application/openmetrics-text", "text/plain")}}
-    ready = {"503": {"description": "It takes no messages.", **_json(responses.READY)}}
-    dead = {"503": {"description": "Its loops did not answer: restart it.", **_json(responses.LIVE)}}
+    ready = {"503": {"description": "It takes no messages.", **_json(_READY)}}
+    dead = {"503": {"description": "Its loops did not answer: restart it.", **_json(_LIVE)}}
     return {
-        f"{PREFIX}counts": {"get": _path("counts", numbers, responses.COUNTS, refused)},
-        f"{PREFIX}history": {"get": {**_path("history", plots, responses.HISTORY, refused), "parameters": [_QUEUES]}},
+        f"{PREFIX}counts": {"get": _path("counts", numbers, _COUNTS, refused)},
+        f"{PREFIX}history": {"get": {**_path("history", plots, _HISTORY, refused), "parameters": [_QUEUES]}},
         f"{PREFIX}session": {
-            "get": _path("get-session", "Says who asks.", responses.SESSION, refused),
+            "get": _path("get-session", "Says who asks.", _SESSION, refused),
             "post": {
-                **_path("log-in", "Logs in, with a cookie.", responses.SESSION, [400, 413, 415, *refused]),
+                **_path("log-in", "Logs in, with a cookie.", _SESSION, [400, 413, 415, *refused]),
                 "requestBody": login,
             },
             "delete": _path("log-out", "Logs out.", None, refused),
         },
         f"{PREFIX}openapi.json": {"get": _path("openapi", "This description.", {"type": "object"}, [421, 503, 504])},
-        "/health/live": {"get": _path("live", "Says whether the broker lives.", responses.LIVE, [], dead)},
-        "/health/ready": {"get": _path("ready", "Says whether the broker takes messages.", responses.READY, [504], ready)},
+        "/health/live": {"get": _path("live", "Says whether the broker lives.", _LIVE, [], dead)},
+        "/health/ready": {"get": _path("ready", "Says whether the broker takes messages.", _READY, [504], ready)},
         "/metrics": {
             "get": _path("metrics", "Metrics for Prometheus.", None, refused, {"200": {"description": "Metrics.", **text}})
         },
@@ -143,47 +158,45 @@ def _failures(failures: Iterable[int]) -> dict[str, Any]:
     return {str(status): {"$ref": f"#/components/responses/Error{status}"} for status in failures}
 
 
-def _post(action: str) -> dict[str, Any]:
-    fields = ACTIONS[action]
+def _post(action: Action) -> dict[str, Any]:
+    specs = specs_of(action.operation.request)
     schema: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,
-        "properties": {name: _schema(action, name) for name in fields},
+        "properties": {name: {**_schema(spec), "description": spec.about} for name, spec in specs.items()},
     }
-    required = [name for name, (_, default) in fields.items() if default is REQUIRED]
+    required = [name for name, spec in specs.items() if spec.is_required]
     if required:
         schema["required"] = required
     body = {"required": bool(required), "content": {"application/json": {"schema": schema}}}
     return {**_operation(action, "post"), "requestBody": body}
 
 
-def _get(action: str) -> dict[str, Any]:
+def _get(action: Action) -> dict[str, Any]:
     parameters = [
         {
             "name": name,
             "in": "query",
-            "required": default is REQUIRED,
-            "description": descriptions.of_field(action, name),
-            "schema": _schema(action, name),
+            "required": spec.is_required,
+            "description": spec.about,
+            "schema": {**_schema(spec), "description": spec.about},
         }
-        for name, (_, default) in ACTIONS[action].items()
+        for name, spec in specs_of(action.operation.request).items()
     ]
     return {**_operation(action, "get"), **({"parameters": parameters} if parameters else {})}
 
 
-def _operation(action: str, method: str) -> dict[str, Any]:
+def _operation(action: Action, method: str) -> dict[str, Any]:
+    name = action.operation.name
     return {
-        "operationId": f"{method}-{action}",
-        "summary": descriptions.ABOUT[action],
-        "tags": [action.partition(".")[0]],
-        "responses": {"200": {"description": "Done.", **_json(responses.ANSWERS[action])}, **_failures(_FAILURES)},
+        "operationId": f"{method}-{name}",
+        "summary": action.summary,
+        "tags": [name.partition(".")[0]],
+        "responses": {"200": {"description": "Done.", **_json(action.reply)}, **_failures(_FAILURES)},
     }
 
 
-def _schema(action: str, name: str) -> dict[str, Any]:
-    types, default = ACTIONS[action][name]
-    allowed = [_TYPES[each] for each in (types if isinstance(types, tuple) else (types,))]
-    schema = dict(allowed[0]) if len(allowed) == 1 else {"anyOf": allowed}
-    if default is not REQUIRED:
-        schema["default"] = default
-    return {**schema, "description": descriptions.of_field(action, name)}
+def _schema(spec: FieldSpec) -> dict[str, Any]:
+    types = [_TYPES[kind] for kind in spec.types]
+    schema = dict(types[0]) if len(types) == 1 else {"anyOf": types}
+    return schema if spec.is_required else {**schema, "default": spec.default}

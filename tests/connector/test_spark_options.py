@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from penstock.broker_core.actions.actions import MAX_LEASE_TIMEOUT_S
+from penstock.broker_core.actions.lease_actions import MAX_LEASE_TIMEOUT_S
 from penstock.broker_core.client.discovery import Endpoint
 from penstock.broker_core.errors import InvalidRequest
 from penstock.connector.options import OPTIONS, READ, STREAM, WRITE, Options

@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 from typing import Any
 
-from penstock.broker_core.actions.browsing import split
+from penstock.broker_core.actions.browse_plans import split
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.service import block_reads

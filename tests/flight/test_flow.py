@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.actions.actions import MAX_WAIT_MS
+from penstock.broker_core.actions.lease_actions import MAX_WAIT_MS
 from penstock.broker_core.client.flight import Client
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, raw, send, sequences

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import __version__, amqp, errors
-from penstock.broker_core.actions import shown
+from penstock.broker_core.actions import message_rows
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp_plane import AmqpPlane
 from penstock.broker_core.amqp_plane.connections import listing
@@ -256,13 +256,13 @@ def test_messages_are_shown_page_by_page_and_by_selector(site: Site, amqp_url: s
     assert [row["properties"] for row in found["messages"]] == [{"n": "5"}, {"n": "6"}]
     row = found["messages"][0]
     assert (row["state"], row["body"], row["bodyBytes"], row["cut"]) == ("available", {"text": "5"}, 1, [])
-    for wrong in ({"count": 0}, {"count": shown.MAX_SHOWN + 1}, {"selector": "n >"}, {"states": ["dead"]}):
+    for wrong in ({"count": 0}, {"count": message_rows.MAX_SHOWN + 1}, {"selector": "n >"}, {"states": ["dead"]}):
         with pytest.raises(errors.InvalidRequest):
             root.call("queue.messages", queue="orders", **wrong)
 
 
 def test_a_selector_that_matches_nothing_does_not_search_for_ever(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shown, "SEARCH_S", -1.0)
+    monkeypatch.setattr(message_rows, "SEARCH_S", -1.0)
     monkeypatch.setattr(timeouts, "ALIVE_S", 0.0)
     root = site.user("root", *Right)
     root.call("queue.declare", queue="orders")
@@ -277,7 +277,7 @@ def test_what_is_too_long_to_look_at_is_cut_and_said(site: Site) -> None:
     text = "ä" * 4000
     root.put(text.encode(), b"\xff\x00" * 4000, b"", b"\x1b[2J", op="enqueue", queue="orders")
     long, binary, empty, control = root.call("queue.messages", queue="orders")["messages"]
-    assert (long["body"], long["bodyBytes"], long["cut"]) == ({"text": "ä" * (shown.TEXT_BYTES // 2)}, 8000, ["body"])
+    assert (long["body"], long["bodyBytes"], long["cut"]) == ({"text": "ä" * (message_rows.TEXT_BYTES // 2)}, 8000, ["body"])
     assert (binary["body"].keys(), binary["cut"]) == ({"base64"}, ["body"])
     assert (empty["body"], empty["bodyBytes"]) == ({"text": ""}, 0)
     assert control["body"].keys() == {"base64"}  # a terminal must not obey it

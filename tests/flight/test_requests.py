@@ -13,7 +13,9 @@ from pyarrow import flight
 
 from penstock import Broker
 from penstock.broker_core import errors
-from penstock.broker_core.actions.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
+from penstock.broker_core.actions.actions import ACTIONS
+from penstock.broker_core.actions.fields import MAX_REQUEST_BYTES, specs_of
+from penstock.broker_core.actions.requests import PUTS, TICKETS
 from penstock.broker_core.client.flight import Client
 
 from .helpers import BODY, batch_of, browse, numbered, raw, send
@@ -73,11 +75,13 @@ def test_the_tables_here_and_the_protocol_name_the_same_requests(repository: Pat
     said = documented(repository)
     assert said.keys() == ACTIONS.keys() == VALID.keys()
     for name, (fields, _) in said.items():
-        assert set(fields) == set(ACTIONS[name]) == set(VALID[name]), name
+        assert set(fields) == specs_of(ACTIONS[name].operation.request).keys() == set(VALID[name]), name
     assert VALID_TICKETS.keys() == TICKETS.keys()
     for name, fields in VALID_TICKETS.items():
-        assert set(fields) == set(TICKETS[name]), name
-    assert {name: set(fields) for name, fields in VALID_PUTS.items()} == {name: set(fields) for name, fields in PUTS.items()}
+        assert set(fields) == specs_of(TICKETS[name].request).keys(), name
+    assert VALID_PUTS.keys() == PUTS.keys()
+    for name, fields in VALID_PUTS.items():
+        assert set(fields) == specs_of(PUTS[name].request).keys(), name
 
 
 def test_the_protocol_names_what_a_stat_and_a_lease_say(repository: Path, client: Client, prepared: str) -> None:

@@ -15,7 +15,7 @@ from pyarrow import flight
 
 from penstock import Broker
 from penstock.broker_core import errors
-from penstock.broker_core.actions import actions
+from penstock.broker_core.actions import lease_actions
 from penstock.broker_core.client import timeouts
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
@@ -295,7 +295,7 @@ def test_requests_and_small_batches_are_heard_while_senders_hold_all_memory(site
 
 def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """S1: the one that comes after it would find its lease in use."""
-    monkeypatch.setattr(actions, "MAX_WAIT_MS", int(LIMIT_S * 1000))
+    monkeypatch.setattr(lease_actions, "MAX_WAIT_MS", int(LIMIT_S * 1000))
     service, connections = site.service, site.plane._listener.connected
     service.submit(c.DeclareQueue("q"))
     waits, wait = threading.Event(), service.wait_for_arrival

@@ -10,8 +10,8 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core import errors
-from penstock.broker_core.actions import descriptions
-from penstock.broker_core.actions.requests import ACTIONS
+from penstock.broker_core.actions.actions import ACTIONS
+from penstock.broker_core.actions.fields import specs_of
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.http_plane import health, statuses
 from penstock.broker_core.http_plane.answers import Planes
@@ -26,11 +26,10 @@ from ..flight.valid_requests import VALID
 from .helpers import Http, basic
 
 
-def test_what_is_described_is_the_table_of_actions() -> None:
-    assert descriptions.ABOUT.keys() == ACTIONS.keys()
-    assert ACTIONS.keys() >= descriptions.READS
-    assert descriptions.FIELDS.keys() == {name for fields in ACTIONS.values() for name in fields}
-    assert all(name in ACTIONS[action] for action, name in descriptions.FIELDS_OF)
+def test_every_action_and_every_field_is_described() -> None:
+    for name, action in ACTIONS.items():
+        assert action.summary.endswith("."), name
+        assert all(spec.about for spec in specs_of(action.operation.request).values()), name
 
 
 def test_an_action_answers_what_flight_answers(broker: Broker, http: Http) -> None:
@@ -51,7 +50,7 @@ def test_a_get_changes_nothing(site: Site, guarded: Http) -> None:
     """Each action that is no POST leaves the log where it was."""
     furnish(site, "orders")
     alice = basic("root")
-    for action in sorted(descriptions.READS):
+    for action in sorted(name for name, action in ACTIONS.items() if action.reads):
         end = site.service.journal.end
         fields = {name: value for name, value in VALID[action].items() if value is not None}
         pairs = [(name, each) for name, value in fields.items() for each in (value if isinstance(value, list) else [value])]
@@ -60,7 +59,7 @@ def test_a_get_changes_nothing(site: Site, guarded: Http) -> None:
         answer = guarded.get(f"/api/v1/{action}?{query}", authorization=alice)
         assert answer.status in (200, 404, 502), (action, answer)  # there is no archive here
         assert site.service.journal.end == end, action
-    for action in sorted(ACTIONS.keys() - descriptions.READS):
+    for action in sorted(name for name, action in ACTIONS.items() if not action.reads):
         answer = guarded.get(f"/api/v1/{action}", authorization=alice)
         assert (answer.status, answer.code, answer.headers["allow"]) == (405, "METHOD_NOT_ALLOWED", "POST")
 

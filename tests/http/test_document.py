@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker
-from penstock.broker_core.actions import descriptions
-from penstock.broker_core.actions.requests import ACTIONS
+from penstock.broker_core.actions.actions import ACTIONS
+from penstock.broker_core.actions.fields import specs_of
 from penstock.broker_core.http_plane import web
 from penstock.broker_core.settings.keys import KEYS
 
@@ -55,10 +55,10 @@ def test_its_list_of_actions_is_the_table(page: str) -> None:
 
 def listed() -> str:
     lines = []
-    for action, fields in ACTIONS.items():
-        methods = "GET, POST" if action in descriptions.READS else "POST"
-        names = "".join(f"\n- `{name}`: {descriptions.of_field(action, name)}" for name in fields)
-        lines.append(f"**`{action}`** ({methods}). {descriptions.ABOUT[action]}{names}")
+    for name, action in ACTIONS.items():
+        methods = "GET, POST" if action.reads else "POST"
+        fields = "".join(f"\n- `{field}`: {spec.about}" for field, spec in specs_of(action.operation.request).items())
+        lines.append(f"**`{name}`** ({methods}). {action.summary}{fields}")
     return "\n\n".join(lines)
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core import errors
-from penstock.broker_core.actions import descriptions
-from penstock.broker_core.actions.requests import ACTIONS
+from penstock.broker_core.actions.actions import ACTIONS
+from penstock.broker_core.actions.fields import specs_of
 from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.http_plane import openapi, statuses
@@ -92,11 +92,11 @@ def test_every_path_and_field_is_described(described: Described) -> None:
     actions = {path.removeprefix(openapi.PREFIX) for path in document["paths"] if path.startswith(openapi.PREFIX)}
     assert actions == ACTIONS.keys() | OTHERS
     assert document["paths"].keys() > {"/health/live", "/health/ready", "/metrics"}
-    for action, fields in ACTIONS.items():
-        methods = document["paths"][openapi.PREFIX + action]
-        assert set(methods) == ({"get", "post"} if action in descriptions.READS else {"post"})
+    for name, action in ACTIONS.items():
+        methods = document["paths"][openapi.PREFIX + name]
+        assert set(methods) == ({"get", "post"} if action.reads else {"post"})
         schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
-        assert schema["properties"].keys() == fields.keys()
+        assert schema["properties"].keys() == specs_of(action.operation.request).keys()
         assert all(each["description"] for each in schema["properties"].values())
     operations = [each["operationId"] for path in document["paths"].values() for each in path.values()]
     assert len(set(operations)) == len(operations)
@@ -130,12 +130,12 @@ def test_what_is_answered_is_as_it_is_described(broker: Broker, described: Descr
             queue = f"queue {number}"
             fields = of_queue(VALID[action], queue, prepare(client, queue, action))
             described.call(http, action, fields)
-            if action in descriptions.READS and "queue" in fields:
+            if ACTIONS[action].reads and "queue" in fields:
                 given = {"queue": queue, **({"lineages": ["b", "3"]} if action == "archive.files" else {})}
                 described.get(http, f"{openapi.PREFIX}{action}?{urlencode(given, doseq=True)}")
             elif action == "stage.published":
                 described.get(http, f"{openapi.PREFIX}{action}?{urlencode(fields)}")
-            elif action in descriptions.READS:
+            elif ACTIONS[action].reads:
                 described.get(http, f"{openapi.PREFIX}{action}")
         until(lambda: http.call("archive.status").json["recorded"], "something is recorded")
         for action, fields in (

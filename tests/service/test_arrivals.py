@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.broker_core.actions import actions
+from penstock.broker_core.actions import lease_actions
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
@@ -76,7 +76,7 @@ def test_what_makes_nothing_available_wakes_nobody() -> None:
 
 
 def test_a_long_poll_over_the_wire_ends_with_the_arrival_and_not_with_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "MAX_WAIT_MS", HOUR_S * 1000)
+    monkeypatch.setattr(lease_actions, "MAX_WAIT_MS", HOUR_S * 1000)
     with running(LyingDisk()) as service:
         plane = FlightPlane(service, "127.0.0.1", 0)
         with Client(plane.url) as client, ThreadPoolExecutor(1) as pool:

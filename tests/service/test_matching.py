@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core.actions import leasing
+from penstock.broker_core.actions import lease_advance
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.engine.columns.states import Outcome
@@ -275,8 +275,10 @@ def test_what_nobody_has_looked_at_yet_is_said_and_asked_for_again(service: Brok
     service.submit(colours(101, 100))
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     wanted = c.AcquireBatch("q", "lease", "r", 0, selector=RED.text)
-    answers = [leasing.advance(service, enter, c.FinishBatches("lease", 0), wanted, 0.0, gone=lambda: False) for _ in range(3)]
-    assert [(answer.found.batch, answer.more) for answer in answers] == [(0, True), (0, True), (1, False)]
+    answers = [
+        lease_advance.advance(service, enter, c.FinishBatches("lease", 0), wanted, 0.0, gone=lambda: False) for _ in range(3)
+    ]
+    assert [(answer.leased.batch, answer.is_unfinished) for answer in answers] == [(0, True), (0, True), (1, False)]
 
 
 def test_a_caller_who_leaves_while_messages_are_evaluated_begins_no_lease(service: BrokerService) -> None:
@@ -285,7 +287,7 @@ def test_a_caller_who_leaves_while_messages_are_evaluated_begins_no_lease(servic
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     wanted = c.AcquireBatch("q", "lease", "r", 0, selector=RED.text)
     finish = c.FinishBatches("lease", 0)
-    found, _ = leasing.advance(service, enter, finish, wanted, 0.0, gone=lambda: service.matching.bytes > 0)
+    found, _ = lease_advance.advance(service, enter, finish, wanted, 0.0, gone=lambda: service.matching.bytes > 0)
     assert (found.epoch, found.batch) == (None, 0)
     assert service.state.leases == {}
 
@@ -296,10 +298,10 @@ def test_a_lease_goes_past_what_matches_and_is_not_for_it(service: BrokerService
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     finish = c.FinishBatches("lease", 0, exclude=True)
     wanted = c.AcquireBatch("q", "lease", "r", 0, 1, exclude=True, selector=RED.text)
-    epoch, batch, *_ = leasing.advance(service, enter, finish, wanted, 0.0, gone=lambda: False).found
+    epoch, batch, *_ = lease_advance.advance(service, enter, finish, wanted, 0.0, gone=lambda: False).leased
     again = replace(enter, epoch=epoch)
     # Never read: given back, and not for this one any more.
-    found, _ = leasing.advance(
+    found, _ = lease_advance.advance(
         service, again, replace(finish, finished=batch), replace(wanted, finished=batch), 0.0, gone=lambda: False
     )
     assert found.batch == batch + 1

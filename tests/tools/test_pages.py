@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.actions.permissions import NEEDS
+from penstock.broker_core.actions.actions import ACTIONS
+from penstock.broker_core.actions.requests import PUTS, TICKETS
 from penstock.broker_core.engine.columns import limits
 from penstock.broker_core.quantities import GIB
 from penstock.broker_core.security.rights import Right
@@ -103,8 +104,10 @@ def test_every_right_and_every_request_is_named_with_it(page: str) -> None:
                 documented.setdefault(name, set()).add(heading)
         elif line:
             heading = line
-    assert NEEDS.keys() <= documented.keys()
-    for name, need in NEEDS.items():
+    needs = {name: action.operation.need for name, action in ACTIONS.items()}
+    needs |= {name: operation.need for name, operation in {**TICKETS, **PUTS}.items()}
+    assert needs.keys() <= documented.keys()
+    for name, need in needs.items():
         wanted = "A user" if need.on is None else "Any right" if need.right is None else f"`{need.right.value}`"
         assert any(wanted in heading for heading in documented[name]), (name, wanted)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from .. import errors
 from ..engine.columns.rowset import RowSet
 from ..engine.commands import SetAside
 from ..logs import counted, one_line
@@ -45,11 +43,3 @@ def set_aside(
             queue, counted(count, "message"), batch, lease, named_, more, extra={"queue": queue},
         )  # fmt: skip
     return count
-
-
-def asked(service: BrokerService, f: dict[str, Any]) -> dict[str, Any]:
-    """The action `lease.setAside`."""
-    for reason, named in f["reasons"].items():
-        if not isinstance(named, list) or not all(type(each) is int and 0 <= each < 2**62 for each in named):
-            raise errors.InvalidRequest(f"lease.setAside: the messages of {reason!r:.80} must be a list of sequence numbers")
-    return {"messages": set_aside(service, f["lease"], f["batch"], f["epoch"], f["run"], f["reasons"])}

@@ -31,7 +31,8 @@ from ..messages.columns import arrow_schema
 from ..selectors import Presence
 from ..service.broker import BrokerService
 from ..service.missing_rows import MissingRows
-from . import browsing
+from . import browse_plans
+from .requests import ArchiveFiles, ArchiveTicket, BatchPart, BrowseTicket, PlanBrowse
 
 ALL_PASSES = 2**62
 AT_ONCE = 2  # batches of rows that are decoded at one time for all readers together: the queues go on beside it
@@ -67,7 +68,7 @@ def may_be_beyond(archived: Callable[[PackedBlock], bool], after: int) -> Callab
     return count
 
 
-class RecordedMessages:
+class ArchiveReads:
     """The archive's tables, for the requests of docs/protocols/flight.md."""
 
     def __init__(self, service: BrokerService) -> None:
@@ -75,21 +76,21 @@ class RecordedMessages:
         self._turns = threading.Semaphore(AT_ONCE)
 
     # Actions
-    def plan(self, f: dict[str, Any]) -> dict[str, Any]:
+    def plan(self, request: PlanBrowse) -> dict[str, Any]:
         """`archive.plan`: as `browse.plan` for what is in no table, and the table. What is recorded after it was counted, and
         before the table was looked up, is read twice by nobody: it is in a pass that the table is said to have."""
-        packed = may_be_beyond(browsing.archived(f), ALL_PASSES)
-        parts = browsing.plan(self._service, f, beyond(browsing.selection(f), ALL_PASSES), packed)
-        table = self._service.table(f["queue"])
+        packed = may_be_beyond(browse_plans.archived(request), ALL_PASSES)
+        parts = browse_plans.plan(self._service, request, beyond(browse_plans.selection(request), ALL_PASSES), packed)
+        table = self._service.table(request.queue)
         return {"parts": parts, "table": None if table is None else table.to_fields()}
 
-    def files(self, f: dict[str, Any]) -> dict[str, Any]:
+    def files(self, request: ArchiveFiles) -> dict[str, Any]:
         """`archive.files`: files of a version that may have what is asked for."""
-        table = self._service.table(f["queue"])
+        table = self._service.table(request.queue)
         if table is None:
             return {"version": None, "files": [], "outdated": False}
-        found = files.version(table, Bounds.of_fields(table.queue_id, f), f["version"])
-        outdated = f["version"] is not None and files.is_outdated(table, f["version"])
+        found = files.version(table, Bounds.of_fields(table.queue_id, request.to_json()), request.version)
+        outdated = request.version is not None and files.is_outdated(table, request.version)
         return {"version": found.number, "files": [each.to_list() for each in found.files], "outdated": outdated}
 
     def _table(self, queue: str) -> Table:
@@ -99,28 +100,30 @@ class RecordedMessages:
         return found
 
     # Tickets
-    def share(self, f: dict[str, Any], columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def share(self, request: ArchiveTicket) -> Iterator[pa.RecordBatch]:
         """Rows of a share of a file, as the ticket `archive` names it."""
-        table = self._table(f["queue"])
-        if not scan.is_below(f["path"]) or not 0 <= f["part"] < f["parts"]:
+        table = self._table(request.queue)
+        if not scan.is_below(request.path) or not 0 <= request.part < request.parts:
             raise errors.InvalidRequest("archive: the fields 'path', 'part' and 'parts' name no share of a table's file")
-        share = scan.Share(f["path"], f["part"], f["parts"], deletions=self._deletions(table, f))
-        bounds = Bounds.of_fields(table.queue_id, f)
+        share = scan.Share(request.path, request.part, request.parts, deletions=self._deletions(table, request))
+        bounds = Bounds.of_fields(table.queue_id, request.to_json())
         try:
             file = scan.opened(table.url, share.path)
         except errors.ArchiveUnreachable as error:
-            raise self._gone(table, f["queue"], share, error) from error
-        found = scan.batches(file, share, columns, bounds, f["selector"])
-        return self._told(found, columns, f["queue"], f["stored"])
+            raise self._gone(table, request.queue, share, error) from error
+        found = scan.batches(file, share, request.columns, bounds, request.selector)
+        return self._told(found, request.columns, request.queue, request.stored)
 
-    def _deletions(self, table: Table, f: dict[str, Any]) -> scan.Deletions | None:
+    def _deletions(self, table: Table, request: ArchiveTicket) -> scan.Deletions | None:
         """The deletion vector that a version of the table has for the file of a ticket; without a version none."""
-        if f["version"] is None:
+        if request.version is None:
             return None
-        listed = files.version(table, Bounds.of_fields(table.queue_id, f), f["version"]).files
-        file = next((each for each in listed if each.path == f["path"]), None)
+        listed = files.version(table, Bounds.of_fields(table.queue_id, request.to_json()), request.version).files
+        file = next((each for each in listed if each.path == request.path), None)
         if file is None:
-            raise errors.InvalidRequest(f"archive: version {f['version']} of the table has no file {f['path']!r} with such rows")
+            raise errors.InvalidRequest(
+                f"archive: version {request.version} of the table has no file {request.path!r} with such rows"
+            )
         return file.deletions
 
     def _gone(self, table: Table, queue: str, share: scan.Share, error: errors.ArchiveUnreachable) -> errors.PenstockError:
@@ -137,19 +140,18 @@ class RecordedMessages:
     def rows(
         self,
         table: Table,
-        f: dict[str, Any],
-        columns: list[str],
+        request: BrowseTicket,
         after: int = 0,
         missing: MissingRows | None = None,
         presence: Presence | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows that a ticket `browse` asks for, of the passes above `after`: all of them, or those that are missing elsewhere."""
-        bounds = Bounds(table.queue_id, table.lineages, after, f["first"], f["last"], f["since"], f["until"])
-        found = self._scan(table, bounds._replace(outcome=f["outcome"]), columns, f["selector"], missing, presence)
-        return self._told(found, columns, f["queue"], f["stored"])
+        bounds = Bounds(table.queue_id, table.lineages, after, request.first, request.last, request.since, request.until)
+        found = self._scan(table, bounds._replace(outcome=request.outcome), request.columns, request.selector, missing, presence)
+        return self._told(found, request.columns, request.queue, request.stored)
 
     def of_batch(
-        self, queue: str, missing: MissingRows, columns: list[str], token: bytes, stored: bool, aside: SetAside, fail: bool
+        self, queue: str, missing: MissingRows, request: BatchPart, token: bytes, stored: bool, aside: SetAside
     ) -> Iterator[pa.RecordBatch]:
         """Messages of a settled batch of a lease that the journal has no longer, each as it was settled last. Raises DataLoss if
         one is not in the table either; without `fail` the others come."""
@@ -162,7 +164,7 @@ class RecordedMessages:
                 numbers, recorded = (batch.column(name).to_numpy() for name in ("sequenceNumber", "pass"))
                 np.maximum.at(passes, np.searchsorted(wanted, numbers), recorded)
         gone = wanted[passes == 0]
-        if len(gone) and fail:
+        if len(gone) and request.fail_on_data_loss:
             raise errors.DataLoss(
                 f"messages of {queue!r} around sequence number {gone[0]} are gone: they are neither in the journal nor in the"
                 " archive; with failOnDataLoss=false a query goes on without them"
@@ -173,8 +175,8 @@ class RecordedMessages:
             some = MissingRows()
             some.add(0, wanted[passes == number])
             bounds = table.of_pass(number)._replace(first=some.first, last=some.last)
-            for batch in self._scan(table, bounds, columns, None, some):
-                yield from self._told(iter([batch]), columns, queue, stored, token, aside)
+            for batch in self._scan(table, bounds, request.columns, None, some):
+                yield from self._told(iter([batch]), request.columns, queue, stored, token, aside)
 
     # The way of the rows
     def _scan(

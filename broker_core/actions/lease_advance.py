@@ -15,10 +15,10 @@ from ..service.broker import BrokerService
 
 
 class Advanced(NamedTuple):
-    """The answer. `more`: nothing was found in what has been looked at so far."""
+    """The answer. `is_unfinished`: nothing was found in what has been looked at so far."""
 
-    found: c.LeasedBatch
-    more: bool = False
+    leased: c.LeasedBatch
+    is_unfinished: bool = False
 
 
 def advance(
@@ -40,13 +40,13 @@ def advance(
     view = _prepared(service, wanted, selector)
     if gone():
         return Advanced(c.LeasedBatch(None, wanted.finished))
-    found = service.submit(enter, finish, replace(wanted, matching=view))
-    while found.batch == wanted.finished:
-        if selector is not None and found.unevaluated is not None:
+    leased = service.submit(enter, finish, replace(wanted, matching=view))
+    while leased.batch == wanted.finished:
+        if selector is not None and leased.unevaluated is not None:
             # What was known to match is not for this lease: it is in somebody's message group, or given back unread.
             if time.monotonic() > end:
-                return Advanced(found, more=True)
-            while service.matching.look_further(wanted.queue, selector, found.unevaluated, view, chunks=matching.LEASE_CHUNKS):
+                return Advanced(leased, is_unfinished=True)
+            while service.matching.look_further(wanted.queue, selector, leased.unevaluated, view, chunks=matching.LEASE_CHUNKS):
                 pass
         elif service.wait_for_arrival(seen, deadline - time.monotonic()):
             seen = service.arrivals
@@ -55,10 +55,10 @@ def advance(
             break
         if gone():
             break
-        found = service.submit(
-            replace(enter, epoch=found.epoch, keep_timeout=False, waiting=found.epoch is None), replace(wanted, matching=view)
+        leased = service.submit(
+            replace(enter, epoch=leased.epoch, keep_timeout=False, waiting=leased.epoch is None), replace(wanted, matching=view)
         )
-    return Advanced(found)
+    return Advanced(leased)
 
 
 def _prepared(service: BrokerService, wanted: c.AcquireBatch, selector: Selector | None) -> View | None:

@@ -6,8 +6,9 @@ import base64
 import json
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,9 @@ import pyarrow as pa
 from .. import errors
 from ..selectors import Presence, parse_optional, presence_of
 from .browses import Browses
-from .hinting import compared_hints, with_hints
+from .fields import Field
+from .hints import compared_hints, with_hints
+from .requests import BrowseTicket, First, OfQueue, Selector, States
 
 MAX_SHOWN = 200  # messages in one answer
 TEXT_BYTES = 4096  # of each text, and of a body, that are shown
@@ -33,13 +36,30 @@ COLUMNS = [
 Row = dict[str, Any]
 
 
-def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Peek(OfQueue):
+    """The fields of `queue.messages`."""
+
+    states: States = field(default_factory=lambda: ["available"])
+    first: First = 0
+    count: Annotated[int, Field("how many messages to show, at most 200")] = 50
+    selector: Selector = None
+
+
+def messages(browses: Browses, request: Peek) -> dict[str, Any]:
     """`queue.messages`: the first messages from a sequence number on; `next` is where to go on, None at the end."""
-    wanted = f["count"]
+    wanted = request.count
     if not 1 <= wanted <= MAX_SHOWN:
         raise errors.InvalidRequest(f"queue.messages: field 'count' must be 1 to {MAX_SHOWN}, not {wanted}")
-    look = {**f, "last": None, "since": None, "until": None, "outcome": None, "stored": False, "recordedAfter": None}
-    presence = presence_of(parse_optional(f["selector"]))
+    look = BrowseTicket(
+        op="browse",
+        queue=request.queue,
+        states=request.states,
+        first=request.first,
+        selector=request.selector,
+        columns=COLUMNS,
+    )
+    presence = presence_of(parse_optional(request.selector))
     rows: list[Row] = []
     until, following, octets = time.monotonic() + SEARCH_S, None, 0
     for some in _in_order(browses, look, wanted + 1, until, presence):
@@ -62,11 +82,11 @@ def messages(browses: Browses, f: dict[str, Any]) -> dict[str, Any]:
                 )
             following = rows[-1]["sequenceNumber"] + 1
             break
-    return with_hints({"queue": f["queue"], "messages": rows, "next": following}, compared_hints(presence))
+    return with_hints({"queue": request.queue, "messages": rows, "next": following}, compared_hints(presence))
 
 
 def _in_order(
-    browses: Browses, look: dict[str, Any], most: int, until: float, presence: Presence | None
+    browses: Browses, look: BrowseTicket, most: int, until: float, presence: Presence | None
 ) -> Iterator[Iterable[Row]]:
     """Yield messages in the order of their sequence numbers, those of the first `most` numbers at least; none when the time is
     `until`, of the monotonic clock.
@@ -74,21 +94,21 @@ def _in_order(
     The archive's files overlap, and the journal's messages come after them. So what is recorded is read in windows of sequence
     numbers, each wider than the one before. Meanwhile it is kept as it is shown: a message may have many megabytes.
     """
-    if "archived" not in look["states"]:
-        for batch in browses.browse(look, COLUMNS, presence):
+    if "archived" not in look.states:
+        for batch in browses.browse(look, presence):
             yield _rows(batch, range(batch.num_rows))
         return
-    first, width, last = look["first"], most, browses.last(look["queue"])
+    first, width, last = look.first, most, browses.last(look.queue)
     while first <= last:
-        window = {**look, "first": first, "last": min(last, first + width - 1)}
+        window = replace(look, first=first, last=min(last, first + width - 1))
         found: list[Row] = []
-        for batch in browses.browse(window, COLUMNS, presence):
+        for batch in browses.browse(window, presence):
             found = _lowest(found, batch, most)
             if time.monotonic() > until:
                 yield ()
                 return
         yield found
-        first, width = window["last"] + 1, width * WIDER
+        first, width = first + width, width * WIDER
 
 
 def _lowest(found: list[Row], batch: pa.RecordBatch, most: int) -> list[Row]:

@@ -16,12 +16,12 @@ from ..engine.columns.rowset import BLOCK_ROWS
 from ..engine.columns.states import Outcome, State
 from ..engine.model.queue import PackedBlock
 from ..service.broker import BrokerService
-from .requests import strings
+from .requests import BrowseRange, PlanBrowse
 
 
 def plan(
     service: BrokerService,
-    f: dict[str, Any],
+    request: PlanBrowse,
     select: Callable[[Block], Any] | None = None,
     packed: Callable[[PackedBlock], int] | None = None,
 ) -> list[list[int]]:
@@ -29,11 +29,11 @@ def plan(
 
     `select` picks others than the browse asks for, and `packed` counts those of a packed block.
     """
-    may = archived(f)
+    may = archived(request)
     counts = packed or (lambda entry: BLOCK_ROWS if may(entry) else 0)
-    blocks = service.count_blocks(f["queue"], select or selection(f), counts, f["first"], f["last"])
+    blocks = service.count_blocks(request.queue, select or selection(request), counts, request.first, request.last)
     total = sum(count for _, _, count in blocks)
-    wanted = max(-(-total // f["maxMessages"]) if f["maxMessages"] else 1, min(f["minPartitions"], total))
+    wanted = max(-(-total // request.max_messages) if request.max_messages else 1, min(request.min_partitions, total))
     if wanted > MAX_PARTS:
         raise errors.ResourceLimit(
             f"a plan has at most {MAX_PARTS} parts, this one would have {wanted}: raise maxMessagesPerPartition, or lower "
@@ -65,9 +65,9 @@ def _sequence(blocks: list[tuple[int, int, int]], befores: list[int], message: i
     return first + (message - befores[at]) * (last - first + 1) // count
 
 
-def archived(f: dict[str, Any]) -> Callable[[PackedBlock], bool]:
+def archived(request: BrowseRange) -> Callable[[PackedBlock], bool]:
     """Make a test for blocks that have left memory, all of them archived: may a browse want something of one?"""
-    outcome, since, until, states = _outcome(f), f["since"], f["until"], strings("states", f["states"])
+    outcome, since, until, states = _outcome(request), request.since, request.until, request.states
 
     def may(entry: PackedBlock) -> bool:
         return (
@@ -80,17 +80,17 @@ def archived(f: dict[str, Any]) -> Callable[[PackedBlock], bool]:
     return may
 
 
-def selection(f: dict[str, Any]) -> Callable[[Block], Any]:
+def selection(request: BrowseRange) -> Callable[[Block], Any]:
     """The rows of a block that a browse asks for: state, outcome, sequence and enqueued time, all as columns."""
     names = {state.name.lower(): state for state in (State.AVAILABLE, State.ACQUIRED, State.ARCHIVED)}
     wanted = np.zeros(len(State), bool)
-    for name in strings("states", f["states"]):
+    for name in request.states:
         if name not in names:
             raise errors.InvalidRequest(f"browse: state {name!r} is not one of {', '.join(names)}")
         wanted[names[name]] = True
-    outcome = _outcome(f)
-    first, since, until = f["first"], f["since"], f["until"]
-    last = f["last"] if f["last"] is not None else 2**63 - 1 - BLOCK_ROWS
+    outcome = _outcome(request)
+    first, since, until = request.first, request.since, request.until
+    last = request.last if request.last is not None else 2**63 - 1 - BLOCK_ROWS
 
     def select(block: Block) -> Any:
         bounds = block.rows_between(first, last)
@@ -109,10 +109,10 @@ def selection(f: dict[str, Any]) -> Callable[[Block], Any]:
     return select
 
 
-def _outcome(f: dict[str, Any]) -> Outcome | None:
-    if f["outcome"] is None:
+def _outcome(request: BrowseRange) -> Outcome | None:
+    if request.outcome is None:
         return None
     outcomes = {o.name.lower().replace("_", "-"): o for o in Outcome if o is not Outcome.NONE}
-    if f["outcome"] not in outcomes:
-        raise errors.InvalidRequest(f"browse: outcome {f['outcome']!r} is not one of {', '.join(outcomes)}")
-    return outcomes[f["outcome"]]
+    if request.outcome not in outcomes:
+        raise errors.InvalidRequest(f"browse: outcome {request.outcome!r} is not one of {', '.join(outcomes)}")
+    return outcomes[request.outcome]

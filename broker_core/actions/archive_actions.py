@@ -1,0 +1,74 @@
+"""Actions on the archive, and plans of browses."""
+
+from __future__ import annotations
+
+from . import browse_plans
+from .declaration import Call, Reply, action
+from .fields import Request
+from .permissions import ANYONE, BROWSE, REPLAY, browse_needs, visible
+from .requests import ArchiveFiles, PlanBrowse
+from .schemas import ARCHIVED, BOOL, COUNT, PARTS, SECONDS, TEXT, list_of, nullable, object_of
+
+
+@action(
+    "archive.status",
+    ANYONE,
+    object_of(
+        ("retention", "process", "unrecorded", "unrecordedBytes", "lag", "behind", "passes", "recorded", "diskFullIn"),
+        archive=TEXT,
+        retention=nullable(SECONDS),
+        process=nullable(COUNT),
+        unrecorded=COUNT,
+        unrecordedBytes=COUNT,
+        lag=SECONDS,
+        behind=BOOL,
+        passes=COUNT,
+        recorded=COUNT,
+        diskFullIn=nullable(SECONDS),
+        queues=list_of(
+            object_of(queue=TEXT, id=COUNT, deleted=BOOL, unrecorded=COUNT, unrecordedBytes=COUNT, **ARCHIVED),
+        ),
+    ),
+    reads=True,
+)
+def _status(call: Call, request: Request) -> Reply:
+    """Tells what waits to be recorded in the archive, and what went wrong."""
+    recorder = call.service.recorder
+    if recorder is None:
+        return {"archive": "off", "queues": []}
+    status = recorder.status()
+    return {**status, "queues": visible(call.caller, status["queues"])}
+
+
+@action("browse.plan", BROWSE, object_of(parts=PARTS), needs=browse_needs, reads=True)
+def _plan_browse(call: Call, request: PlanBrowse) -> Reply:
+    """Divides a browse of a queue into parts of about as many messages."""
+    return {"parts": browse_plans.plan(call.service, request)}
+
+
+@action(
+    "archive.plan",
+    BROWSE,
+    object_of(
+        parts=PARTS,
+        table=nullable(
+            object_of(url=TEXT, broker=TEXT, queueId=COUNT, lineages=list_of({"type": ["string", "integer"]}), version=COUNT)
+        ),
+    ),
+    needs=browse_needs,
+    reads=True,
+)
+def _plan(call: Call, request: PlanBrowse) -> Reply:
+    """As browse.plan, for a reader that reads the archive's table by itself."""
+    return call.broker.archive.plan(request)
+
+
+@action(
+    "archive.files",
+    REPLAY,
+    object_of(version=nullable(COUNT), files=list_of(list_of({"type": ["string", "integer", "null"]})), outdated=BOOL),
+    reads=True,
+)
+def _files(call: Call, request: ArchiveFiles) -> Reply:
+    """Names the files of the archive's table that may have such messages."""
+    return call.broker.archive.files(request)

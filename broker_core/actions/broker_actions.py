@@ -1,0 +1,146 @@
+"""Actions on the broker itself, its connections and users."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from .. import __version__
+from ..logs import one_line
+from ..security.rights import Right
+from ..service.copying import status_of
+from .declaration import Call, Reply, action
+from .fields import Field, Request
+from .permissions import ANYONE, Need, visible
+from .schemas import BOOL, COPY, COUNT, MICROS, TEXT, component, list_of, map_of, nullable, object_of
+
+MAX_REASON = 200  # characters that the peer of a closed connection receives
+REASON = "closed by an operator"  # what the peer receives if the operator gives no reason
+
+log = logging.getLogger("penstock")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseConnectionRequest(Request):
+    """The fields of `connection.close`."""
+
+    id: Annotated[str, Field("id of the connection, as connection.list has it")]
+    reason: Annotated[str | None, Field("what the client is told; null: that an operator did it")] = None
+
+
+@action("hello", ANYONE, object_of(version=COUNT, product=TEXT, broker=TEXT, dataDir=TEXT, flight=TEXT), reads=True)
+def _hello(call: Call, request: Request) -> Reply:
+    """Names the broker and its version."""
+    return {
+        "version": 1,
+        "product": f"penstock/{__version__}",
+        "broker": call.service.broker_id,
+        "dataDir": "",  # connectors of before ask for it: they get messages, not files
+        "flight": call.url,
+    }
+
+
+@action("connection.list", ANYONE, object_of(connections=list_of(component("Connection"))), reads=True)
+def _connections(call: Call, request: Request) -> Reply:
+    """Lists connections of clients: one's own, or all of them with admin on everything."""
+    return {"connections": _visible_connections(call)}
+
+
+@action("connection.close", ANYONE, object_of(id=TEXT, closed=BOOL))
+def _close_connection(call: Call, request: CloseConnectionRequest) -> Reply:
+    """Closes a connection of a client; what it holds goes back."""
+    reason = (request.reason or "")[:MAX_REASON]
+    target = next((connection for connection in _visible_connections(call) if connection["id"] == request.id), None)
+    closed = target is not None and call.service.connections.close(request.id, reason or REASON)
+    if target is not None and closed:
+        log.info(
+            "connection %s of %s at %s was closed by %s at %s%s",
+            target["id"],
+            target["user"],
+            target["peer"],
+            call.caller.user,
+            call.caller.peer,
+            f": {one_line(reason, MAX_REASON)}" if reason else ", without a reason",
+            extra={"peer": target["peer"], "user": target["user"]},
+        )
+    return {"id": request.id, "closed": closed}
+
+
+def _visible_connections(call: Call) -> list[dict[str, Any]]:
+    connections = call.service.connections.all()
+    if call.caller.may_everywhere(Right.ADMIN):
+        return connections
+    return [connection for connection in connections if connection["user"] == call.caller.user]
+
+
+@action(
+    "user.list",
+    Need(Right.ADMIN, "all", "see the users of"),
+    object_of(
+        enforced=BOOL,
+        users=list_of(object_of(user=TEXT, password=BOOL, certificates=list_of(TEXT), rights=map_of(list_of(TEXT)))),
+    ),
+    reads=True,
+)
+def _users(call: Call, request: Request) -> Reply:
+    """Lists users and their rights."""
+    access = call.broker.access
+    return {"enforced": access is not None and access.enforced, "users": [] if access is None else access.described()}
+
+
+@action(
+    "broker.status",
+    ANYONE,
+    object_of(
+        ("directory",),
+        broker=TEXT,
+        end=COUNT,
+        journalBytes=COUNT,
+        freeBytes=COUNT,
+        copy=nullable(COPY),
+        alarms=list_of(component("Alarm")),
+        version=TEXT,
+        startedAt=MICROS,
+        uptimeSeconds=COUNT,
+        listeners=list_of(TEXT),
+        users=COUNT,
+        directory=TEXT,
+    ),
+    reads=True,
+)
+def _status(call: Call, request: Request) -> Reply:
+    """Tells what the broker is, where the log ends, what is free, and how far the copy is."""
+    service, access, caller = call.service, call.broker.access, call.caller
+    status = status_of(service.journal, service.copier, service.alarms) | {
+        "version": __version__,
+        "startedAt": service.started_ms * 1000,
+        "uptimeSeconds": int((service.wall_ms() - service.started_ms) / 1000),
+        "listeners": service.listeners,
+        "users": 0 if access is None else access.count,
+    }
+    if caller.may_everywhere(Right.ADMIN):
+        status["directory"] = str(service.settings.data)
+    status["alarms"] = [alarm for alarm in status["alarms"] if alarm["queue"] is None or caller.sees(alarm["queue"])]
+    return status
+
+
+@action(
+    "broker.journal",
+    ANYONE,
+    object_of(
+        **dict.fromkeys(("bytes", "heldBytes", "neededBytes", "mostBytes", "retentionMark", "snapshot"), COUNT),
+        oldest=nullable(component("Need")),
+        queues=list_of(object_of(queue=TEXT, neededBytes=COUNT)),
+        segments=list_of(object_of(begin=COUNT, end=COUNT, bytes=COUNT, neededBytes=COUNT, kept=nullable(TEXT))),
+    ),
+    reads=True,
+)
+def _journal(call: Call, request: Request) -> Reply:
+    """Tells how large the journal is, how much of it is needed, and by whom."""
+    report = call.service.cleaner.report()
+    report["queues"] = visible(call.caller, report["queues"])
+    oldest = report["oldest"]
+    if oldest is not None and not visible(call.caller, [oldest]):
+        report["oldest"] = {name: oldest[name] for name in ("position", "time") if name in oldest}
+    return report

@@ -1,0 +1,78 @@
+"""The declaration of an action: name, request, right, reply and handler in one place.
+
+Parser, permission check, OpenAPI, Flight's ListActions and docs/http.md all come from the declaration.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+from ..security.access import Access
+from ..service.broker import BrokerService
+from .archive_reads import ArchiveReads
+from .browses import Browses
+from .callers import Caller
+from .fields import Request
+from .permissions import Need, Operation, Scope
+from .schemas import Schema
+
+Q = TypeVar("Q", bound=Request)
+Reply = dict[str, Any]
+
+
+class Broker(NamedTuple):
+    """The parts of a broker that handlers use."""
+
+    service: BrokerService
+    access: Access | None
+    browses: Browses
+    archive: ArchiveReads
+
+
+class Call(NamedTuple):
+    """One call of an action."""
+
+    broker: Broker
+    caller: Caller
+    url: str  # where the broker's Flight plane listens
+
+    @property
+    def service(self) -> BrokerService:
+        """The broker itself."""
+        return self.broker.service
+
+
+class Action(NamedTuple):
+    """An action. `reads`: it changes nothing, so HTTP offers it with GET too."""
+
+    operation: Operation
+    summary: str
+    reply: Schema
+    reads: bool
+    handler: Callable[[Call, Any], Reply]
+
+
+def action(
+    name: str,
+    need: Need,
+    reply: Schema,
+    *,
+    needs: Callable[[Need, Any, Scope], list[Need]] | None = None,
+    reads: bool = False,
+) -> Callable[[Callable[[Call, Q], Reply]], Action]:
+    """Declare the decorated handler as an action: its docstring is the summary, its `request` the type of the request."""
+
+    def declare(handler: Callable[[Call, Q], Reply]) -> Action:
+        request = get_type_hints(handler)["request"]
+        return Action(Operation(name, request, need, needs), inspect.getdoc(handler) or "", reply, reads, handler)
+
+    return declare
+
+
+def actions_of(*modules: ModuleType) -> dict[str, Action]:
+    """Return the actions that modules declare, by name."""
+    declared = [value for module in modules for value in vars(module).values() if isinstance(value, Action)]
+    return {action.operation.name: action for action in declared}

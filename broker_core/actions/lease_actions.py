@@ -1,0 +1,311 @@
+"""Actions on leases: what a Spark query asks, and what an operator does for a query that is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from .. import errors
+from ..engine import commands as c
+from ..engine.columns.limits import SECOND
+from ..selectors import parse_optional
+from ..service.broker import BrokerService
+from . import namespaces
+from .declaration import Call, Reply, action
+from .fields import Field, Request, parse_fields
+from .hints import with_hints
+from .lease_advance import advance
+from .malformed_messages import set_aside
+from .permissions import ANYONE, RECEIVE, SETTLE, visible
+from .requests import (
+    BatchNumber,
+    BatchSign,
+    Epoch,
+    FailOnDataLoss,
+    HeadLease,
+    LeaseName,
+    MaxMessages,
+    MessageLimit,
+    MinPartitions,
+    OfLease,
+    OptionalEpoch,
+    OptionalRun,
+    QueueName,
+    Reason,
+    Run,
+    Selector,
+)
+from .schemas import BACKLOG, BOOL, COUNT, PARTS, TEXT, component, list_of, nullable, object_of
+
+MAX_WAIT_MS = 100  # of a long poll: one thread asks for all sources of a Spark query
+MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
+
+Finished = Annotated[int, Field("batch up to which the query is done", least=0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannerRequest(Request):
+    """The fields of every request of a query's planner."""
+
+    queue: QueueName
+    lease: LeaseName
+    run: Run
+    epoch: OptionalEpoch
+    fail_on_data_loss: FailOnDataLoss = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvanceRequest(PlannerRequest):
+    """The fields of `lease.advance`."""
+
+    finished: Finished
+    fresh: Annotated[bool, Field("whether the query begins without a checkpoint")] = False
+    waiting: Annotated[bool, Field("whether this planner has asked before, when there was no such lease")] = False
+    messages: MessageLimit = None
+    bytes: Annotated[int | None, Field("how many bytes at most; null: any", least=1)] = None
+    until: Annotated[int | None, Field("take nothing at or after this sequence number; null: no end")] = None
+    wait_ms: Annotated[int, Field("milliseconds for which an empty queue is waited for, 100 at most", least=0)] = 0
+    exclude: Annotated[bool, Field("whether what this epoch gave back unread is not taken again")] = False
+    lease_timeout: Annotated[
+        int | float | None, Field("seconds after which an unused lease gives back what it holds; null: never")
+    ] = None
+    selector: Selector = None
+    alone: Annotated[bool, Field("whether one message larger than `bytes` is taken alone")] = True
+    measure: Annotated[bool, Field("whether the answer has the size of the batch")] = False
+    plan: Annotated[bool, Field("whether the answer has the parts of the batch")] = False
+    counts: Annotated[bool, Field("whether the answer has the queue's counts as they are afterwards")] = False
+    sign: BatchSign = None
+    head: HeadLease = None
+    min_partitions: MinPartitions = 1
+    max_messages: MaxMessages = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest(PlannerRequest):
+    """The fields of `lease.plan`."""
+
+    after: Annotated[int, Field("batch after which the parts begin", least=0)]
+    batch: BatchNumber
+    after_sign: BatchSign = None
+    batch_sign: BatchSign = None
+    head: HeadLease = None
+    min_partitions: MinPartitions = 1
+    max_messages: MaxMessages = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettleRequest(PlannerRequest):
+    """The fields of `lease.settle`."""
+
+    finished: Finished
+    sign: BatchSign = None
+    head: HeadLease = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadFields(Request):
+    """The field `head`."""
+
+    lease: str
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenewRequest(OfLease):
+    """The fields of `lease.renew`."""
+
+    run: OptionalRun = None
+    epoch: Epoch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseRequest(OfLease):
+    """The fields of `lease.release`."""
+
+    how: Annotated[str, Field("settle, or return")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettleRowRequest(OfLease):
+    """The fields of `lease.settleRow`."""
+
+    sequence: Annotated[int, Field("sequence number of the message")]
+    outcome: Annotated[str, Field("accepted, rejected, released or modified")]
+    error: Reason = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAsideRequest(OfLease):
+    """The fields of `lease.setAside`."""
+
+    run: OptionalRun = None
+    epoch: Epoch
+    batch: BatchNumber
+    reasons: Annotated[dict[str, Any], Field("by a text that says why, the sequence numbers it concerns")]
+
+
+@action(
+    "lease.advance",
+    RECEIVE,
+    object_of(
+        ("sign", "unread", "messages", "bytes", "parts", "counts", "more", "hints"),
+        epoch=nullable(COUNT),
+        batch=COUNT,
+        sign=TEXT,
+        unread=COUNT,
+        messages=COUNT,
+        bytes=COUNT,
+        parts=PARTS,
+        counts=BACKLOG,
+        more=BOOL,
+        hints=list_of(TEXT),
+    ),
+)
+def _advance(call: Call, request: AdvanceRequest) -> Reply:
+    """Settles what a query has finished, and takes its next batch."""
+    service = call.service
+    service.create_on_use(request.queue, call.caller.user)
+    selector = parse_optional(request.selector)
+    timeout = _lease_timeout(request)
+    enter = replace(
+        _enter(request, ((request.finished, request.sign),)),
+        fresh=request.fresh,
+        timeout=timeout,
+        keep_timeout=False,
+        selector=None if selector is None else selector.text,
+        waiting=request.waiting,
+    )
+    finish = c.FinishBatches(request.lease, request.finished, True, request.exclude, request.fail_on_data_loss)
+    wanted = c.AcquireBatch(
+        queue=request.queue,
+        lease=request.lease,
+        run=request.run,
+        finished=request.finished,
+        messages=request.messages,
+        max_bytes=request.bytes,
+        until=request.until,
+        exclude=request.exclude,
+        timeout=timeout,
+        fail_on_data_loss=request.fail_on_data_loss,
+        selector=enter.selector,
+        alone=request.alone,
+    )
+    wait_s = min(request.wait_ms, MAX_WAIT_MS) / 1000
+    leased, is_unfinished = advance(service, enter, finish, wanted, wait_s, lambda: call.caller.gone)
+    reply: Reply = {"epoch": leased.epoch, "batch": leased.batch, **({"more": True} if is_unfinished else {})}
+    reply |= {"sign": leased.sign} if leased.sign is not None else {}
+    reply |= {"unread": leased.unread} if leased.unread else {}
+    if request.measure:
+        reply["messages"], reply["bytes"] = service.submit(c.MeasureBatch(request.lease, leased.batch))
+    if request.plan:
+        # Ahead of `lease.plan`: Spark writes the batch's offset after this reply.
+        plan = _plan_command(request, request.finished, leased.batch)
+        reply["parts"] = [] if leased.batch == request.finished else service.submit(plan)[1]
+    if request.counts:
+        reply["counts"] = _backlog(service, request.queue)
+    return reply if selector is None else with_hints(reply, service.matching.compared_hints(request.queue, selector))
+
+
+@action("lease.plan", RECEIVE, object_of(epoch=COUNT, parts=PARTS))
+def _plan(call: Call, request: PlanRequest) -> Reply:
+    """Divides batches of a lease into parts."""
+    enter = _enter(request, ((request.after, request.after_sign), (request.batch, request.batch_sign)))
+    plan = replace(_plan_command(request, request.after, request.batch), written=True)
+    epoch, parts = call.service.submit(enter, plan)
+    return {"epoch": epoch, "parts": parts}
+
+
+@action("lease.settle", RECEIVE, object_of(epoch=nullable(COUNT), settled=COUNT, unread=COUNT))
+def _settle(call: Call, request: SettleRequest) -> Reply:
+    """Settles what a query has finished."""
+    enter = _enter(request, ((request.finished, request.sign),))
+    finish = c.FinishBatches(request.lease, request.finished, strict=False, fail_on_data_loss=request.fail_on_data_loss)
+    epoch, settled, unread = call.service.submit(enter, finish)
+    return {"epoch": epoch, "settled": settled, "unread": unread}
+
+
+@action("lease.renew", RECEIVE, object_of(lease=TEXT))
+def _renew(call: Call, request: RenewRequest) -> Reply:
+    """Keeps a lease from timing out."""
+    call.service.submit(c.RenewLease(request.lease, request.epoch, request.run))
+    return {"lease": request.lease}
+
+
+@action("lease.list", ANYONE, object_of(leases=list_of(component("Lease"))), reads=True)
+def _list(call: Call, request: Request) -> Reply:
+    """Lists the leases on queues that the caller may know of."""
+    leases = visible(call.caller, call.service.submit(c.ListLeases()))
+    return {"leases": namespaces.with_names(call.caller, leases)}
+
+
+@action("lease.release", SETTLE, object_of(messages=COUNT))
+def _release(call: Call, request: ReleaseRequest) -> Reply:
+    """Ends what a lease holds: settles it, or gives it back."""
+    if request.how not in ("settle", "return"):
+        raise errors.InvalidRequest("lease.release: field 'how' must be 'settle' or 'return'")
+    return {"messages": call.service.submit(c.ReleaseLease(request.lease, request.how == "settle"))}
+
+
+@action("lease.settleRow", SETTLE, object_of(sequence=COUNT))
+def _settle_row(call: Call, request: SettleRowRequest) -> Reply:
+    """Ends one message that a lease holds."""
+    call.service.submit(c.SettleRow(request.lease, request.sequence, request.outcome, request.error))
+    return {"sequence": request.sequence}
+
+
+@action("lease.setAside", RECEIVE, object_of(messages=COUNT))
+def _set_aside(call: Call, request: SetAsideRequest) -> Reply:
+    """Sets messages of a batch aside that no reader can decode."""
+    for reason, sequences in request.reasons.items():
+        if not isinstance(sequences, list) or not all(type(number) is int and 0 <= number < 2**62 for number in sequences):
+            raise errors.InvalidRequest(f"lease.setAside: the messages of {reason!r:.80} must be a list of sequence numbers")
+    return {"messages": set_aside(call.service, request.lease, request.batch, request.epoch, request.run, request.reasons)}
+
+
+@action("lease.delete", SETTLE, object_of(lease=TEXT))
+def _delete(call: Call, request: OfLease) -> Reply:
+    """Deletes a lease that holds nothing."""
+    call.service.submit(c.DeleteLease(request.lease))
+    return {"lease": request.lease}
+
+
+def _enter(request: AdvanceRequest | PlanRequest | SettleRequest, signs: tuple[tuple[int, str | None], ...]) -> c.EnterLease:
+    """`signs`: batches, each with its sign in the checkpoint."""
+    head = None
+    if request.head is not None:
+        fields = parse_fields("field 'head'", request.head, HeadFields)
+        head = (fields.lease, fields.epoch)
+    return c.EnterLease(
+        queue=request.queue,
+        lease=request.lease,
+        run=request.run,
+        epoch=request.epoch,
+        keep_timeout=True,  # only `lease.advance` has the timeout and the selector
+        signs=tuple((batch, sign) for batch, sign in signs if sign is not None),
+        head=head,
+    )
+
+
+def _lease_timeout(request: AdvanceRequest) -> int | None:
+    """The timeout in microseconds."""
+    timeout = request.lease_timeout
+    if timeout is not None and not 0 < timeout <= MAX_LEASE_TIMEOUT_S:  # NaN fails too
+        raise errors.InvalidRequest(f"field 'leaseTimeout' must be seconds above 0, at most {MAX_LEASE_TIMEOUT_S}, not {timeout}")
+    return None if timeout is None else int(timeout * SECOND)
+
+
+def _plan_command(request: AdvanceRequest | PlanRequest, after: int, batch: int) -> c.PlanBatches:
+    return c.PlanBatches(request.lease, after, batch, request.min_partitions, request.max_messages, request.fail_on_data_loss)
+
+
+def _backlog(service: BrokerService, queue: str) -> dict[str, int | float | None]:
+    counts = service.counts.of_queue(queue)
+    age_s = max(0, service.wall_ms() - counts["oldest"] // 1000) / 1000
+    return {
+        "available": counts["available"],
+        "oldestSeconds": age_s if counts["oldest"] else None,
+        "inFlight": counts["acquired"],
+        "redelivered": counts["redelivered"],
+        "deadLettered": counts["deadLettered"],
+        "bytes": counts["bytes"],
+    }

@@ -1,0 +1,155 @@
+"""Actions that move, copy and redrive messages.
+
+A command is bounded, so that other callers get the lock in between. These actions repeat it up to the sequence number at which
+the queue ended when they began. What was moved stays moved if a later command fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from .. import errors
+from ..engine import commands as c
+from ..engine.columns.intervals import Intervals
+from ..engine.columns.limits import MAX_MOVED
+from ..selectors import Selector, parse_optional, presence_of
+from ..service.broker import BrokerService
+from .declaration import Call, Reply, action
+from .fields import Field
+from .hints import compared_hints, with_hints
+from .permissions import admin, move_needs, redrive_needs
+from .requests import MessageLimit, OfQueue
+from .requests import Selector as SelectorText
+from .schemas import BOOL, COUNT, TEXT, list_of, object_of
+
+_Command = Callable[[int, int, int], c.Move | c.Copy | c.Redrive]  # of messages, first, last
+
+MAX_CHOSEN = 10_000  # matches of a selector in one command: it names them, and they are looked up under the broker's lock
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveRequest(OfQueue):
+    """The fields of `queue.move` and `queue.copy`."""
+
+    messages: MessageLimit = None
+    first: Annotated[int, Field("sequence number of the first message, included", least=0)] = 0
+    last: Annotated[int | None, Field("sequence number of the last message, included; null: no end", least=0)] = None
+    target: Annotated[str, Field("queue to which the messages go")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedriveRequest(OfQueue):
+    """The fields of `queue.redrive`."""
+
+    messages: MessageLimit = None
+    ranges: Annotated[list[int] | None, Field("sequence numbers in pairs: first, last, first, last …; null: all")] = None
+    selector: SelectorText = None
+
+
+class Shifted(NamedTuple):
+    """The sum of several commands."""
+
+    messages: int
+    stayed: int  # dead letters that could not be sent back
+    is_target_full: bool = False
+
+
+@action("queue.move", admin("move messages of"), object_of(moved=COUNT, full=BOOL), needs=move_needs)
+def _move(call: Call, request: MoveRequest) -> Reply:
+    """Moves messages that nobody holds to another queue, in order."""
+    shifted = _shift(call.service, request, c.Move)
+    return {"moved": shifted.messages, "full": shifted.is_target_full}
+
+
+@action("queue.copy", admin("copy messages of"), object_of(copied=COUNT, full=BOOL), needs=move_needs)
+def _copy(call: Call, request: MoveRequest) -> Reply:
+    """Copies messages that nobody holds to another queue, in order."""
+    shifted = _shift(call.service, request, c.Copy)
+    return {"copied": shifted.messages, "full": shifted.is_target_full}
+
+
+@action(
+    "queue.redrive",
+    admin("redrive"),
+    object_of(("hints",), redriven=COUNT, stayed=COUNT, hints=list_of(TEXT)),
+    needs=redrive_needs,
+)
+def _redrive(call: Call, request: RedriveRequest) -> Reply:
+    """Returns dead letters to the queues they came from."""
+    ranges = None if request.ranges is None else tuple(request.ranges)
+    if ranges is not None and len(ranges) % 2:
+        raise errors.InvalidRequest("queue.redrive: field 'ranges' must be pairs, the first and the last sequence number of each")
+    selector = parse_optional(request.selector)
+    if selector is None:
+        shifted = _redrive_ranges(call.service, request.queue, request.messages, ranges)
+        return {"redriven": shifted.messages, "stayed": shifted.stayed}
+    return _redrive_matches(call, request, selector, ranges)
+
+
+def _redrive_matches(call: Call, request: RedriveRequest, selector: Selector, ranges: tuple[int, ...] | None) -> Reply:
+    """Redrive the matches, a part at a time. A message that is no longer a dead letter when its part is sent stays."""
+    queue, presence = request.queue, presence_of(selector)
+    pairs = None if ranges is None else zip(ranges[::2], ranges[1::2], strict=True)
+    wanted = None if pairs is None else Intervals((first, last + 1) for first, last in pairs)
+    redriven = stayed = 0
+    for sequences in call.broker.browses.dead_letters(queue, selector, next_sequence(call.service, queue) - 1, presence):
+        matches = sequences if wanted is None else sequences[wanted.contains(sequences)]
+        for start in range(0, len(matches), MAX_CHOSEN):
+            left = None if request.messages is None else request.messages - redriven
+            if left == 0:
+                break
+            chosen = tuple(np.repeat(matches[start : start + MAX_CHOSEN], 2).tolist())
+            shifted = _redrive_ranges(call.service, queue, left, chosen)
+            redriven, stayed = redriven + shifted.messages, stayed + shifted.stayed
+        if redriven == request.messages:
+            break
+    return with_hints({"redriven": redriven, "stayed": stayed}, compared_hints(presence))
+
+
+def _redrive_ranges(service: BrokerService, queue: str, messages: int | None, ranges: tuple[int, ...] | None) -> Shifted:
+    first, last = (min(ranges[::2]), max(ranges[1::2])) if ranges else (0, None)
+    command: _Command = lambda count, first, last: c.Redrive(queue, count, first, last, ranges)  # noqa: E731
+    return _in_parts(service, OfRange(queue, messages, first, last), command)
+
+
+def _shift(service: BrokerService, request: MoveRequest, kind: type[c.Move] | type[c.Copy]) -> Shifted:
+    command: _Command = lambda count, first, last: kind(request.queue, request.target, count, first, last)  # noqa: E731
+    return _in_parts(service, OfRange(request.queue, request.messages, request.first, request.last), command)
+
+
+class OfRange(NamedTuple):
+    """Messages of a queue, by sequence number."""
+
+    queue: str
+    messages: int | None  # how many at most
+    first: int
+    last: int | None
+
+
+def next_sequence(service: BrokerService, queue: str) -> int:
+    """Return the sequence number of the next message that arrives."""
+    end: int = service.submit(c.Stat(queue))[0]["nextSequence"]
+    return end
+
+
+def _in_parts(service: BrokerService, wanted: OfRange, command: _Command) -> Shifted:
+    """Carry out as many commands as it takes. A full target ends it."""
+    last = next_sequence(service, wanted.queue) - 1
+    if wanted.last is not None:
+        last = min(last, wanted.last)
+    most = max(1, last + 1) if wanted.messages is None else wanted.messages  # one command at least: it checks the target
+    messages = stayed = 0
+    following: int | None = wanted.first
+    while following is not None and messages < most:
+        try:
+            shifted = service.submit(command(min(MAX_MOVED, most - messages), following, last))
+        except errors.ResourceLimit:
+            if not messages:
+                raise
+            return Shifted(messages, stayed, True)
+        messages, stayed, following = messages + shifted.messages, stayed + shifted.stayed, shifted.next
+    return Shifted(messages, stayed, stayed > 0)
