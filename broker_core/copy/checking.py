@@ -74,7 +74,7 @@ def check(disk: Disk, *, live: bool, progress: Callable[[int, int], None] = lamb
     if not found.damage:
         with found.looking(disk.path(manifest.NAME)):
             manifest.check(disk, listed, headers, bool(snapshots.names_of(disk)))
-    segments = pictures.ordered(headers, (listed.holes if listed is not None else None) or ())
+    segments = pictures.ordered(headers, () if listed is None else listed.holes)
     good = _check_segments(disk, found, segments, known, live, progress)
     snapshot = _check_snapshots(disk, found)
     _check_small(disk, found, names)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from ..errors import DamagedJournal, StorageError
+from ..errors import DamagedJournal
 from ..journal.disk import Buffer
+from ..journal.versions import check_version
 from .contents import Contents
 
 FOLDER = "chunks/"
@@ -83,10 +84,7 @@ def header_bytes(data: bytes, where: str) -> int:
     if len(data) < _HEAD.size or data[:8] != MAGIC:
         raise DamagedJournal(f"{where}, offset 0: this is no chunk of a copy")
     _, version, length, _ = _HEAD.unpack_from(data)
-    if version != VERSION:
-        raise StorageError(
-            f"{where}: written in format version {version}, this program reads {VERSION}; use the matching program"
-        )
+    check_version(where, version, VERSION)
     return _HEAD.size + int(length)
 
 

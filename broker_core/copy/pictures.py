@@ -71,7 +71,7 @@ def _take(disk: Disk, end: Callable[[], int] | None, live: bool) -> Picture:
     if listed is not None and not set(listed.segments) <= set(names):
         raise PictureGone
     found = [read_header(disk, name, broker) for name in names if name.endswith(SUFFIX)]
-    segments = ordered(found, (listed.holes if listed is not None else None) or ())
+    segments = ordered(found, () if listed is None else listed.holes)
     if segments and end is None and (not live or listed is None):
         last = segments[-1]
         least = max(known, base_of(snapshot) if snapshot else 0)

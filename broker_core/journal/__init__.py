@@ -3,7 +3,9 @@
 journal            `Journal`: puts the parts together; begin here
 recovery           what of the log counts after a crash; read it before changing what is written, or when
 writer, groups     the thread that writes and syncs; a group being filled
+segment_writer     the segment that is being written
 records, segments  the format of the log, and its files
+versions           versions of persisted formats
 lineage            what numbers given by a state belong to, once a directory was restored
 manifest, holes    which segments must be there, which were dropped, and how far the log is on the disk
 holds              readers for whose sake dropped segments stay on the disk for a while
@@ -22,11 +24,24 @@ stops.
 
 from .disk import Disk, LocalDisk
 from .holds import Hold
-from .journal import Appended, Journal
+from .journal import Journal
 from .payloads import Located
 from .records import Record
 from .recovery import Repair
 from .segments import SegmentInfo
 from .snapshots import Snapshot
+from .writer import Appended, JournalOptions
 
-__all__ = ["Appended", "Disk", "Hold", "Journal", "LocalDisk", "Located", "Record", "Repair", "SegmentInfo", "Snapshot"]
+__all__ = [
+    "Appended",
+    "Disk",
+    "Hold",
+    "Journal",
+    "JournalOptions",
+    "LocalDisk",
+    "Located",
+    "Record",
+    "Repair",
+    "SegmentInfo",
+    "Snapshot",
+]

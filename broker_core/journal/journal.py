@@ -1,40 +1,29 @@
-"""The journal: an append-only log of records, group commit, snapshots, recovery. This file only puts the parts together.
-
-`__init__` has the map of the modules.
-"""
+"""The journal: an append-only log of records, group commit, snapshots, recovery. `__init__` describes the modules."""
 
 from __future__ import annotations
 
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from ..errors import DamagedJournal, DiskFull, InvalidRequest, ResourceLimit, StorageError
-from . import lineage, manifest, snapshots
+from . import lineage, manifest, segments, snapshots
 from .disk import Buffer, Disk, is_shortage, write_file
 from .holds import Hold, Holds
 from .lineage import Lineage
 from .manifest import Manifest
 from .payloads import Located, Payloads
 from .records import SECRET_BYTES, Format, Record
-from .recovery import Repair, recover
+from .recovery import Recovered, recover
 from .replay import replay_segment
 from .reserve import is_full
-from .segments import ID_BYTES, SUFFIX, VERSION, Segment, SegmentChain, SegmentInfo, out_of_files
-from .snapshots import Snapshot
-from .writer import Fsync, Writer
+from .segment_writer import LogFiles
+from .segments import ID_BYTES, SUFFIX, Segment, SegmentChain, SegmentInfo, out_of_files
+from .writer import JournalOptions, Writer
 
 ID_FILE = "id"
-
-
-class Appended(NamedTuple):
-    """Position and end of a record. Both are LSNs, bytes."""
-
-    position: int
-    end: int
 
 
 def _new_id() -> str:
@@ -45,74 +34,54 @@ def _new_secret() -> bytes:
     return os.urandom(SECRET_BYTES)
 
 
-class Journal:
-    """A log in one data directory; see `open`. Methods may be called from any thread, unless they say otherwise."""
+class Journal(Writer):
+    """A log in one data directory; see `open`. Methods may be called from any thread, unless they say otherwise.
 
-    def __init__(self, disk: Disk, broker_id: str, chain: SegmentChain, listed: Manifest, writer: Writer) -> None:
+    `snapshot`: the latest one. `repaired`: the tail that recovery cut. `written_by`: the version of Penstock that wrote the
+    directory before this start, as the end of a text.
+    """
+
+    def __init__(
+        self, files: LogFiles, recovered: Recovered, options: JournalOptions, on_failure: Callable[[Exception], None] | None
+    ) -> None:
         """Use `open` instead."""
-        self.broker_id = broker_id
-        self._lineage = lineage.read(disk, broker_id)
-        self.snapshot: Snapshot | None = None
-        self.repaired: Repair | None = None
-        self.written_by = ""  # by which version of Penstock before this start, as the end of a text
-        self._disk, self._chain, self._manifest, self._writer = disk, chain, listed, writer
-        self._payloads = Payloads(disk, chain)
+        super().__init__(files, recovered.end, options, on_failure)
+        self._disk, self._chain, self._manifest = files.disk, files.chain, files.manifest
+        self._lineage = lineage.read(self._disk, self.broker_id)
+        self.snapshot, self.repaired = recovered.snapshot, recovered.repaired
+        self.written_by = manifest.writer(recovered.product)
+        self._payloads = Payloads(self._disk, self._chain)
         self._holds = Holds()
-        self._snapshot_position = 0  # of the last durable one
-        self._closed = False
+        self._snapshot_position = recovered.snapshot.position if recovered.snapshot else 0  # of the last durable one
+        self._is_closed = False
 
     @classmethod
     def open(
         cls,
         disk: Disk,
+        options: JournalOptions | None = None,
         *,
-        fsync: Fsync = "always",
-        interval_s: float = 0.1,
-        segment_bytes: int = 256 << 20,
-        buffer_bytes: int = 64 << 20,
-        new_id: Callable[[], str] = _new_id,
-        new_secret: Callable[[], bytes] = _new_secret,
         on_failure: Callable[[Exception], None] | None = None,
+        new_id: Callable[[], str] = _new_id,
     ) -> Journal:
         """Open the journal on `disk`, which the journal then owns, and repair it after a crash.
 
-        fsync: "always" (durable means synced), "interval" (written; synced at least every `interval_s` seconds), "never"
-        (written; synced when a segment is full). `segment_bytes`: a group that would begin past it goes into a new segment.
-        `buffer_bytes`: limit of `reserve` for bytes appended and not yet durable. `on_failure` is called once, by the thread that
-        found it, when a write or sync failed, or `fail` was called. The latest snapshot is in `snapshot`, a tail that was cut in
-        `repaired`. `new_secret`: 12 random bytes (records.py).
-
         Raises DamagedJournal, with file and offset, when something confirmed is damaged; StorageError when the disk fails. The
-        caller then still has to release the lock of the directory, with `disk.close()`.
+        caller must then release the lock of the directory with `disk.close()`.
         """
-        if fsync not in ("always", "interval", "never"):
-            raise InvalidRequest(f"fsync is always, interval or never, not {fsync!r}")
+        options = options or JournalOptions()
+        if options.fsync not in ("always", "interval", "never"):
+            raise InvalidRequest(f"fsync is always, interval or never, not {options.fsync!r}")
         try:
             broker_id = _broker_id(disk, new_id)
-            found = recover(disk, broker_id)
+            recovered = recover(disk, broker_id)
         except OSError as error:
             remedy = ". The disk is full, and the reserve does not suffice: free some space, then start again" * is_full(error)
             raise StorageError(f"the journal cannot be opened: {error}{remedy}") from error
-        chain = SegmentChain(disk, found.segments)
-        listed = Manifest(disk, broker_id, lambda: chain.all, found.holes)
-        writer = Writer(
-            disk,
-            chain,
-            listed,
-            broker_id,
-            Format.of(VERSION, new_secret(), broker_id),
-            found.end,
-            found.generation,
-            fsync=fsync,
-            interval_s=interval_s,
-            segment_bytes=segment_bytes,
-            buffer_bytes=buffer_bytes,
-            on_failure=on_failure,
-        )
-        journal = cls(disk, broker_id, chain, listed, writer)
-        journal.snapshot, journal.repaired, journal.written_by = found.snapshot, found.repaired, manifest.writer(found.product)
-        journal._snapshot_position = found.snapshot.position if found.snapshot else 0
-        return journal
+        chain = SegmentChain(disk, recovered.segments)
+        listed = Manifest(disk, broker_id, lambda: chain.all, recovered.holes)
+        form = Format.of(segments.VERSION, _new_secret())
+        return cls(LogFiles(disk, chain, listed, broker_id, form, recovered.generation), recovered, options, on_failure)
 
     @property
     def lineage(self) -> Lineage:
@@ -135,122 +104,7 @@ class Journal:
             raise self._write_error("the lineage", error) from error
         self._lineage = changed
 
-    # ---- writing
-
-    @property
-    def end(self) -> int:
-        """LSN after the last appended record."""
-        return self._writer.end
-
-    @property
-    def durable(self) -> int:
-        """LSN below which everything is synced (fsync=always) or written (interval, never)."""
-        return self._writer.durable
-
-    @property
-    def failure(self) -> StorageError | None:
-        """The error with which the journal failed; None while it works."""
-        return self._writer.failure
-
-    def start(self) -> None:
-        """Start the writer's thread. Before, appends stay in memory."""
-        self._writer.start()
-
-    def reserve(self, nbytes: int, timeout_s: float) -> None:
-        """Wait until `nbytes` more fit in the buffer of bytes that are not durable yet.
-
-        They are not set aside: several callers may overshoot the limit, each once. A record larger than the buffer fits when it
-        is empty. Raises ResourceLimit after `timeout_s` seconds; StorageError when the journal failed.
-        """
-        self._writer.reserve(nbytes, timeout_s)
-
-    def has_capacity(self, nbytes: int) -> bool:
-        """Return True if `reserve` would return at once. StorageError when the journal failed."""
-        return self._writer.has_capacity(nbytes)
-
-    def append(self, meta: bytes, payload: Sequence[Buffer] = (), *, hurry: bool = True, more: bool = False) -> Appended:
-        """Append a record, by one thread at a time; never waits for the disk. StorageError when the journal failed.
-
-        `payload`: the buffers of the record's payload, in order. Large ones are not copied, and must not change afterwards.
-
-        Without `hurry` the record is written together with the next one that has it, or when somebody waits for it; the caller
-        makes sure that somebody does.
-
-        `more`: this record and the following ones, until one without it or `complete`, share one group: after a crash all of them
-        are there, or none. The group is not written before it is complete, so its caller must not wait for it meanwhile.
-        """
-        return Appended(*self._writer.append(meta, payload, hurry, more))
-
-    def complete(self, *, hurry: bool) -> None:
-        """End the group of the records appended with `more`. `hurry` as for `append`."""
-        self._writer.complete(hurry)
-
-    def hurry(self, end: int) -> None:
-        """Let the writer begin, since somebody waits elsewhere until `durable` >= `end`. Returns at once."""
-        self._writer.hurry(end)
-
-    def write_here(self, meanwhile: Callable[[], object]) -> bool:
-        """Write and sync the appended records from this thread, if that is quickly done.
-
-        Returns True when it was tried: then they are durable or the journal has failed, and the listeners were called. False
-        changes nothing: use `hurry` or `wait` then.
-
-        `meanwhile` is called once the records are written, if there is a sync to wait for: it has some 100 µs, and must not
-        raise. Its results must not leave before this call has returned and `durable` covers them.
-        """
-        return self._writer.write_here(meanwhile)
-
-    def wait(self, end: int, timeout_s: float | None = None) -> None:
-        """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after `timeout_s` seconds."""
-        self._writer.wait(end, timeout_s)
-
-    def sync(self, end: int) -> None:
-        """Wait until everything below `end` is on the disk, in every fsync mode. StorageError when the journal failed."""
-        self._writer.sync_to(end)
-
-    def fail(self, error: BaseException) -> None:
-        """Stop for ever because of `error`, which the journal's owner has met: state and log may differ now.
-
-        Records not written yet are discarded. Every call that waits or comes later, also one that waits for the log's current
-        `end`, gets a StorageError that names `error`; `on_failure` is called once, from this thread. A second failure changes
-        nothing. Callable from any thread, also under a lock of the caller's.
-        """
-        self._writer.fail(error)
-
-    def add_listener(self, callback: Callable[[int], None]) -> None:
-        """Let the writer's thread call `callback(durable)` whenever that has grown. One that raises is not called again."""
-        self._writer.add_listener(callback)
-
-    def tell_syncs(self, callback: Callable[[float], None]) -> None:
-        """Let `callback(seconds)` be called after each sync of the log, by the thread that synced. Before `start`."""
-        self._writer.on_sync = callback
-
-    # ---- a copy elsewhere
-
-    @property
-    def stored(self) -> int:
-        """LSN below which this disk has everything, as far as `fsync` promises; `durable`, unless a copy is required."""
-        return self._writer.stored
-
-    def require_copy(self, copied: int, why: Callable[[], str]) -> None:
-        """Let `durable` be at most what `set_copied` has said, from now `copied` on. Before `start`.
-
-        `why` returns the end of an error's sentence: why the copy does not go on; nothing while it does.
-        """
-        self._writer.require_copy(copied, why)
-
-    def set_copied(self, copied: int) -> None:
-        """Say that the copy has everything below this LSN; who waited for that goes on. Listeners are called by this thread."""
-        self._writer.set_copied(copied)
-
-    def give_up_copy(self) -> None:
-        """Let nobody wait for `set_copied` any more, since the broker stops: who does gets a StorageError. What is written and
-        synced here goes on."""
-        self._writer.give_up_copy()
-
-    def add_stored_listener(self, callback: Callable[[], None]) -> None:
-        """Let `callback()` be called whenever `stored` may have grown, by the thread that wrote. It must not block."""
-        self._writer.add_stored_listener(callback)
+    # ---- reading
 
     def log_bytes(self, position: int, limit: int) -> list[tuple[str, int, bytes]]:
         """Return bytes of the log from `position` on, at most `limit` and below `stored`: segment, offset in its file, bytes.
@@ -258,7 +112,7 @@ class Journal:
         A segment's header comes with its first byte of the log. Raises DataLoss when the segment was dropped, DamagedJournal
         where the file is shorter than it was.
         """
-        found, stop = list[tuple[str, int, bytes]](), self._writer.stored
+        found, stop = list[tuple[str, int, bytes]](), self.stored
         while limit > 0 and position < stop:
             segment = self._chain.find(position)
             until = min(segment.end, stop, position + limit)
@@ -276,15 +130,13 @@ class Journal:
         """Return the names of all segments, oldest first."""
         return [segment.name for segment in self._chain.all]
 
-    # ---- reading
-
     def replay(self, position: int) -> Iterator[Record]:
         """Yield the written records from `position` on, which need not be the start of one, without those in segments that were
         dropped: there are none from the snapshot's position on. Payloads are not read.
 
         Raises DamagedJournal, with file and offset, at the first record that reads back wrong.
         """
-        stop = self._writer.written
+        stop = self.written
         for segment in self._chain.all:
             until = min(stop, segment.end)
             if until > position and until > segment.base:
@@ -299,9 +151,9 @@ class Journal:
         segment was dropped, and nobody who may have the position holds it (`hold`); InvalidRequest when `position` is past the
         end.
         """
-        if position >= self._writer.written:
+        if position >= self.written:
             self._check_position(position)
-            self._writer.wait_written(position)
+            self._wait_written(position)
         return self._payloads.get(position)
 
     def locate(self, position: int) -> Located:
@@ -309,9 +161,9 @@ class Journal:
 
         Waits until it is durable; otherwise like `payload`.
         """
-        if position >= self._writer.durable:
+        if position >= self.durable:
             self._check_position(position)
-            self._writer.wait(position + 1, None)
+            self.wait(position + 1)
         return self._payloads.locate(position)
 
     def hold(self) -> Hold:
@@ -323,8 +175,8 @@ class Journal:
         return self._holds.hold()
 
     def _check_position(self, position: int) -> None:
-        if position >= self._writer.end:
-            raise InvalidRequest(f"position {position} is past the end of the journal, {self._writer.end}")
+        if position >= self.end:
+            raise InvalidRequest(f"position {position} is past the end of the journal, {self.end}")
 
     # ---- snapshots and segments
 
@@ -336,11 +188,11 @@ class Journal:
         earlier snapshots still count, and the journal goes on. StorageError when the disk fails: then the journal has failed,
         too.
         """
-        if position > self._writer.end:
-            raise InvalidRequest(f"position {position} is past the end of the journal, {self._writer.end}")
-        if self._writer.failure is not None:
-            raise StorageError(str(self._writer.failure))
-        self._writer.sync_to(position)
+        if position > self.end:
+            raise InvalidRequest(f"position {position} is past the end of the journal, {self.end}")
+        if self.failure is not None:
+            raise StorageError(str(self.failure))
+        self.sync(position)
         try:
             snapshots.write(self._disk, self.broker_id, position, meta, arrays)
         except OSError as error:
@@ -386,7 +238,7 @@ class Journal:
             return []
         infos = [self._chain.info(segment) for segment in dropped]
         try:
-            self._manifest.drop(dropped, self._writer.synced)
+            self._manifest.drop(dropped, self.synced)
         except OSError as error:
             raise self._write_error("the list of segments", error) from error
         self._holds.dropped(dropped)  # before they leave the chain, so that a segment is always in one of the two
@@ -410,7 +262,7 @@ class Journal:
             if free:
                 self._disk.sync_directory()
         except OSError as error:  # the next start removes them: the manifest says that they are dropped
-            self._writer.fail(error)
+            self.fail(error)
             raise StorageError(f"a dropped segment could not be removed: {error}") from error
         return len(free)
 
@@ -420,7 +272,7 @@ class Journal:
             return DiskFull(f"the disk is full, {what} was given up: {error}")
         if is_shortage(error):
             return out_of_files(f"{what} was given up, and will be tried again", error)
-        self._writer.fail(error)
+        self.fail(error)
         return StorageError(f"{what} could not be written: {error}")
 
     def free_bytes(self) -> int:
@@ -434,22 +286,18 @@ class Journal:
     @property
     def is_full(self) -> bool:
         """True from the moment that a write has found the disk full until the reserve is whole again."""
-        return self._writer.shortages.of_space or not self._disk.has_reserve()
-
-    def give_up_waiting(self) -> None:
-        """Fail if the log waits for space or descriptors much longer, since the broker stops. Calls that wait for the log end."""
-        self._writer.shortages.give_up()
+        return self._shortages.of_space or not self._disk.has_reserve()
 
     def close(self) -> None:
         """Write and sync all appended records (none, if never started), stop the thread, release the lock of the directory.
 
         StorageError when the journal failed, now or before; the lock is released all the same. Closing twice does nothing.
         """
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         try:
-            self._writer.stop()
+            self._stop()
         finally:
             self._manifest.close()
             self._disk.close()

@@ -6,11 +6,10 @@ once more, to something else. What was numbered when the copy was taken is the f
 had begun then and not ended may have become different things in both; who finds that disowns the number, and gives it anew. In
 the file `lineage`:
 
-    {"version": 2, "name": lineage, "parent": the former one | null, "history": {what: [[former lineage, its last number] …]}}
+    {"version": 1, "name": lineage, "parent": the former one | null, "history": {what: [[former lineage, its last number] …]}}
 
 `parent` is there from the restore until the first start, which knows how far the numbers had come and adds them to `history`.
-Version 1 had, instead of `history`, `begun`: {what: [number, lineage]} or null. A change of this format takes the next
-version, and reads these.
+To change the format: raise `VERSION`, and keep reading the former ones.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import DamagedJournal, StorageError
+from ..errors import DamagedJournal
 from .disk import Disk, write_file
+from .versions import check_version
 
 NAME = "lineage"
-VERSION = 2
+VERSION = 1
 BYTES_MAX = 16 << 20
 
 #: Who gave the numbers of something: lineages and their last numbers, ascending. Each begins after the one before it.
@@ -67,13 +67,7 @@ def read(disk: Disk, broker_id: str) -> Lineage:
         return Lineage(broker_id)
     try:
         fields = json.loads(disk.open(NAME).read(0, BYTES_MAX))
-        if fields["version"] == 1:
-            begun = fields["begun"] or {}
-            return Lineage(
-                fields["name"], fields["parent"], {what: _history([(name, last)]) for what, (last, name) in begun.items()}
-            )
-        if fields["version"] != VERSION:
-            raise StorageError(f"{disk.path(NAME)}: written in format version {fields['version']}, this program reads {VERSION}")
+        check_version(disk.path(NAME), fields["version"], VERSION)
         return Lineage(fields["name"], fields["parent"], {what: _history(each) for what, each in fields["history"].items()})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedJournal(

@@ -4,7 +4,7 @@ Segments that nobody needs are dropped, from anywhere in the log but its end, so
 are missing. So two files stand beside the segments:
 
     manifest   one line of JSON | newline | crc32 of the line, decimal | newline
-               {"version": 2, "broker": id, "synced": LSN, "segments": [[name, crc32 of its header], ...],
+               {"version": 1, "broker": id, "synced": LSN, "segments": [[name, crc32 of its header], ...],
                 "holes": [[begin LSN, end LSN], ...], "product": version of Penstock that last wrote this file}
     synced     magic 8s | version u32 | crc32 of the segment's header u32 | synced LSN u64 | crc32 of all before u32     28 bytes
 
@@ -26,9 +26,7 @@ only for a segment that the manifest lists: in a backup made with hard links, it
 
 The log must reach up to the position in these two files, as it must reach up to the last snapshot (recovery.py).
 
-Directories whose segments are all of version 1 have no manifest yet. Version 1 of the manifest has no holes: only the oldest
-segments could be dropped then, so the log begins where the first one does. To change the format: raise the version; keep reading
-the old ones. `product` may be missing.
+To change the format: raise `VERSION`, and keep reading the former ones. Field `product` may be missing.
 """
 
 from __future__ import annotations
@@ -41,14 +39,14 @@ from typing import NamedTuple
 from zlib import crc32
 
 from .. import __version__
-from ..errors import DamagedJournal, StorageError
+from ..errors import DamagedJournal
 from .disk import Disk, NoteFile, write_file
 from .holes import Hole, Holes, covers, merged
 from .segments import Segment
+from .versions import check_version
 
 NAME = "manifest"
-VERSION = 2
-OLDEST_VERSION = 1  # still readable
+VERSION = 1
 SYNCED_NAME = "synced"
 SYNCED_MAGIC = b"PENSTSYN"
 SYNCED_VERSION = 1
@@ -63,7 +61,7 @@ class Content(NamedTuple):
 
     segments: dict[str, int]  # name -> checksum of the header
     synced: int  # LSN
-    holes: Holes | None  # None: of version 1, which has none
+    holes: Holes
     product: str | None = None  # the version of Penstock that wrote it
 
 
@@ -85,15 +83,12 @@ def read(disk: Disk, broker_id: str | None = None) -> Content | None:
     if checksum != b"%d" % crc32(line):
         raise DamagedJournal(f"{disk.path(NAME)}, offset 0: the list of segments is damaged; restore the file from a backup")
     content = json.loads(line)
-    if not OLDEST_VERSION <= content["version"] <= VERSION:
-        raise StorageError(
-            f"{disk.path(NAME)}: written in format version {content['version']}, this program reads {OLDEST_VERSION} to "
-            f"{VERSION}; use the matching program{writer(content.get('product'))}"
-        )
+    version = content["version"] if "holes" in content else 0  # development versions before 0.1.0 had none
+    check_version(disk.path(NAME), version, VERSION, writer(content.get("product")))
     if broker_id is not None and content["broker"] != broker_id:
         raise DamagedJournal(f"{disk.path(NAME)}, offset 0: it is another broker's ({content['broker']!r}, not {broker_id!r})")
     listed = dict(content["segments"])
-    holes = tuple(Hole(*hole) for hole in content["holes"]) if content["version"] > 1 else None
+    holes = tuple(Hole(*hole) for hole in content["holes"])
     return Content(listed, max(content["synced"], _synced(disk, set(listed.values()))), holes, content.get("product"))
 
 
@@ -127,13 +122,11 @@ def check(disk: Disk, content: Content | None, found: Sequence[Segment], snapsho
                 f"{disk.path(NAME)}, offset 0: the file is missing, and so is all that it lists: the directory has the id of a "
                 "broker and no messages. Restore it from a backup; if none was ever stored here, remove the id"
             )
-        young = next((segment for segment in found if segment.form.version > 1), None)
-        if young is not None:
-            raise DamagedJournal(
-                f"{disk.path(NAME)}, offset 0: the file is missing. It lists the files that must be there beside "
-                f"{young.name}; restore it from a backup"
-            )
-        return
+        beside = found[0].name if found else "the snapshot"
+        raise DamagedJournal(
+            f"{disk.path(NAME)}, offset 0: the file is missing. It lists the files that must be there beside "
+            f"{beside}; restore it from a backup"
+        )
     there = {segment.name: segment for segment in found}
     for name, checksum in content.segments.items():
         segment = there.get(name)

@@ -92,7 +92,7 @@ class Payloads:
                 raise damaged(path, offset, "a record's header or meta")
             extent = _Extent(offset + header.payload_at, header.payload_bytes)
             within = extent.offset + extent.length <= offset + len(data)  # a small payload is in `data` already
-            seed = segment.form.payload_seed(position)
+            seed = segment.form.seed(position)
             found = crc32(data[header.payload_at :][: extent.length], seed) if within else checksum_of(file, *extent, seed)
             if found != header.payload_crc:
                 raise damaged(path, extent.offset, "a payload")

@@ -32,8 +32,7 @@ once for each 40 bytes of payload: a chance of 2^-41 for a whole segment of them
 The position in the seeds makes good bytes at a wrong position bad. The secret makes bytes of another start bad, and so those of a
 copied directory that has been written to: two copies write with different secrets.
 
-In version 1 the magic is "PENSTGRP", the group's seed is crc32 of the broker's id, 0 takes the place of the third, and the
-payload's seed is 0. Such segments are read. A recovered tail, which is a copy, keeps version and secret of its original.
+A recovered tail, which is a copy, keeps version and secret of its original.
 
 The end mark ends in a byte that is not zero, so a file that ends in zeros inside a group is always a group that was
 not written out, never one whose payload ends in zeros.
@@ -55,7 +54,6 @@ GROUP = struct.Struct("<8sIIQQQ")
 RECORD = struct.Struct("<IHHIIQ")
 END = struct.Struct("<I4s")
 GROUP_MAGIC = b"PGRP"  # and four bytes of the secret
-GROUP_MAGIC_1 = b"PENSTGRP"  # version 1
 RECORD_MAGIC = 0x5250  # "PR"
 END_MAGIC = b"end\n"
 
@@ -101,21 +99,14 @@ class Format(NamedTuple):
     record_seed: int  # xor the position
 
     @classmethod
-    def of(cls, version: int, secret: bytes, broker_id: str) -> Format:
+    def of(cls, version: int, secret: bytes) -> Format:
         """Derive magic and seeds."""
-        if version == 1:
-            return cls(version, secret, GROUP_MAGIC_1, crc32(broker_id.encode()), 0)
-        return cls(
-            version, secret, GROUP_MAGIC + secret[:4], int.from_bytes(secret[4:8], "little"), int.from_bytes(secret[8:], "little")
-        )
+        group_seed, record_seed = int.from_bytes(secret[4:8], "little"), int.from_bytes(secret[8:], "little")
+        return cls(version, secret, GROUP_MAGIC + secret[:4], group_seed, record_seed)
 
     def seed(self, position: int) -> int:
-        """Return the seed of the checksum of the record at `position`."""
+        """Return the seed of the checksums of the record at `position` and of its payload."""
         return (position ^ self.record_seed) & MASK
-
-    def payload_seed(self, position: int) -> int:
-        """Return the seed of the checksum of that record's payload."""
-        return 0 if self.version == 1 else (position ^ self.record_seed) & MASK
 
 
 def pack_group(form: Format, header: GroupHeader) -> tuple[bytes, bytes]:

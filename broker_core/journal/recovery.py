@@ -54,9 +54,9 @@ from typing import NamedTuple
 from ..errors import DamagedJournal
 from . import manifest
 from .disk import TEMPORARY, Disk, pieces_of, write_file
-from .holes import Hole, Holes, covers
+from .holes import Holes, covers
 from .replay import damaged
-from .segments import HEADER_BYTES, SUFFIX, Segment, create, read_header
+from .segments import HEADER_BYTES, SUFFIX, Segment, SegmentHeader, create, read_header
 from .snapshots import Snapshot, load_latest
 from .tail import Tail, read_tail
 
@@ -97,7 +97,7 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     snapshot, bad_snapshots = load_latest(disk, broker_id)
     found = [read_header(disk, name, broker_id) for name in disk.names() if name.endswith(SUFFIX)]
     manifest.check(disk, listed, found, snapshot is not None or bool(bad_snapshots))
-    holes = _holes(listed, found)
+    holes = () if listed is None else listed.holes
     segments, replaced = _chain(disk, found, holes)
     _check_reach(disk, segments, holes, snapshot, bad_snapshots)
     generation = max((s.generation for s in segments), default=0) + 1
@@ -126,14 +126,6 @@ def _write_manifest(disk: Disk, broker_id: str, listed: manifest.Content | None,
     product = None if listed is None else listed.product
     if listed != ({segment.name: segment.checksum for segment in segments}, synced, holes, product):
         manifest.write(disk, broker_id, segments, synced, holes, product)
-
-
-def _holes(listed: manifest.Content | None, found: list[Segment]) -> Holes:
-    """Return the holes that the manifest names. An older one names none, and then the oldest segments may have been dropped."""
-    if listed is not None and listed.holes is not None:
-        return listed.holes
-    first = min((segment.base for segment in found), default=0)
-    return (Hole(0, first),) if first else ()
 
 
 def _chain(disk: Disk, found: list[Segment], holes: Holes) -> tuple[list[Segment], list[Segment]]:
@@ -211,7 +203,8 @@ def _copy_unsynced_tail(disk: Disk, broker_id: str, last: Segment, tail: Tail, g
         if copied != stop - start:
             raise damaged(disk.path(last.name), start + copied, "the tail, read a second time,")
 
-    segment, file = create(disk, broker_id, last.form, tail.synced, generation, last.created_ns, content(), born=tail.end)
+    header = SegmentHeader(broker_id, last.form, tail.synced, tail.end, generation, last.created_ns)
+    segment, file = create(disk, header, content())
     file.close()
     return segment
 

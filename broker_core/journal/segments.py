@@ -12,9 +12,9 @@ A segment ends where the next one begins. More bytes may follow in its file: pre
 copied into the next one, which has a higher generation. Of two segments with one base, the one of the higher generation replaced
 the other, which is garbage.
 
-The secret is drawn anew at each start and belongs to this file alone (records.py). Version 1 has zeros instead.
+Each start draws a new secret (records.py).
 
-To change the format: see records.py; `VERSION` is the version of everything in the file.
+To change the format: see records.py. `VERSION` is the version of everything in the file.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from ..errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit, StorageError
+from ..errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit
 from .disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, Identity, ReadFile, is_shortage
 from .records import Format
+from .versions import check_version
 
-VERSION = 2
-OLDEST_VERSION = 1  # still readable
+VERSION = 1
 SUFFIX = ".seg"
 HEADER_BYTES = 128
 MAGIC = b"PENSTSEG"
@@ -89,11 +89,22 @@ def name_of(base: int, generation: int) -> str:
     return f"{base:020d}-{generation:08d}{SUFFIX}"
 
 
-def pack_header(broker_id: str, form: Format, base: int, born: int, generation: int, created_ns: int) -> bytes:
-    """Return the header of a segment file."""
-    name = broker_id.encode()
-    head = _HEADER.pack(MAGIC, form.version, HEADER_BYTES, base, born, created_ns, generation, len(name), name, form.secret)
-    return head + _CRC.pack(crc32(head))
+class SegmentHeader(NamedTuple):
+    """Content of a segment's header."""
+
+    broker_id: str
+    form: Format
+    base: int
+    born: int
+    generation: int
+    created_ns: int
+
+    def pack(self) -> bytes:
+        """Return the bytes of the header."""
+        owner, form = self.broker_id.encode(), self.form
+        fields = (HEADER_BYTES, self.base, self.born, self.created_ns, self.generation, len(owner), owner, form.secret)
+        head = _HEADER.pack(MAGIC, form.version, *fields)
+        return head + _CRC.pack(crc32(head))
 
 
 def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
@@ -103,17 +114,13 @@ def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
     if len(data) < HEADER_BYTES or data[:8] != MAGIC or _CRC.unpack_from(data, HEADER_BYTES - 4)[0] != crc32(data[:-4]):
         raise DamagedJournal(f"{path}, offset 0: the segment's header is damaged; restore the file from a backup")
     _, version, _, base, born, created_ns, generation, length, owner, secret = _HEADER.unpack_from(data)
-    if not OLDEST_VERSION <= version <= VERSION:
-        raise StorageError(
-            f"{path}: written in format version {version}, this program reads {OLDEST_VERSION} to {VERSION}; "
-            "use the matching program"
-        )
+    check_version(path, version if any(secret) else 0, VERSION)  # development versions before 0.1.0 had no secret
     if owner[:length] != broker_id.encode():
         raise DamagedJournal(f"{path}, offset 48: the segment belongs to another broker ({owner[:length]!r}, not {broker_id!r})")
     if name != name_of(base, generation):
         raise DamagedJournal(f"{path}, offset 16: the file's name must be {name_of(base, generation)}; it was renamed by hand")
     end = base + _content_end(file) - HEADER_BYTES
-    form = Format.of(version, secret, broker_id)
+    form = Format.of(version, secret)
     return Segment(name, base, born, generation, created_ns, end, form, checksum_in(data))
 
 
@@ -134,23 +141,13 @@ def _content_end(file: ReadFile) -> int:
     return HEADER_BYTES
 
 
-def create(
-    disk: Disk,
-    broker_id: str,
-    form: Format,
-    base: int,
-    generation: int,
-    created_ns: int,
-    content: Iterable[Buffer] = (),
-    born: int | None = None,
-) -> tuple[Segment, AppendFile]:
+def create(disk: Disk, header: SegmentHeader, content: Iterable[Buffer] = ()) -> tuple[Segment, AppendFile]:
     """Create a segment with `content`, the log from `base` to `born`; all of it, and its name, is on the disk afterwards."""
-    born = base if born is None else born
-    name = name_of(base, generation)
-    header = pack_header(broker_id, form, base, born, generation, created_ns)
+    _, form, base, born, generation, created_ns = header
+    name, data = name_of(base, generation), header.pack()
     file = disk.create(name + TEMPORARY)
     try:
-        file.append([header])
+        file.append([data])
         for piece in content:
             file.append([piece])
         file.sync()
@@ -159,7 +156,7 @@ def create(
     except OSError:
         file.close()
         raise
-    return Segment(name, base, born, generation, created_ns, born, form, checksum_in(header)), file
+    return Segment(name, base, born, generation, created_ns, born, form, checksum_in(data)), file
 
 
 class SegmentChain:

@@ -24,10 +24,10 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from ..errors import StorageError
 from .disk import Buffer, Disk, is_shortage, write_file
 from .records import checksum_of
 from .segments import ID_BYTES
+from .versions import check_version
 
 VERSION = 1
 SUFFIX = ".snap"
@@ -93,8 +93,7 @@ def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
         if len(head) < _HEAD.size or head[:8] != MAGIC:
             return None
         _, version, count, position, meta_bytes, meta_crc, id_bytes, owner = _HEAD.unpack(head)
-        if version != VERSION:
-            raise StorageError(f"{disk.path(name)}: written in format version {version}, this program reads {VERSION}")
+        check_version(disk.path(name), version, VERSION)
         if count > ARRAYS_MAX:
             return None
         table = file.read(_HEAD.size, count * _ARRAY.size + _CRC.size)
@@ -130,8 +129,7 @@ def find_fault(disk: Disk, name: str, broker_id: str) -> tuple[int, str] | None:
     if len(head) < _HEAD.size or head[:8] != MAGIC:
         return 0, "the header"
     _, version, count, position, meta_bytes, meta_crc, id_bytes, owner = _HEAD.unpack(head)
-    if version != VERSION:
-        raise StorageError(f"{disk.path(name)}: written in format version {version}, this program reads {VERSION}")
+    check_version(disk.path(name), version, VERSION)
     table = file.read(_HEAD.size, min(count, ARRAYS_MAX) * _ARRAY.size + _CRC.size)
     if _CRC.unpack(table[-_CRC.size :])[0] != crc32(head + table[: -_CRC.size]) or table[-4:] != bytes(4):
         return 0, "the header"

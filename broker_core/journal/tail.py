@@ -168,7 +168,7 @@ def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _BadGroup |
         if not record_is_good(window.data, index, segment.form.seed(lsn), header.meta_bytes):
             return bad(lsn, lsn + RECORD_BYTES + header.meta_bytes, "the header or meta of a record")
         payload = lsn + header.payload_at
-        found = checksum_of(file, segment.offset(payload), header.payload_bytes, segment.form.payload_seed(lsn))
+        found = checksum_of(file, segment.offset(payload), header.payload_bytes, segment.form.seed(lsn))
         if found != header.payload_crc:
             return bad(payload, payload + header.payload_bytes, "the payload of a record")
         lsn, records = lsn + header.length, records + 1

@@ -1,116 +1,125 @@
-"""The writer thread: it takes the records that have accumulated, writes them, syncs once and notifies; meanwhile the next group
+"""The writer thread: it takes the records that have accumulated, writes them, syncs once and notifies. Meanwhile the next group
 fills.
 
 `Group.seal` gives the persisted bytes. At any time the positions are in this order:
 
     synced <= durable <= written <= end + END_BYTES        (without a copy; with one, durable may be lower)
 
-`durable` is `stored`, which is `synced` under fsync=always and `written` otherwise; where a copy elsewhere has to have
-everything first (`require_copy`), it is the lower of `stored` and what the copy has. `end` is after the last record; once its
-group is written, `written` is after that group's end mark. A sync happens after every write (always), when `interval_s` has
-passed since the last one and something is unsynced (interval), before a new segment begins, when a snapshot asks for it
-(`sync_to`), and at the close (all modes). So at most the last segment holds anything unsynced.
+`durable` is `stored`, which is `synced` with fsync=always and `written` otherwise. With a required copy (`require_copy`), it is
+the lower of `stored` and the position that the copy has. `end` is the position after the last record. Once its group is written,
+`written` is the position after that group's end mark.
 
-After a failed write or sync nobody knows what is on the disk, and a repeated fsync may wrongly succeed: the kernel forgets the
-failed pages. So the first failure is the last: it is kept, every call that waits or comes later gets it, and nothing is written
-any more, not even at the close. A write that finds the disk full, or no file descriptor, is no failure: the file is as it was,
-and the thread tries again until there is space. No caller was told that the records are durable.
+A sync happens after every write (always), when `interval_s` has passed since the last one and something is unsynced (interval),
+before a new segment begins, when `sync` is called, and at the close (all modes). So at most the last segment has unsynced bytes.
+
+After a failed write or sync the content of the disk is unknown. A repeated fsync may wrongly succeed, because the kernel drops
+the failed pages. So the first failure is final: the writer keeps it, every current and later call raises it, and nothing is
+written any more, not even at the close. A write that finds the disk full, or no file descriptor, is not a failure: the file is
+unchanged, and the thread repeats the write until there is space. No caller was told that the records are durable.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from ..errors import ResourceLimit, StorageError
-from .disk import AppendFile, Buffer, Disk
+from .disk import Buffer
 from .groups import Group
-from .manifest import Manifest
-from .records import END_BYTES, Format
-from .reserve import is_full
-from .segments import Segment, SegmentChain, create
+from .records import END_BYTES
+from .segment_writer import LogFiles, NoSpaceHere, SegmentWriter
 from .shortages import Shortages
 
 Fsync = Literal["always", "interval", "never"]
 
-GROUP_LIMIT = 32 << 20  # bytes; more saves no time by fewer syncs, and delays the first record of a group
-# A write from the thread that appended saves two hand-overs between threads, but blocks that thread. So only a small group is
-# written so, and only while the disk syncs this quickly. One slow sync is enough to stop it; many quick ones resume it.
+GROUP_LIMIT = 32 << 20  # bytes; a larger group would save no time, and delay its first record
+# A write from the thread that appended saves two switches between threads, but blocks that thread. So only a small group is
+# written this way, and only while the disk syncs this quickly. One slow sync stops it; many quick ones resume it.
 QUICK_S = 0.001
 QUICK_BYTES = 64 << 10
 SYNCS_REMEMBERED = 16
-SMALL_BYTES = 8 << 10  # a smaller group is written into preallocated zeros: its sync would wait mostly for the file's new length
 
 _log = logging.getLogger(__name__)
 
 
-class _NoSpaceHere(Exception):
-    """The disk is full, and the thread that writes must not wait."""
+class Appended(NamedTuple):
+    """Position and end of a record. Both are LSNs, bytes."""
+
+    position: int
+    end: int
+
+
+@dataclass(frozen=True)
+class JournalOptions:
+    """Options of a journal."""
+
+    fsync: Fsync = "always"  # durable means synced; interval, never: durable means written
+    interval_s: float = 0.1  # with "interval": at most this long between two syncs. "never" syncs when a segment is full
+    segment_bytes: int = 256 << 20  # a group that would begin after these goes into a new segment
+    buffer_bytes: int = 64 << 20  # limit of `reserve` for bytes that are appended and not yet durable
 
 
 class Writer:
-    """The writer of a log that ends at `end`, all of it synced. Public methods may be called from any thread."""
+    """The writer of a log that ends at `end`, all of it synced. Methods may be called from any thread.
+
+    `end`: LSN after the last appended record. `durable`: LSN below which everything is synced (fsync=always) or written.
+    `failure`: the error with which the journal failed; None while it works. `on_failure` is called once with it, by the thread
+    that found it.
+    """
 
     def __init__(
-        self,
-        disk: Disk,
-        chain: SegmentChain,
-        manifest: Manifest,
-        broker_id: str,
-        form: Format,
-        end: int,
-        generation: int,
-        *,
-        fsync: Fsync,
-        interval_s: float,
-        segment_bytes: int,
-        buffer_bytes: int,
-        on_failure: Callable[[Exception], None] | None,
+        self, files: LogFiles, end: int, options: JournalOptions, on_failure: Callable[[Exception], None] | None = None
     ) -> None:
-        self._disk, self._chain, self._broker_id, self._generation = disk, chain, broker_id, generation
-        self._form, self._manifest = form, manifest
-        self._fsync, self._interval_s = fsync, interval_s
-        self._segment_bytes, self._buffer_bytes = segment_bytes, buffer_bytes
-        self._group_bytes = max(1, min(GROUP_LIMIT, buffer_bytes // 2))
+        self.broker_id = files.broker_id
+        self._form, self._monotonic_s, self._options = files.form, files.disk.monotonic_s, options
+        self._group_bytes = max(1, min(GROUP_LIMIT, options.buffer_bytes // 2))
         self._on_failure = on_failure
         self._listeners: list[Callable[[int], None]] = []
         self._stored_listeners: list[Callable[[], None]] = []
-        self.on_sync: Callable[[float], None] | None = None  # is told how many seconds each sync took
+        self._on_sync: Callable[[float], None] | None = None
 
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # the writer waits here
         self._done = threading.Condition(self._lock)  # all others
         self._idle = False  # the thread waits and has to be woken
-        self._taken_over = False  # another thread writes in the thread's place
+        self._taken_over = False  # another thread writes in place of the writer's
         self._stopping = False
-        self.shortages = Shortages(disk.monotonic_s, lambda: self.failure is not None)
+        self._shortages = Shortages(self._monotonic_s, lambda: self.failure is not None)
         self._thread: threading.Thread | None = None
         self.failure: StorageError | None = None
 
         self._open: Group | None = None  # being filled
         self._more_to_come = False  # the open group is not complete: more records must be in it
-        self._closed: deque[Group] = deque()  # complete, to be written before the open one
+        self._full: deque[Group] = deque()  # complete, to be written before the open one
         self._next = end  # where the next group opens
         self._hurried = 0  # a caller waits for everything below
         self._sync_wanted = 0
         self.end = self.written = self.synced = self.durable = end
 
-        self._file: AppendFile | None = None  # used by the writer's thread alone, like the three below
-        self._segment: Segment | None = None
-        self._copied: int | None = None  # LSN below which a copy has everything; None: none has to
+        self._output = SegmentWriter(files, self._shortages)  # for the writer's thread alone, like the two below
+        self._synced_at = self._monotonic_s()
+        self._sync_takes = 0.0  # seconds: a slow sync raises it immediately, quick ones lower it slowly
+        self._copied: int | None = None  # LSN below which a copy has everything; None: no copy is required
         self._why_not_copied: Callable[[], str] = str
         self._copy_given_up = False
-        self._synced_at = self._disk.monotonic_s()
-        self._sync_takes = 0.0  # seconds: rises at once with a slow sync, falls slowly
 
     # ---- appending
 
-    def append(self, meta: bytes, payload: Sequence[Buffer], hurry: bool = True, more: bool = False) -> tuple[int, int]:
-        """Append a record; return its position and the end of the log. See `Journal.append`."""
+    def append(self, meta: bytes, payload: Sequence[Buffer] = (), *, hurry: bool = True, more: bool = False) -> Appended:
+        """Append a record, by one thread at a time. Never waits for the disk. StorageError when the journal failed.
+
+        `payload`: the buffers of the record's payload, in order. Large ones are not copied, and must not change afterwards.
+
+        Without `hurry` the record is written together with the next one that hurries, or when a caller waits for it. The caller
+        ensures that one of these happens.
+
+        `more`: this record and the following ones share one group, until a record without `more` or `complete`. After a crash
+        all of them exist, or none. An incomplete group is not written, so its caller must not wait for it.
+        """
         with self._lock:
             if self.failure is not None or self._stopping:
                 raise self._refusal()
@@ -118,7 +127,7 @@ class Writer:
             if group is None:
                 group = self._open = Group(self._next, self._form)
             elif group.end - group.start >= self._group_bytes and not self._more_to_come:
-                self._closed.append(group)
+                self._full.append(group)
                 group = self._open = Group(group.after, self._form)
                 self._wake()
             position = group.append(meta, payload)
@@ -126,20 +135,20 @@ class Writer:
             self._more_to_come = more
             if hurry:
                 self._hurry(end)
-        return position, end
+        return Appended(position, end)
 
-    def complete(self, hurry: bool) -> None:
-        """End the group of the records appended with `more`."""
+    def complete(self, *, hurry: bool) -> None:
+        """End the group of the records appended with `more`. `hurry` as for `append`."""
         with self._lock:
             self._more_to_come = False
             if hurry:
                 self._hurried = max(self._hurried, self.end)
-            # Also where somebody has hurried to this end already: the thread was woken then, and could not write yet.
+            # Also if a caller has hurried to this end before: the thread was woken then, and could not write yet.
             if self._write_due() or self._stopping:
                 self._wake()
 
     def hurry(self, end: int) -> None:
-        """Let the thread write up to `end` now."""
+        """Let the thread write up to `end` now, because a caller waits for it elsewhere. Returns immediately."""
         if end > self._hurried:
             with self._lock:
                 self._hurry(end)
@@ -157,15 +166,22 @@ class Writer:
     # ---- writing from another thread
 
     def write_here(self, meanwhile: Callable[[], object]) -> bool:
-        """Write and sync from the calling thread, if that is quickly done. See `Journal.write_here`."""
+        """Write and sync the appended records from this thread, if that is quick.
+
+        True: the records are durable or the journal has failed, and the listeners were called. False: nothing has changed; use
+        `hurry` or `wait`.
+
+        `meanwhile` is called once the records are written, if there is a sync to wait for. It has some 100 µs, and must not
+        raise. Its results must not leave before this call has returned and `durable` covers them.
+        """
         group = self._take_over()
         if group is None:
             return False
         try:
             self._write_and_sync([group], meanwhile)
-        except _NoSpaceHere:
+        except NoSpaceHere:
             with self._lock:
-                self._closed.appendleft(group)
+                self._full.appendleft(group)
             return False
         except Exception as error:
             self.fail(error)
@@ -174,10 +190,10 @@ class Writer:
         return True
 
     def _take_over(self) -> Group | None:
-        """Take over the thread's work and return the one group to write, if that is quickly done."""
+        """Take over the thread's work and return the one group to write, if that is quick."""
         with self._lock:
             group = self._open
-            if group is None or self._more_to_come or self._closed or not self._idle or not self._is_quick(group):
+            if group is None or self._more_to_come or self._full or not self._idle or not self._is_quick(group):
                 return None
             self._idle, self._taken_over = False, True
             self._open, self._next = None, group.after
@@ -186,7 +202,7 @@ class Writer:
     def _is_quick(self, group: Group) -> bool:
         if self._copied is not None:
             return False  # it is durable when the copy has it
-        if self._segment is None or group.start - self._segment.base > self._segment_bytes:
+        if not self._output.has_room(group.start, self._options.segment_bytes):
             return False  # a new segment takes several syncs
         return group.end - group.start <= QUICK_BYTES and self._sync_takes <= QUICK_S
 
@@ -201,17 +217,21 @@ class Writer:
     # ---- capacity of the buffer
 
     def has_capacity(self, nbytes: int) -> bool:
-        """Return True if `nbytes` fit in the buffer now. StorageError when the journal failed."""
+        """Return True if `reserve` would return immediately. StorageError when the journal failed."""
         if self.failure is not None:
             raise self._refusal()
         return self._fits(nbytes)
 
     def _fits(self, nbytes: int) -> bool:
-        # A record larger than the whole buffer fits when the buffer is empty; else it would never fit.
-        return self.end - self.durable + nbytes <= self._buffer_bytes or self.durable >= self.end
+        # A record larger than the whole buffer fits when the buffer is empty; otherwise it would never fit.
+        return self.end - self.durable + nbytes <= self._options.buffer_bytes or self.durable >= self.end
 
     def reserve(self, nbytes: int, timeout_s: float) -> None:
-        """Wait until `nbytes` fit in the buffer. See `Journal.reserve`."""
+        """Wait until `nbytes` more fit in the buffer of bytes that are not durable yet.
+
+        They are not set aside: several callers may exceed the limit, each once. Raises ResourceLimit after `timeout_s` seconds;
+        StorageError when the journal failed.
+        """
         if self.has_capacity(nbytes):
             return
         with self._lock:
@@ -222,31 +242,29 @@ class Writer:
                 lambda: self._fits(nbytes),
                 timeout_s,
                 lambda: ResourceLimit(
-                    f"the journal's buffer of {self._buffer_bytes} bytes had no room for {nbytes} in {timeout_s} s"
+                    f"the journal's buffer of {self._options.buffer_bytes} bytes had no room for {nbytes} in {timeout_s} s"
                     f"{self._why_not_copied()}"
                 ),
             )
 
     # ---- waiting
 
-    def wait(self, end: int, timeout_s: float | None) -> None:
-        """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after the time."""
+    def wait(self, end: int, timeout_s: float | None = None) -> None:
+        """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after `timeout_s` seconds."""
         if self.durable >= end:
             return
         with self._lock:
             self._hurry(end)
             self._wait_for_copy(lambda: self.durable >= end, timeout_s, lambda: _timeout(end, timeout_s))
 
-    def wait_written(self, position: int) -> None:
+    def _wait_written(self, position: int) -> None:
         """Wait until the record at `position` can be read from its file."""
-        if self.written > position:
-            return
         with self._lock:
             self._hurry(position + 1)
             self._wait(lambda: self.written > position, None, lambda: _timeout(position, None))
 
-    def sync_to(self, end: int) -> None:
-        """Wait until everything below `end` is on the disk, in every fsync mode."""
+    def sync(self, end: int) -> None:
+        """Wait until everything below `end` is on the disk, in every fsync mode. StorageError when the journal failed."""
         with self._lock:
             if self.synced >= end:
                 return
@@ -256,35 +274,42 @@ class Writer:
             self._wait(lambda: self.synced >= end, None, lambda: _timeout(end, None))
 
     def add_listener(self, callback: Callable[[int], None]) -> None:
-        """Call `callback(durable)` whenever that has grown."""
+        """Let the writer's thread call `callback(durable)` whenever `durable` has grown. One that raises is not called again."""
         with self._lock:
             self._listeners = [*self._listeners, callback]
+
+    def tell_syncs(self, callback: Callable[[float], None]) -> None:
+        """Call `callback(seconds)` after each sync of the log, in the thread that synced. Before `start`."""
+        self._on_sync = callback
 
     # ---- a copy elsewhere
 
     @property
     def stored(self) -> int:
-        """LSN below which this disk has everything, as far as `fsync` promises."""
-        return self.synced if self._fsync == "always" else self.written
+        """LSN below which this disk has everything, as far as `fsync` promises; `durable`, unless a copy is required."""
+        return self.synced if self._options.fsync == "always" else self.written
 
     def require_copy(self, copied: int, why: Callable[[], str]) -> None:
-        """Let nothing become durable before `set_copied` has said so. Before `start`. See `Journal.require_copy`."""
+        """Limit `durable` to the position of the copy: `copied` now, later that of `set_copied`. Before `start`.
+
+        `why` returns the end of an error's sentence: why the copy does not progress; nothing while it does.
+        """
         self._copied, self._why_not_copied = copied, why
         self.durable = min(self.durable, copied)
 
     def set_copied(self, copied: int) -> None:
-        """Say that the copy has everything below this LSN."""
+        """Report that the copy has everything below this LSN. Listeners are called by this thread."""
         self._copied = max(copied, self._copied or 0)
         self._publish()
 
     def give_up_copy(self) -> None:
-        """Let nobody wait for the copy any more. See `Journal.give_up_copy`."""
+        """End all waits for the copy with a StorageError, because the broker stops. Writes and syncs continue."""
         with self._lock:
             self._copy_given_up = self._copied is not None
             self._done.notify_all()
 
     def add_stored_listener(self, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever `stored` may have grown."""
+        """Let the thread that writes call `callback()` whenever `stored` may have grown. It must not block."""
         with self._lock:
             self._stored_listeners = [*self._stored_listeners, callback]
 
@@ -311,14 +336,18 @@ class Writer:
     # ---- the thread
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the writer's thread. Before, appends stay in memory."""
         assert self._thread is None
         self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
+    def give_up_waiting(self) -> None:
+        """Fail if the log waits for space or descriptors much longer, since the broker stops. This ends all waits for the log."""
+        self._shortages.give_up()
+
+    def _stop(self) -> None:
         """Write and sync everything, and end the thread. StorageError when that failed, now or earlier."""
-        self.shortages.give_up()
+        self.give_up_waiting()
         with self._lock:
             self._stopping = True
             self._idle = False
@@ -335,7 +364,7 @@ class Writer:
         try:
             while (groups := self._take()) is not None:
                 self._write_and_sync(groups)
-            self._close()
+            self._end_log()
         except Exception as error:
             self.fail(error)
 
@@ -343,8 +372,7 @@ class Writer:
         self._write(groups)
         if self._sync_due():
             if meanwhile is not None:
-                assert self._file is not None
-                self._file.start_sync()
+                self._output.start_sync()
                 meanwhile()
             self._sync()
         self._publish()
@@ -358,76 +386,52 @@ class Writer:
                 self._idle = False
             if self.failure is not None:
                 raise self.failure
-            if self._open is not None and not self._more_to_come and not self._closed:
-                self._closed.append(self._open)
+            if self._open is not None and not self._more_to_come and not self._full:
+                self._full.append(self._open)
                 self._next = self._open.after
                 self._open = None
-            if not self._closed:
+            if not self._full:
                 return None if self._stopping and not self._more_to_come else []
-            return [self._closed.popleft()]
+            return [self._full.popleft()]
 
     def _due(self) -> bool:
         return self._write_due() or (self._stopping and not self._more_to_come) or self.failure is not None or self._sync_due()
 
     def _write_due(self) -> bool:
-        return bool(self._closed) or (self._open is not None and not self._more_to_come and self._hurried > self._open.start)
+        return bool(self._full) or (self._open is not None and not self._more_to_come and self._hurried > self._open.start)
 
     def _time_to_sync(self) -> float | None:
         """Return the seconds until the next sync is due; None if none is."""
-        if self._fsync != "interval" or self.written == self.synced:
+        if self._options.fsync != "interval" or self.written == self.synced:
             return None
-        return max(0.0, self._synced_at + self._interval_s - self._disk.monotonic_s())
+        return max(0.0, self._synced_at + self._options.interval_s - self._monotonic_s())
 
     def _sync_due(self) -> bool:
         if self.written == self.synced:
             return False
-        return self._fsync == "always" or self.synced < self._sync_wanted <= self.written or self._time_to_sync() == 0.0
+        is_wanted = self.synced < self._sync_wanted <= self.written
+        return self._options.fsync == "always" or is_wanted or self._time_to_sync() == 0.0
 
     def _write(self, groups: list[Group]) -> None:
+        always = self._options.fsync == "always"
         for group in groups:
-            if self._segment is None or group.start - self._segment.base > self._segment_bytes:
-                self._roll(group.start)
-            assert self._file is not None
-            assert self._segment is not None
-            if self._fsync == "always" and group.after - group.start <= SMALL_BYTES:
-                self._file.preallocate(group.after - group.start)
-            self._append(self._file, group.seal(self.synced))
-            self._segment.end = group.after  # before `written`: a reader that sees `written` reads up to there
+            if not self._output.has_room(group.start, self._options.segment_bytes):
+                if self._output.is_open:
+                    self._sync()
+                self._output.begin(group.start)
+            self._output.write(group, self.synced, preallocates=always, may_wait=not self._taken_over)
             self.written = group.after
 
-    def _append(self, file: AppendFile, data: Sequence[Buffer]) -> None:
-        try:
-            file.append(data)
-        except OSError as error:
-            if not is_full(error):
-                raise
-            if self._taken_over:
-                raise _NoSpaceHere from error
-            self.shortages.outlast(lambda: file.append(data))
-
-    def _roll(self, base: int) -> None:
-        """Begin a segment. The one before is synced first, so that only a journal's last segment can end in a torn tail."""
-        if self._file is not None:
-            self._sync()
-            self._file.close()
-        self._segment, self._file = self.shortages.outlast(
-            lambda: create(self._disk, self._broker_id, self._form, base, self._generation, self._disk.now_ns())
-        )
-        self._chain.add(self._segment)
-        self.shortages.outlast(lambda: self._manifest.write(base))
-
     def _sync(self) -> None:
-        assert self._file is not None
-        written, began = self.written, self._disk.monotonic_s()
-        self._file.sync()
+        written, began = self.written, self._monotonic_s()
+        self._output.sync()
         self.synced = written
-        self._synced_at = self._disk.monotonic_s()
+        self._synced_at = self._monotonic_s()
         took = self._synced_at - began
-        if self.on_sync is not None:
-            self.on_sync(took)
+        if self._on_sync is not None:
+            self._on_sync(took)
         self._sync_takes = max(took, self._sync_takes + (took - self._sync_takes) / SYNCS_REMEMBERED)
-        assert self._segment is not None
-        self._manifest.note(self._segment, written)
+        self._output.note_synced(written)
 
     def _publish(self) -> None:
         for stored in self._stored_listeners:
@@ -447,41 +451,34 @@ class Writer:
         try:
             callback(durable)
         except Exception:  # its loop may be closed; the log does not depend on its listeners
-            _log.exception("a listener of the journal failed and gets no more news")
+            _log.exception("a listener of the journal failed, and will not be called again")
             with self._lock:
-                self._listeners = [other for other in self._listeners if other is not callback]
+                self._listeners = [listener for listener in self._listeners if listener is not callback]
 
-    def _close(self) -> None:
-        """Append an empty group, which states that everything before it is synced: the next start has no tail to copy."""
-        if self._file is None:
+    def _end_log(self) -> None:
+        if not self._output.is_open:
             return
         if self.written != self.synced:
             self._sync()
             self._publish()
-        try:
-            self._file.append(Group(self.written, self._form).seal(self.synced))
-            self._file.sync()
-        except OSError as error:
-            if not is_full(error):  # the next start copies the tail
-                raise
-        self._file.close()
-        with contextlib.suppress(OSError):  # the manifest of the last roll, and the note, are enough
-            self._manifest.write(self.synced)
+        self._output.close(self.written, self.synced)
 
     def fail(self, error: BaseException) -> None:
-        """Stop for ever, because of `error`: of the writer's thread, of another file of the journal, or of the state that the
-        log stands for.
+        """Stop permanently, because of `error`: a failed write or sync, or a difference between the log and the owner's state.
 
-        The log's end moves beyond what can become durable, so that every later wait for it fails.
+        Unwritten records are discarded. Every call that waits or comes later raises a StorageError that names `error`.
+        `on_failure` is called once, by this thread. A second failure changes nothing. May be called under a lock of the caller.
         """
         with self._lock:
             if self.failure is not None:
                 return
             self.failure = StorageError(f"the journal failed and the broker must stop, nothing was retried: {error}")
             self.failure.__cause__ = error
-            self.end += END_BYTES + 1  # the thread may be writing the last group at this moment
+            # The end moves beyond all that can become durable, so that every later wait for it fails. The thread may be writing
+            # the last group at this moment.
+            self.end += END_BYTES + 1
             self._open = None
-            self._closed.clear()
+            self._full.clear()
             self._idle = False
             self._work.notify()
             self._done.notify_all()

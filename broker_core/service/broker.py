@@ -27,7 +27,7 @@ from ..engine.model import admission
 from ..engine.model.options import Rules
 from ..engine.model.queue import Queue
 from ..engine.model.state import packed_columns
-from ..journal import Disk, Journal, LocalDisk
+from ..journal import Disk, Journal, JournalOptions, LocalDisk
 from ..messages.payloads import Payload
 from ..reading.recent import Recent
 from ..settings.keys import Settings
@@ -454,13 +454,12 @@ class BrokerService(BlockReads):
 
 
 def _opened(settings: Settings, disk: Disk, on_failure: Callable[[Exception], None] | None) -> Journal:
-    journal = Journal.open(
-        disk,
+    options = JournalOptions(
         fsync=settings.fsync,  # type: ignore[arg-type]  # checked by Settings
         interval_s=settings.fsync_interval_s,
         segment_bytes=settings.segment_bytes,
-        on_failure=on_failure,
     )
+    journal = Journal.open(disk, options, on_failure=on_failure)
     if journal.repaired is not None:
         log.warning("the journal's tail was repaired: %s", journal.repaired)
     return journal

@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -102,7 +103,7 @@ def _declare(made: Stage) -> None:
 
 def _clean_small(made: Stage) -> None:
     """Segments, and a retention, that are smaller than settings may say."""
-    made.service.journal._writer._segment_bytes = SEGMENT_BYTES
+    made.service.journal._options = replace(made.service.journal._options, segment_bytes=SEGMENT_BYTES)
     object.__setattr__(made.service.settings, "retention_bytes", SEGMENT_BYTES)
 
 

@@ -7,6 +7,7 @@ each session the first things that it said, and none behind one that is missing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -124,7 +125,7 @@ def test_what_is_said_behind_a_message_that_finds_no_room_in_the_journal_waits_f
         talk.begin()
         begun = len(disk.noted)
         s.slow_disk()
-        s.service.journal._writer._buffer_bytes = 1 << 20  # so that one message fills it
+        s.service.journal._options = replace(s.service.journal._options, buffer_bytes=1 << 20)  # so that one message fills it
         s.crowd("large")
         acts = (talk.send, talk.settle, talk.send, talk.settle, talk.settle)
         more = [flow(len(TO) + handle, HELD, delivery_count=HELD) for handle in range(len(FROM))] if asks_again else []

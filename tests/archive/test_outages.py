@@ -323,7 +323,7 @@ def cut_off(rig: Rig, after: Path) -> None:
     """Copy the directory without what its journal has not synced."""
     shutil.rmtree(after)
     shutil.copytree(rig.data, after)
-    synced = rig.service.journal._writer.synced
+    synced = rig.service.journal.synced
     for each in rig.service.journal.segments():
         if each.end > synced:
             with open(after / Path(each.path).name, "r+b") as file:

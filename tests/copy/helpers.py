@@ -12,7 +12,7 @@ from penstock.broker_core.copy import restoring
 from penstock.broker_core.copy.copier import Copier
 from penstock.broker_core.copy.restoring import Report
 from penstock.broker_core.errors import StorageError
-from penstock.broker_core.journal import Disk, Journal, LocalDisk
+from penstock.broker_core.journal import Disk, Journal, JournalOptions, LocalDisk
 
 from ..journal.helpers import Content, content
 from ..waiting import until
@@ -25,7 +25,7 @@ class Copied:
 
     def __init__(self, disk: Disk, store: Any, mode: str = "async", *, begin_s: float = 0.0, **options: Any) -> None:
         self.failures: list[Exception] = []
-        self.journal = Journal.open(disk, new_id=lambda: "broker-1", on_failure=self.failures.append, **options)
+        self.journal = Journal.open(disk, JournalOptions(**options), on_failure=self.failures.append, new_id=lambda: "broker-1")
         self.writer = f"life-{next(_lives)}"
         self.copier = Copier(store, self.journal, disk, writer=self.writer, mode=mode, interval_s=0.01)  # type: ignore[arg-type]
         self.copier.begin(begin_s)

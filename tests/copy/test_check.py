@@ -27,7 +27,6 @@ from penstock.broker_core.settings.keys import Settings
 from ..flight.helpers import numbered, send
 
 MIB = 1 << 20
-VERSION_1 = Path(__file__).parents[1] / "service" / "version_1"
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +87,6 @@ def test_a_good_directory_is_good(good: Path) -> None:
     assert found.snapshots == 2
     assert found.messages["available"] == 8500
     assert {path.name: path.read_bytes() for path in good.iterdir()} == before
-
-
-@pytest.mark.parametrize("kind", ["stopped", "killed"])
-def test_a_directory_of_version_1_is_good(kind: str) -> None:
-    found = check(VERSION_1 / kind)
-    assert found.damage == []
-    assert found.events + found.snapshots > 0
 
 
 def test_a_directory_of_a_running_broker_is_good(tmp_path: Path) -> None:

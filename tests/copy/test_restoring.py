@@ -1,11 +1,10 @@
-"""D7, U7: a restore that is broken off, a copy that is damaged, a directory that is not empty; and directories of version 1."""
+"""D7, U7: a restore that is broken off, a copy that is damaged, a directory that is not empty."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -18,14 +17,11 @@ from penstock.broker_core.errors import DamagedJournal, InvalidRequest, Penstock
 from penstock.broker_core.journal import Journal, LocalDisk
 from penstock.broker_core.stores.objects import StoreError
 
-from ..flight.helpers import browse
 from ..journal.lying_disk import LyingDisk
 from ..stores.faulty_store import FaultyStore
 from ..waiting import until
 from .helpers import copied, restored
-from .test_brokers import penstock, restore
 
-VERSION_1 = Path(__file__).parents[1] / "service" / "version_1"
 CONTENTS = [(b"meta %d" % number, bytes([number]) * 2000) for number in range(30)]
 
 
@@ -119,15 +115,6 @@ def test_a_directory_that_is_not_empty_is_left_alone(store: FaultyStore, tmp_pat
     restored(store, tmp_path / "data")
     with pytest.raises(InvalidRequest, match="not empty"):
         restoring.restore(store, tmp_path / "data")
-
-
-@pytest.mark.parametrize("kind", ["stopped", "killed"])
-def test_a_backup_of_version_1(kind: str, tmp_path: Path) -> None:
-    shutil.copytree(VERSION_1 / kind, tmp_path / "data")
-    penstock("backup", "--data", tmp_path / "data", "--to", tmp_path / "store")
-    restore(str(tmp_path / "store"), tmp_path / "other")
-    with Broker(tmp_path / "other") as broker, Client(broker.url) as client:
-        assert len(browse(client, "plain", "body", states=["archived"])) == 10
 
 
 def test_people_read_what_was_done(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

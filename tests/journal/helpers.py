@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.broker_core.errors import StorageError
-from penstock.broker_core.journal import Disk, Journal, SegmentInfo
+from penstock.broker_core.journal import Disk, Journal, JournalOptions, SegmentInfo
 
 Content = tuple[bytes, bytes]  # meta, payload
 
 
 def open_journal(disk: Disk, **options: Any) -> Journal:
-    return Journal.open(disk, new_id=lambda: "broker-1", **options)
+    on_failure = options.pop("on_failure", None)
+    return Journal.open(disk, JournalOptions(**options), on_failure=on_failure, new_id=lambda: "broker-1")
 
 
 @contextlib.contextmanager
@@ -42,7 +43,7 @@ def read_all(disk: Disk) -> list[Content]:
 def until_idle(journal: Journal) -> None:
     """The writer's thread has nothing to do: who appends may write in its place."""
     end = time.monotonic() + 60
-    while not journal._writer._idle and journal._writer.failure is None:
+    while not journal._idle and journal.failure is None:
         assert time.monotonic() < end, "the writer does not come to rest"
         time.sleep(0.0001)
 

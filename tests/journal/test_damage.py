@@ -120,7 +120,7 @@ def test_another_format_version_is_named():
     header[8] = 9
     header[124:] = segments.crc32(bytes(header[:124])).to_bytes(4, "little")
     disk.data(name)[:128] = header
-    with pytest.raises(StorageError, match="format version 9, this program reads 1 to 2"):
+    with pytest.raises(StorageError, match="format version 9, this program reads 1; use the program that wrote it"):
         open_journal(disk)
 
 
@@ -168,11 +168,11 @@ def test_headers_of_groups_forged_in_a_message_make_no_recovery_refuse(known):
     disk = LyingDisk()
     with running(disk) as journal:
         append(journal, (b"before", b""))
-    earlier = journal._writer._form
+    earlier = journal._form
     with running(disk) as journal:
         append(journal, (b"first", b""))
-        secret = journal._writer._form
-        guess = Format.of(1, b"", "broker-1")
+        secret = journal._form
+        guess = Format.of(1, bytes(12))
         form = {"nothing": guess, "an earlier start's secret": earlier, "the secret": secret}[known]
         position = (journal.end + 8) + 40 + 24 + 8  # of the payload: end mark, header of a group, of a record, meta
         payload = forged(form, position, 3000)

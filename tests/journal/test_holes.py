@@ -243,22 +243,6 @@ def test_whatever_is_dropped_and_whenever_it_stops_the_rest_comes_back(seed: int
     check(open_journal(disk), maybe)
 
 
-def test_a_manifest_of_version_1_begins_with_a_hole_and_is_written_anew() -> None:
-    """Only the oldest segments could be dropped then: the directory opens, and its manifest is of version 2 afterwards."""
-    disk, left = with_holes(0, 1, 2)
-    rewrite_manifest(disk, version=1, holes=None)
-    for _ in range(2):
-        with running(disk) as journal:
-            assert content(journal) == left
-    first = int(segments_of(disk)[0].partition("-")[0])
-    assert holes_in(disk) == [[0, first]]
-    assert first > 0
-    disk, _ = with_holes(3)
-    rewrite_manifest(disk, version=1, holes=None)
-    with pytest.raises(DamagedJournal, match="the file ends here, and the next segment"):
-        open_journal(disk)
-
-
 def test_who_holds_positions_finds_them_in_dropped_segments_until_he_lets_go() -> None:
     disk = LyingDisk()
     with running(disk, segment_bytes=10) as journal:
@@ -353,9 +337,9 @@ def test_segments_that_go_while_they_are_listed_are_left_out(monkeypatch: pytest
 
 KILLED = """
     import sys
-    from penstock.broker_core.journal import Journal, LocalDisk
+    from penstock.broker_core.journal import Journal, JournalOptions, LocalDisk
 
-    journal = Journal.open(LocalDisk(sys.argv[1]), segment_bytes=10_000)
+    journal = Journal.open(LocalDisk(sys.argv[1]), JournalOptions(segment_bytes=10_000))
     journal.start()
     for turn in range(1_000_000):
         for number in range(5):

@@ -86,10 +86,10 @@ def test_a_manifest_that_is_missing_or_damaged_is_named() -> None:
 
 def test_another_version_of_the_manifest_is_named() -> None:
     disk = filled(closed=True)
-    line = bytes(disk.data("manifest")).split(b"\n")[0].replace(b'"version": 2', b'"version": 7')
+    line = bytes(disk.data("manifest")).split(b"\n")[0].replace(b'"version": 1', b'"version": 7')
     line = line.replace(b'"product": "', b'"product": "9.')
     disk.data("manifest")[:] = line + b"\n%d\n" % manifest.crc32(line)
-    with pytest.raises(StorageError, match=r"format version 7, this program reads 1 to 2.*was last written by Penstock 9\.\d"):
+    with pytest.raises(StorageError, match=r"format version 7, this program reads 1.*was last written by Penstock 9\.\d"):
         open_journal(disk)
 
 

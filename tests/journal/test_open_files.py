@@ -13,7 +13,7 @@ from pathlib import Path
 BEGIN = """
     import errno, logging, os, resource, sys
     from penstock.broker_core.errors import DamagedJournal, PenstockError, ResourceLimit
-    from penstock.broker_core.journal import Journal, LocalDisk
+    from penstock.broker_core.journal import Journal, JournalOptions, LocalDisk
 
     data = sys.argv[1]
     hoard = []
@@ -40,7 +40,7 @@ BEGIN = """
                 give_back()
 
     def opened(**options):
-        journal = Journal.open(LocalDisk(data), segment_bytes=400, on_failure=failures.append, **options)
+        journal = Journal.open(LocalDisk(data), JournalOptions(segment_bytes=400, **options), on_failure=failures.append)
         journal.start()
         return journal
 

@@ -1,7 +1,7 @@
-"""Data directories of earlier formats open, go on, and are read to the octet.
+"""Version 1 of the journal's formats: what the next version must read, and what is refused.
 
-`version_1/` was written by commit a5b92e6: records 0 to 11 in several segments, a snapshot after eight; closed in order, or left
-as kill -9 leaves it, when nobody knows whether the last record is on the disk.
+`version_1/` holds records 0 to 11 in several segments, and a snapshot after eight. It was closed in order, or left as kill -9
+leaves it, when the last record may be missing on the disk. `development/` was written before version 1.
 """
 
 from __future__ import annotations
@@ -15,25 +15,32 @@ from random import Random
 import pytest
 
 from penstock.broker_core.errors import DamagedJournal, StorageError
-from penstock.broker_core.journal import LocalDisk
+from penstock.broker_core.journal import LocalDisk, segments
 
 from .helpers import Content, append, content, open_journal, running
 from .lying_disk import Inode, LyingDisk
 
-DIRECTORIES = Path(__file__).parent / "version_1"
+HERE = Path(__file__).parent
 CONTENTS = [(b"meta %d" % number, Random(number).randbytes(number * 13 % 300)) for number in range(12)]
 
 
 @pytest.fixture(params=["closed", "crashed"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    shutil.copytree(DIRECTORIES / request.param, tmp_path / "data")
+    shutil.copytree(HERE / "version_1" / request.param, tmp_path / "data")
     return tmp_path / "data"
+
+
+@pytest.fixture
+def version_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next version of segments, which differs from version 1 by its number alone."""
+    monkeypatch.setattr(segments, "VERSION", 2)
 
 
 def version_of(path: Path) -> int:
     return path.read_bytes()[8]
 
 
+@pytest.mark.usefixtures("version_2")
 def test_a_directory_of_version_1_goes_on_in_version_2(directory: Path) -> None:
     expected: list[Content] = list(CONTENTS)
     for start in range(3):
@@ -46,25 +53,52 @@ def test_a_directory_of_version_1_goes_on_in_version_2(directory: Path) -> None:
             more = [(b"new %d" % start, bytes([start]) * length) for length in (0, 10, 700, 20_000)]
             append(journal, *more)
             expected += more
-    segments = sorted(directory.glob("*.seg"))
-    versions = [version_of(path) for path in segments]
+    versions = [version_of(path) for path in sorted(directory.glob("*.seg"))]
     assert versions == sorted(versions)
     assert set(versions) == {1, 2}
 
 
+@pytest.mark.usefixtures("version_2")
 def test_nothing_is_written_in_version_1_but_the_copy_of_a_tail(directory: Path) -> None:
     before = {path.name for path in directory.glob("*.seg")}
+    was_closed = (directory / "synced").exists()
     with running(LocalDisk(directory)) as journal:
         copied = {path.name for path in directory.glob("*.seg")} - before
-        assert len(copied) == (1 if directory.joinpath("00000000000000001416-00000001.seg").stat().st_size == 568 else 0)
+        assert len(copied) == (0 if was_closed else 1)
         assert {version_of(directory / name) for name in copied} <= {1}
         append(journal, (b"new", b""))
         (new,) = {path.name for path in directory.glob("*.seg")} - before - copied
         assert version_of(directory / new) == 2
 
 
+def test_a_program_of_version_1_refuses_version_2(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(segments, "VERSION", 2)
+        with running(LocalDisk(directory)) as journal:
+            append(journal, (b"new", b""))
+    disk = LocalDisk(directory)
+    with pytest.raises(StorageError, match="format version 2, this program reads 1; use the program that wrote it"):
+        open_journal(disk)
+    disk.close()
+
+
+@pytest.mark.parametrize("keeps", ["everything", "only the manifest"])
+def test_a_directory_of_a_development_version_is_refused(tmp_path: Path, keeps: str) -> None:
+    """Before 0.1.0 segments had no secret, or the manifest had version 2."""
+    shutil.copytree(HERE / "development", tmp_path / "data")
+    if keeps == "only the manifest":
+        line = b'{"version": 2, "broker": "broker-1", "synced": 0, "segments": [], "holes": []}'
+        (tmp_path / "data" / "manifest").write_bytes(line + b"\n%d\n" % segments.crc32(line))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
+    disk = LocalDisk(tmp_path / "data")
+    with pytest.raises(StorageError, match=r"format version [02], this program reads 1; .*or begin with an empty directory"):
+        open_journal(disk)
+    disk.close()
+    assert {name: (tmp_path / "data" / name).read_bytes() for name in before} == before
+
+
 def test_damage_in_version_1_is_found(directory: Path) -> None:
-    _, second, _ = sorted(directory.glob("*.seg"))
+    _, second, *_ = sorted(directory.glob("*.seg"))
     data = bytearray(second.read_bytes())
     data[-100] ^= 1
     second.write_bytes(data)
@@ -72,7 +106,8 @@ def test_damage_in_version_1_is_found(directory: Path) -> None:
         content(journal)
 
 
-def test_a_directory_of_version_1_gets_a_list_of_what_must_be_there(directory: Path) -> None:
+@pytest.mark.usefixtures("version_2")
+def test_a_directory_of_version_1_lists_what_must_be_there(directory: Path) -> None:
     with running(LocalDisk(directory)):
         pass
     for path in sorted(directory.glob("*.seg"))[:2]:
@@ -86,9 +121,10 @@ def test_a_directory_of_version_1_gets_a_list_of_what_must_be_there(directory: P
         assert content(journal) == CONTENTS
 
 
+@pytest.mark.usefixtures("version_2")
 @pytest.mark.parametrize("kind", ["closed", "crashed"])
 def test_the_first_start_on_a_directory_of_version_1_may_be_stopped_anywhere(kind: str) -> None:
-    files = {path.name: path.read_bytes() for path in (DIRECTORIES / kind).iterdir()}
+    files = {path.name: path.read_bytes() for path in (HERE / "version_1" / kind).iterdir()}
     for stop in range(1, 60):
         disk = LyingDisk({name: Inode(data, len(data)) for name, data in files.items()})
         disk.stop_at = stop

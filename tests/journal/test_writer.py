@@ -222,7 +222,7 @@ def test_interval_syncs_once_in_a_while_also_when_nothing_comes():
             disk.time_s += 0.001
         assert disk.calls["sync"] - before >= 3
         disk.time_s += 0.05
-        until(lambda: journal._writer.synced >= journal.end, "all is synced")
+        until(lambda: journal.synced >= journal.end, "all is synced")
 
 
 @pytest.mark.parametrize(("call", "here"), [(call, False) for call in FAILING] + [("append", True), ("sync", True)])
@@ -263,7 +263,7 @@ def test_the_first_failure_is_the_last(call, here):
         with pytest.raises(StorageError):
             journal.close()
         assert disk.calls.total() == calls  # nothing is tried again, not even at the close
-        assert [str(error) for error in told] == [str(journal._writer.failure)]
+        assert [str(error) for error in told] == [str(journal.failure)]
         assert content(journal)[0] == (b"confirmed", b"x" * 2000)
     assert read_all(disk)[0] == (b"confirmed", b"x" * 2000)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -204,7 +205,7 @@ def test_what_a_copy_takes_beside_its_messages_is_not_copied_again_for_that(monk
     """D2: small messages, each in a record of its own, which takes far more than the message does; a copy does not help."""
     monkeypatch.setattr(relocation, "PIECE_BYTES", 1)
     with running(LyingDisk(), **OPTIONS) as service:
-        service.journal._writer._segment_bytes = 100_000
+        service.journal._options = replace(service.journal._options, segment_bytes=100_000)
         stick(service)
         for number in range(450):
             service.submit_nowait(enqueue("stuck", b"%d" % number))
