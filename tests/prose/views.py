@@ -18,6 +18,7 @@ Line = tuple[int, str]
 _WORD = re.compile(r"[A-Za-z][a-z]+\b")
 _SCRIPT_PROSE = re.compile(r"""(?P<comment>(?:^|\s)//.*)|"(?P<double>[^"\n]*)"|'(?P<single>[^'\n]*)'|`(?P<template>[^`]*)`""")
 _SHELL_PROSE = re.compile(r"""(?P<comment>(?:^|\s)\#.*)|"(?P<double>[^"]*)\"""")
+_ROW = re.compile(r"\w {2,}\S")  # of a table, such as the map of a folder: a sentence
 _FIELD = re.compile(r"\$?\{[^{}]*\}")
 
 
@@ -71,12 +72,14 @@ def _docstrings(tree: ast.Module) -> Iterator[Line]:
 def _comments(source: str) -> Iterator[Line]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and not re.match(r"#( ?(noqa|type:|pragma|fmt:)|!)", token.string):
-            yield token.start[0], token.string.lstrip("#: ")
+            text = token.string.lstrip("#: ")
+            yield token.start[0], text if token.line.lstrip().startswith("#") else f"{text}."  # behind code: a sentence
 
 
 def _numbered(first: int, text: str) -> Iterator[Line]:
     for number, line in enumerate(text.splitlines(), first):
-        yield number, line.strip()
+        text = line.strip()
+        yield number, f"{text}." if _ROW.search(text) else text
 
 
 def _matched(pattern: re.Pattern[str]) -> Callable[[str], Iterator[Line]]:

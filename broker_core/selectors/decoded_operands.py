@@ -1,0 +1,77 @@
+"""Operands of a selector from single encoded messages, by the reference decoder. It decodes the rows that `encoded_operands`
+calls odd.
+
+A section is decoded, and refused, as a whole: a malformed message matches nothing. Only the needed values are kept: a message may
+have a hundred thousand others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from ..amqp.errors import RemoteProtocolError
+from ..amqp.messages import APPLICATION_PROPERTIES, PROPERTIES, Message
+from ..messages.encoding.arrays import Ints
+from ..messages.encoding.fields import FIELDS
+from ..messages.encoding.reference import decoded, user_text
+from ..messages.encoding.texts import text
+from .column_operands import HEADER, header
+from .encoded_operands import Operands
+from .names import TYPES
+from .operands import of_values
+from .syntax import Identifier
+
+
+def decode_each(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Operands, Ints]:
+    """Return the operand of each identifier in the well-formed messages, and the rows of those messages."""
+    codes = {APPLICATION_PROPERTIES if name.field is None else PROPERTIES for name in names if name.field not in HEADER}
+    inside = [name for name in names if name.field not in HEADER]
+    accepted: list[int] = []
+    values: dict[Identifier, list[Any]] = {name: [] for name in inside}
+    for row, octets in enumerate(payload.column("message")):
+        try:
+            message = decoded(octets.as_py(), codes)
+        except RemoteProtocolError:
+            continue
+        accepted.append(row)
+        for name in inside:
+            values[name].append(_value(message, name))
+    rows = np.array(accepted, np.int64)
+    operands = {name: of_values(column) for name, column in values.items()}
+    if len(inside) < len(names):
+        well_formed = payload.take(pa.array(rows))
+        operands |= {name: header(well_formed, name.field) for name in names if name.field is not None and name.field in HEADER}
+    return operands, rows
+
+
+def _value(message: Message, name: Identifier) -> Any:
+    if name.field is None:
+        return _scalar((message.application_properties or {}).get(name.name))
+    return _of_field(message.properties, name.field)
+
+
+def _of_field(properties: Any, field: str) -> Any:
+    value = None if properties is None else getattr(properties, FIELDS[field].attribute)
+    if value is None:
+        return None
+    if field == "userId":
+        return user_text(value)
+    return str(text(value)) if TYPES[field] == "string" else int(value)
+
+
+def _scalar(value: Any) -> Any:
+    """Return the value of an application property as one of the types of `of_values`."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if value < 2**63 else float(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, (str, UUID)):
+        return str.__str__(value) if isinstance(value, str) else str(value)
+    return ...  # JMS has no type for this value
