@@ -52,7 +52,7 @@ def tokens(text: str) -> list[Token]:
     """Return the tokens of `text`; the last one is of kind `end`. Raises InvalidSelector."""
     if len(text) > MAX_LENGTH:
         raise InvalidSelector(f"the selector has {len(text)} characters; at most {MAX_LENGTH} are allowed", MAX_LENGTH + 1)
-    found, index = [], 0
+    result, index = [], 0
     while index < len(text):
         match = _TOKEN.match(text, index)
         if match is None or match.lastgroup is None:
@@ -62,10 +62,10 @@ def tokens(text: str) -> list[Token]:
             wrong(index + 1, repr(word), "no comments (for a minus before a minus, put a space between them)")
         index = match.end()
         if kind != "space":
-            found.append(_token(kind, word, match.start() + 1))
+            result.append(_token(kind, word, match.start() + 1))
         if kind in ("exact", "approximate") and index < len(text) and _NAME_PART.match(text[index]):
             wrong(match.start() + 1, repr(word + text[index]), "a number, or a name that begins with a letter, '_' or '$'")
-    return [*found, Token("end", "", None, len(text) + 1)]
+    return [*result, Token("end", "", None, len(text) + 1)]
 
 
 def is_blank(text: str) -> bool:
@@ -73,9 +73,9 @@ def is_blank(text: str) -> bool:
     return not text.strip(" \t\n\r\f")
 
 
-def wrong(position: int, found: str, allowed: str) -> NoReturn:
-    """Raise InvalidSelector: `found` stands at `position`, where `allowed` is allowed."""
-    raise InvalidSelector(f"the selector is wrong at character {position}: found {found}; allowed here: {allowed}", position)
+def wrong(position: int, actual: str, allowed: str) -> NoReturn:
+    """Raise InvalidSelector for `actual` at `position`, with the alternatives that are `allowed` there."""
+    raise InvalidSelector(f"the selector is wrong at character {position}: found {actual}; allowed here: {allowed}", position)
 
 
 def _unreadable(text: str, index: int) -> NoReturn:

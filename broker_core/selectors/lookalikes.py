@@ -1,9 +1,9 @@
-"""Lookalikes: application properties in a selector that are named like a field or a column of the message.
+"""Lookalikes: application properties in a selector with the name of a field or a column of the message.
 
 In JMS, `priority` is the application property of that name, and the field is `JMSPriority`. A selector that confuses the two
 matches nothing, without an error, because a message with such a property may come later. A hint then names the field.
 
-A name in double quotes or after `properties.` is meant as a property, and gets no hint.
+A name in double quotes or after `properties.` is meant as a property. It gets no hint.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .syntax import Identifier
 if TYPE_CHECKING:
     from .operands import Operand
 
-#: Columns of `peek` and of Spark that a selector cannot compare: the broker adds them, or they are no single value.
+#: Columns of `peek` and of Spark that a selector cannot compare.
 NOT_COMPARED = (
     *("queue", "sequenceNumber", "enqueuedTime", "deliveryCount", "state", "outcome", "settledTime", "error", "holder"),
     *("body", "properties", "annotations", "deliveryTime"),
 )
 MAX_NAME = 40  # characters of a name that may be a lookalike; the longest field has 25
-MAX_HINTS = 3  # of one selector: they go into a log line and into the answer to an attach
+MAX_HINTS = 3  # of one selector, in a log line and in the reply to an attach
 _VENDOR = "jmsamqp"  # vendor properties of the JMS mapping, such as JMS_AMQP_TTL
 
 
@@ -33,7 +33,7 @@ _COLUMNS |= {plain(column): column for column in NOT_COMPARED}
 
 
 def column_of(name: str) -> str | None:
-    """Return the column or field that an application property is named like, None for other names."""
+    """Return the column or field whose name resembles this name of an application property; None for other names."""
     if len(name) > MAX_NAME:
         return None
     normal = plain(name)
@@ -41,8 +41,8 @@ def column_of(name: str) -> str | None:
 
 
 def lookalikes(identifiers: Iterable[Identifier]) -> tuple[str, ...]:
-    """Return the names of application properties that are lookalikes, without those that are meant as properties."""
-    return tuple(one.name for one in identifiers if one.field is None and not one.explicit and column_of(one.name))
+    """Return the lookalikes among identifiers, without the names that are meant as properties."""
+    return tuple(name.name for name in identifiers if name.field is None and not name.explicit and column_of(name.name))
 
 
 def hint(name: str, *, compared: bool) -> str:
@@ -74,14 +74,14 @@ class Presence:
 
         self.compared = True
         if self.absent:
-            for one, operand in columns.items():
-                if one.field is None and one.name in self.absent and not np.all(operand.null):
-                    self.absent.discard(one.name)
+            for identifier, operand in columns.items():
+                if identifier.field is None and identifier.name in self.absent and not np.all(operand.null):
+                    self.absent.discard(identifier.name)
 
-    def merge(self, other: Presence) -> None:
-        """Add the messages that another presence of the same selector was told of."""
-        self.absent &= other.absent
-        self.compared |= other.compared
+    def merge(self, presence: Presence) -> None:
+        """Add the messages that another presence of the same selector has seen."""
+        self.absent &= presence.absent
+        self.compared |= presence.compared
 
     def hints(self) -> list[str]:
         """Return a hint for each absent name, `MAX_HINTS` at most."""

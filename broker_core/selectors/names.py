@@ -8,11 +8,11 @@
 | `JMSDestination` | `amqp.to` | the address it was sent to | string |
 | `JMSReplyTo` | `amqp.reply_to` | the address for replies | string |
 | `JMSDeliveryMode` | `amqp.delivery_mode` | `'PERSISTENT'` if durable, else `'NON_PERSISTENT'` | string |
-| | `amqp.durable` | the header's durable, FALSE if it says nothing | boolean |
-| `JMSPriority` | `amqp.priority` | the priority, 4 if the header says nothing | number |
+| | `amqp.durable` | the header's durable, FALSE by default | boolean |
+| `JMSPriority` | `amqp.priority` | the priority, 4 by default | number |
 | `JMSTimestamp` | `amqp.creation_time` | milliseconds since 1970 | number |
 | `JMSExpiration` | `amqp.absolute_expiry_time` | milliseconds since 1970; NULL where only a time to live was sent | number |
-| | `amqp.ttl` | the header's time to live as it was sent, milliseconds | number |
+| | `amqp.ttl` | the header's time to live as sent, milliseconds | number |
 | `JMSXGroupID` | `amqp.group_id` | the group id | string |
 | `JMSXGroupSeq` | `amqp.group_sequence` | the group sequence | number |
 | `JMSXUserID` | `amqp.user_id` | the user id: its UTF-8, else base64 | string |
@@ -21,8 +21,8 @@
 
 The `amqp.` names are those of Qpid's C++ broker. A name in double quotes is always an application property (`"order-id"`,
 `"JMSType"`). Names are case-sensitive. Other names that begin with `JMSX` or `JMS_` are application properties. Any other name
-that begins with JMS or `amqp.` is refused, since it would never match anything. Names of what changes while a message waits are
-refused too, since a selector is evaluated once.
+that begins with JMS or `amqp.` is refused, since it would never match anything. Names of values that change while a message
+waits are also refused, since a selector is evaluated once.
 
 (1) A ulong's digits, a uuid's 36 characters, base64 of a binary. `JMSMessageID` and `JMSCorrelationID` may also be compared with
 the texts that qpid-jms shows for such ids (`'ID:AMQP_ULONG:7'`, `'ID:AMQP_UUID:…'`, `'ID:AMQP_NO_PREFIX:…'`).
@@ -39,7 +39,7 @@ Type = Literal["string", "number", "boolean", "any"]
 
 
 class FieldOrProperty(NamedTuple):
-    """A field of the message (`field`, one of `TYPES`), or the application property `name` (`field` is None).
+    """A field of the message (`field`, one of `TYPES`), or the application property `name` (with `field` None).
 
     `explicit`: the selector's author marked it as a property, with double quotes or `properties.`.
     """
@@ -62,7 +62,7 @@ def _snake(column: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in column)
 
 
-#: Field → its one name in canonical selectors.
+#: Field → its name in canonical selectors.
 CANONICAL = {field: f"amqp.{_snake(field)}" for field in TYPES}
 _FIELDS = {name: field for field, name in CANONICAL.items()} | {
     "amqp.jms_type": "subject",
@@ -92,7 +92,7 @@ def resolve(token: Token) -> FieldOrProperty:
         field = _FIELDS[name]
         return FieldOrProperty(field, CANONICAL[field])
     if name in _CHANGING:
-        allowed = "names of what does not change while a message waits: a selector is evaluated once"
+        allowed = "names of values that do not change while a message waits: a selector is evaluated once"
         wrong(token.position, f"{name!r}", f"{allowed}. Take every message and look at its delivery count, or set maxAttempts")
     if name.startswith(_PREFIX):
         return FieldOrProperty(None, name[len(_PREFIX) :], explicit=True)
@@ -103,7 +103,7 @@ def resolve(token: Token) -> FieldOrProperty:
 
 
 def is_reserved(name: str) -> bool:
-    """Return True if this name, without quotes, is not the application property of that name."""
+    """Return True if this name, without quotes, does not mean the application property of that name."""
     if name.startswith("JMSX"):
         return name in _FIELDS or name in _CHANGING
     return name.startswith(("amqp.", _PREFIX)) or (name.startswith("JMS") and not name.startswith("JMS_"))

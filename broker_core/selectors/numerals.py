@@ -1,7 +1,7 @@
-"""Numbers in texts: by them a DataFrame's string properties compare with numbers.
+"""Numbers in texts. They let a DataFrame's string properties compare with numbers.
 
-A numeral is an optional minus, up to `MOST_DIGITS` decimal digits, perhaps a point and as many again, perhaps an exponent of one
-or two digits; nothing around it. One of at most 19 digits alone that fits 64 bits is exact. No other text is a number.
+A numeral is an optional minus, up to `MOST_DIGITS` decimal digits, optionally a point and as many digits, and optionally an
+exponent of one or two digits. A numeral of at most 19 digits that fits 64 bits is exact. No other text is a number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .values import Numbers, Texts, mask_of
+from .values import NumericColumn, Texts, mask_of
 
 MOST_DIGITS = 30  # before the point, and after it
 _INT_DIGITS = 19  # of the largest number of 64 bits
@@ -21,25 +21,25 @@ _NUMERAL = rf"\A-?(?:{_MANTISSA})(?:[eE][+-]?[0-9]{{1,2}})?\z"
 _MINUS, _ZERO = ord("-"), ord("0")
 
 
-def numbers_of(texts: Texts) -> Numbers:
-    """Return the numbers that the texts show; `there` says in which rows."""
+def numbers_of(texts: Texts) -> NumericColumn:
+    """Return the numbers that the texts show."""
     ints, exact = _ints(*texts.extents())
-    exact &= texts.there
-    rest = np.flatnonzero(~exact & texts.there)
+    exact &= texts.present
+    rest = np.flatnonzero(~exact & texts.present)
     if not len(rest):
-        return Numbers(exact, ints, None, exact)
-    floats, there = np.zeros(len(ints), np.float64), exact.copy()
+        return NumericColumn(exact, ints, None, exact)
+    floats, present = np.zeros(len(ints), np.float64), exact.copy()
     others = texts.array.take(pa.array(rest))
     numerals = mask_of(pc.match_substring_regex(others, _NUMERAL))
     if numerals.any():
         rows = rest[numerals]
         floats[rows] = others.filter(pa.array(numerals)).cast(pa.float64()).to_numpy()
-        there[rows] = True
-    return Numbers(there, ints, floats, exact)
+        present[rows] = True
+    return NumericColumn(present, ints, floats, exact)
 
 
 def _ints(octets: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
-    """Parse the texts that are digits only, digit by digit; return the values, and the mask of those texts."""
+    """Parse the texts that consist of digits, digit by digit. Return the values, and the mask of those texts."""
     if not len(starts):
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     first, begin, negative = octets.take(starts, mode="clip"), starts, None

@@ -1,11 +1,11 @@
 """Operands: the value of an expression in each of many messages, of one of JMS' types, or NULL.
 
-An operand holds up to three columns, one per type, each with the rows in which the value is of that type. In a row that is in
-none of them the value is NULL, or has no type in JMS (a binary, a decimal). A column or mask may have one element, which then
-stands for all rows, as for a literal.
+An operand has up to three columns, one per type, each with the mask of rows whose value has that type. In a row that is in none
+of them the value is NULL, or has no type in JMS (a binary, a decimal). A column or mask may have one element, which then stands
+for all rows, as for a literal.
 
 An operand is *loose* if only text could be sent: a DataFrame's `properties` are a map of strings. Its text also counts as the
-number or boolean that it shows, if the other side is one.
+number or boolean that it shows, if the other side has that type.
 """
 
 from __future__ import annotations
@@ -20,33 +20,34 @@ import pyarrow.compute as pc
 
 from .numerals import numbers_of
 from .truth import NO, YES, Mask
-from .values import Booleans, Numbers, Texts, mask_of
+from .values import Booleans, NumericColumn, Texts, mask_of
 
 
 @dataclass
 class Operand:
-    """Values of an expression by type; `null` is the mask of NULL. `loose` text also counts as the number or boolean it shows."""
+    """Values of an expression by type. `null` is the mask of NULL. `loose` text also counts as the number or boolean that it
+    shows."""
 
     null: Mask
-    numbers: Numbers | None = None
+    numbers: NumericColumn | None = None
     texts: Texts | None = None
     booleans: Booleans | None = None
     loose: bool = False
 
     @cached_property
-    def as_numbers(self) -> Numbers | None:
-        """The numbers, including those that loose text shows."""
+    def as_numbers(self) -> NumericColumn | None:
+        """The numbers, including the numbers that loose text shows."""
         if self.loose and self.texts is not None:
             return numbers_of(self.texts)
         return self.numbers
 
     @cached_property
     def as_booleans(self) -> Booleans | None:
-        """The booleans, including those that loose text shows: `true` and `false` in any case."""
+        """The booleans, including loose text: `true` and `false` in any case."""
         if self.loose and self.texts is not None:
             lower = pc.ascii_lower(self.texts.array)
             true, false = mask_of(pc.equal(lower, "true")), mask_of(pc.equal(lower, "false"))
-            return Booleans((true | false) & self.texts.there, true)
+            return Booleans((true | false) & self.texts.present, true)
         return self.booleans
 
 
@@ -55,21 +56,21 @@ def literal(value: bool | int | float | str) -> Operand:
     if isinstance(value, bool):
         return Operand(NO, booleans=Booleans(YES, np.bool_(value)))
     if isinstance(value, int):
-        return Operand(NO, Numbers(YES, np.int64(value), None, YES))
+        return Operand(NO, NumericColumn(YES, np.int64(value), None, YES))
     if isinstance(value, float):
-        return Operand(NO, Numbers(YES, None, np.float64(value), NO))
+        return Operand(NO, NumericColumn(YES, None, np.float64(value), NO))
     return Operand(NO, texts=Texts(YES, literal=value))
 
 
 def of_texts(array: pa.Array, *, loose: bool = False) -> Operand:
     """Return the operand of a column of strings; null is NULL."""
-    there = YES if array.null_count == 0 else np.asarray(array.is_valid())
-    return Operand(~there, texts=Texts(there, given=array), loose=loose)
+    present = YES if array.null_count == 0 else np.asarray(array.is_valid())
+    return Operand(~present, texts=Texts(present, arrow=array), loose=loose)
 
 
-def of_ints(values: Any, there: Mask) -> Operand:
-    """Return the operand of a column of exact numbers; NULL where `there` is false."""
-    return Operand(~there, Numbers(there, values, None, YES))
+def of_ints(values: Any, present: Mask) -> Operand:
+    """Return the operand of a column of exact numbers; NULL in rows that are not `present`."""
+    return Operand(~present, NumericColumn(present, values, None, YES))
 
 
 def of_booleans(values: Any) -> Operand:
@@ -78,19 +79,19 @@ def of_booleans(values: Any) -> Operand:
 
 
 def of_values(values: list[Any]) -> Operand:
-    """Return the operand of Python values, one a row: None, bool, int, float, str; anything else has no type in JMS."""
+    """Return the operand of Python values, one for each row: None, bool, int, float, str. Other values have no type in JMS."""
 
     def where(*types: type) -> Any:
         return np.array([type(value) in types for value in values], np.bool_)
 
     exact = np.array([type(value) is int and -(2**63) <= value < 2**63 for value in values], np.bool_)
-    there = where(int, float)
-    numbers = Numbers(
-        there,
-        np.array([value if one else 0 for value, one in zip(values, exact, strict=True)], np.int64),
-        np.array([float(value) if one else 0.0 for value, one in zip(values, there, strict=True)], np.float64),
+    present = where(int, float)
+    numbers = NumericColumn(
+        present,
+        np.array([value if known else 0 for value, known in zip(values, exact, strict=True)], np.int64),
+        np.array([float(value) if known else 0.0 for value, known in zip(values, present, strict=True)], np.float64),
         exact,
     )
     texts = pa.array([value if type(value) is str else None for value in values], pa.string())
     booleans = Booleans(where(bool), np.array([value is True for value in values], np.bool_))
-    return Operand(where(type(None)), numbers, Texts(where(str), given=texts), booleans)
+    return Operand(where(type(None)), numbers, Texts(where(str), arrow=texts), booleans)

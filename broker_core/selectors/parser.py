@@ -2,19 +2,19 @@
 
 From loose to tight: OR, AND, NOT, comparisons, + and -, * and /, signs. NOT binds looser than a comparison, as in the
 specification: `NOT a = 1` is `NOT (a = 1)`. Comparisons do not chain. Types that are known without a message are checked here:
-strings and booleans have = and <> only, arithmetic is for numbers, IN, LIKE and IS NULL need an identifier.
+strings and booleans have only = and <>, arithmetic is for numbers, and IN, LIKE and IS NULL need an identifier.
 """
 
 from __future__ import annotations
 
 from ..errors import InvalidSelector
-from . import names, patterns, syntax
+from . import like_patterns, names, syntax
 from .lexer import MOST_EXACT, Token, tokens, wrong
 from .syntax import AND, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, Identifier, Literal, Node
 
-MAX_DEPTH = 100  # levels of a tree, and of nested calls while it is parsed
+MAX_DEPTH = 100  # levels of a tree, and of nested calls while it is parsed.
 MAX_TERMS = 256  # operators of a tree: each is a few vector operations
-MAX_IDENTIFIERS = 32  # different ones: each is a column to be read from every message
+MAX_IDENTIFIERS = 32  # distinct names: each is a column that is read from every message
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 _LEVELS = {"OR": OR, "AND": AND, "+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT}
@@ -23,7 +23,7 @@ _OPERAND = "a name, a number, a string in '…', TRUE, FALSE, '('"
 
 
 def parse(text: str) -> Node:
-    """Return the tree of a selector. Raises InvalidSelector with the position, what was found there and what is allowed."""
+    """Return the tree of a selector. Raises InvalidSelector."""
     parser = _Parser(tokens(text))
     if parser.next.kind == "end":
         raise InvalidSelector("the selector is empty: leave it out to get every message")
@@ -44,9 +44,9 @@ def _check_size(tree: Node) -> None:
             identifiers.add(node)
         elif not isinstance(node, Literal):
             terms += 1
-    for found, most, what in ((terms, MAX_TERMS, "operators"), (len(identifiers), MAX_IDENTIFIERS, "different names")):
-        if found > most:
-            raise InvalidSelector(f"the selector has {found} {what}; at most {most} are allowed")
+    for count, most, kind in ((terms, MAX_TERMS, "operators"), (len(identifiers), MAX_IDENTIFIERS, "different names")):
+        if count > most:
+            raise InvalidSelector(f"the selector has {count} {kind}; at most {most} are allowed")
 
 
 class _Parser:
@@ -73,10 +73,10 @@ class _Parser:
             wrong(self.next.position, self.next.described, text if text.isalpha() else f"'{text}'")
         self._take()
 
-    def _string(self, what: str) -> tuple[str, Token]:
+    def _string(self, role: str) -> tuple[str, Token]:
         token = self._take()
         if token.kind != "string":
-            wrong(token.position, token.described, f"{what}, a string in '…'")
+            wrong(token.position, token.described, f"{role}, a string in '…'")
         return str(token.value), token
 
     # --- Expressions ---------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class _Parser:
             if not minimum <= level <= tightest:
                 break
             left = self._operator(left, level, start)
-            tightest = AND if level == COMPARISON else level  # a comparison's result is no operand without parentheses
+            tightest = AND if level == COMPARISON else level  # the result of a comparison is an operand only in parentheses
         self._depth -= 1
         return left
 
@@ -185,8 +185,8 @@ class _Parser:
                 self._number(operand, at, f"an operand of '{operator}' (strings and booleans have = and <> only)")
         return syntax.Comparison(operator, self._with_id(left, right), self._with_id(right, left))
 
-    def _with_id(self, node: Node, other: Node) -> Node:
-        if isinstance(node, Literal) and isinstance(node.value, str) and isinstance(other, Identifier) and _is_id(other):
+    def _with_id(self, node: Node, opposite: Node) -> Node:
+        if isinstance(node, Literal) and isinstance(node.value, str) and isinstance(opposite, Identifier) and _is_id(opposite):
             return Literal(names.id_text(node.value))
         return node
 
@@ -241,25 +241,25 @@ class _Parser:
             escape, word = self._string("the character of ESCAPE")
             if len(escape) != 1:
                 wrong(word.position, word.described, "one character in '…'")
-        signs = patterns.wildcards(pattern, escape)
-        if signs > patterns.MAX_WILDCARDS:
-            wrong(token.position, f"{signs} signs %", f"at most {patterns.MAX_WILDCARDS} in a pattern")
+        signs = like_patterns.wildcards(pattern, escape)
+        if signs > like_patterns.MAX_WILDCARDS:
+            wrong(token.position, f"{signs} signs %", f"at most {like_patterns.MAX_WILDCARDS} in a pattern")
         return syntax.Like(left, pattern, escape, negated)
 
-    # --- What is allowed -----------------------------------------------------------------------------------------------------
+    # --- Allowed types -----------------------------------------------------------------------------------------------------
 
-    def condition(self, node: Node, position: int, what: str) -> None:
+    def condition(self, node: Node, position: int, role: str) -> None:
         if node.type not in ("boolean", "any"):
-            wrong(position, f"a {node.type}", f"{what} is a condition: a comparison, TRUE, FALSE, the name of a boolean property")
+            wrong(position, f"a {node.type}", f"{role} is a condition: a comparison, TRUE, FALSE, the name of a boolean property")
 
-    def _number(self, node: Node, position: int, what: str) -> None:
+    def _number(self, node: Node, position: int, role: str) -> None:
         if node.type not in ("number", "any"):
             wrong(
-                position, f"a {node.type}", f"{what} is a number: a numeric literal, the name of a property, arithmetic of them"
+                position, f"a {node.type}", f"{role} is a number: a numeric literal, the name of a property, arithmetic of them"
             )
 
     def follows(self, node: Node) -> str:
-        """Return what may stand after a whole expression, for an error message."""
+        """Return the tokens that may follow a whole expression, for an error message."""
         if isinstance(node, (Literal, Identifier)) or node.type != "boolean":
             return "= <> < <= > >= + - * / BETWEEN IN LIKE IS NOT AND OR, or the end"
         return "AND, OR, or the end"

@@ -18,18 +18,17 @@ if TYPE_CHECKING:
 
     from .operands import Operand
 
-#: Rows evaluated together: their octets then stay in the processor's cache from step to step.
+#: Rows evaluated together: their bytes then stay in the processor's cache from step to step.
 CHUNK_ROWS = 1 << 15
-#: Column of a field, if it is not of the same name.
+#: Column of a field, if its name is different.
 _COLUMNS = {None: "properties", "deliveryMode": "durable"}
-_COMPILED = 256  # selectors that are kept compiled
+_COMPILED = 256  # compiled selectors in the cache
 
 
 @dataclass(frozen=True)
 class Selector:
-    """A compiled selector. `text` is canonical: two selectors with the same meaning in the same order are equal, however
-    written. `lookalikes`: names that may be meant as fields (see the module of that name).
-    """
+    """A compiled selector. `text` is canonical: two selectors with the same meaning in the same order are equal, however they
+    were written. `lookalikes` are names that may be meant as fields (see the module of that name)."""
 
     text: str
     identifiers: tuple[Identifier, ...]
@@ -37,16 +36,16 @@ class Selector:
     lookalikes: tuple[str, ...] = ()
 
     def columns(self) -> frozenset[str]:
-        """Name the columns of a stored payload, of either form, that the selector looks at."""
-        return frozenset({_COLUMNS.get(one.field, one.field) or "" for one in self.identifiers} | {"message"})
+        """Return the columns of a stored payload, of either form, that the selector needs."""
+        return frozenset({_COLUMNS.get(name.field, name.field) or "" for name in self.identifiers} | {"message"})
 
     def needed_columns(self, payload: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the payload with the columns that the selector needs, at least one, so that there are rows."""
+        """Return the payload with the columns that the selector needs. At least one column remains, to keep the rows."""
         names, wanted = payload.schema.names, self.columns()
         return payload.select([name for name in names if name in wanted] or names[:1])
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Selector) and self.text == other.text
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Selector) and self.text == value.text
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -57,19 +56,19 @@ class Selector:
 
 @lru_cache(maxsize=_COMPILED)
 def parse(text: str) -> Selector:
-    """Compile a selector. Raises InvalidSelector: position, what was found there, and what is allowed."""
+    """Compile a selector. Raises InvalidSelector with the position, the text there, and the allowed alternatives."""
     tree = parser.parse(text)
     identifiers = dict.fromkeys(node for node, _ in syntax.walk(tree) if isinstance(node, Identifier))
     return Selector(syntax.render(tree), tuple(identifiers), tree, lookalikes(identifiers))
 
 
 def parse_optional(text: str | None) -> Selector | None:
-    """Compile a selector; None for no text and for a blank one, which JMS takes for no selector. Raises InvalidSelector."""
+    """Compile a selector. None and a blank text mean no selector in JMS, and return None. Raises InvalidSelector."""
     return None if text is None or is_blank(text) else parse(text)
 
 
 def presence_of(selector: Selector | None) -> Presence | None:
-    """Return what `matches` fills for a selector; None for one without lookalikes, which then costs nothing."""
+    """Return the presence that `matches` fills for a selector; None for a selector without lookalikes."""
     return Presence(selector.lookalikes) if selector is not None and selector.lookalikes else None
 
 
@@ -80,24 +79,24 @@ def hints_of(selector: Selector | None) -> list[str]:
 
 
 def matches(selector: Selector, payload: pa.RecordBatch, presence: Presence | None = None) -> npt.NDArray[np.bool_]:
-    """Return which rows of a stored payload, of either form, the selector matches: bool of shape (rows,).
+    """Return the mask of rows of a stored payload, of either form, that the selector matches: bool of shape (rows,).
 
-    A row with an unknown result does not match, nor does an encoded message that is malformed. Nothing is raised for the content
-    of a payload. `presence` is told which lookalikes the messages have.
+    A row with an unknown result does not match, nor does a malformed encoded message. The content of a payload raises nothing.
+    `presence` collects the lookalikes that the messages have.
     """
     import numpy as np
 
-    found = np.zeros(payload.num_rows, np.bool_)
+    matching = np.zeros(payload.num_rows, np.bool_)
     evaluate = _encoded if "message" in payload.schema.names else _columnar
-    with np.errstate(all="ignore"):  # NaN and infinity are values like others here
+    with np.errstate(all="ignore"):  # NaN and infinity are ordinary values here
         for first in range(0, payload.num_rows, CHUNK_ROWS):
             part = payload.slice(first, CHUNK_ROWS)
-            found[first : first + part.num_rows] = evaluate(selector, part, presence)
-    return found
+            matching[first : first + part.num_rows] = evaluate(selector, part, presence)
+    return matching
 
 
 def _columnar(selector: Selector, payload: pa.RecordBatch, presence: Presence | None) -> Any:
-    from .columnar import columnar
+    from .column_operands import columnar
 
     return _true(selector, {name: columnar(payload, name) for name in selector.identifiers}, presence)
 
@@ -106,19 +105,19 @@ def _encoded(selector: Selector, payload: pa.RecordBatch, presence: Presence | N
     import numpy as np
     import pyarrow as pa
 
-    from . import encoded, single
+    from . import decoded_operands, encoded_operands
 
-    columns, odd = encoded.encoded(payload, selector.identifiers)
-    found = np.broadcast_to(_true(selector, columns, presence), payload.num_rows) & ~odd
+    columns, odd = encoded_operands.encoded(payload, selector.identifiers)
+    matching = np.broadcast_to(_true(selector, columns, presence), payload.num_rows) & ~odd
     rows = np.flatnonzero(odd)
     if len(rows):
-        columns, accepted = single.decode_each(payload.take(pa.array(rows)), selector.identifiers)
-        found[rows[accepted]] = _true(selector, columns, presence)
-    return found
+        columns, accepted = decoded_operands.decode_each(payload.take(pa.array(rows)), selector.identifiers)
+        matching[rows[accepted]] = _true(selector, columns, presence)
+    return matching
 
 
 def _true(selector: Selector, columns: dict[Identifier, Operand], presence: Presence | None) -> Any:
-    from .evaluate import truth
+    from .evaluation import truth
 
     if presence is not None:
         presence.note(columns)

@@ -20,15 +20,16 @@ class Literal:
 
     @property
     def type(self) -> Type:
-        """Its type."""
+        """Type of the value."""
         return "boolean" if isinstance(self.value, bool) else "string" if isinstance(self.value, str) else "number"
 
 
 @dataclass(frozen=True)
 class Identifier:
-    """A `field` of the message (see `names`), or if that is None the application property `name`.
+    """A `field` of the message (see `names`), or without one the application property `name`.
 
-    `explicit` says how it was written (see `names.FieldOrProperty`). It is no part of the meaning, nor of the canonical text.
+    `explicit` records how the name was written (see `names.FieldOrProperty`). It does not affect the meaning or the canonical
+    text.
     """
 
     field: str | None
@@ -147,14 +148,14 @@ def walk(node: Node) -> Iterator[tuple[Node, int]]:
     """Yield every node with its depth, from 1, without recursion: an unchecked tree may be deep."""
     waiting = [(node, 1)]
     while waiting:
-        found, depth = waiting.pop()
-        yield found, depth
-        waiting += [(child, depth + 1) for child in children(found)]
+        current, depth = waiting.pop()
+        yield current, depth
+        waiting += [(child, depth + 1) for child in children(current)]
 
 
 # --- The canonical text ----------------------------------------------------------------------------------------------------
 
-# How tightly an operator binds. An operand that binds less tightly than its operator demands is put in parentheses.
+# Precedence of operators. An operand that binds less tightly than its operator requires is put in parentheses.
 OR, AND, NOT, COMPARISON, SUM, PRODUCT, SIGN, ATOM = range(8)
 
 

@@ -1,4 +1,4 @@
-"""Truth values of many messages at once, in SQL's three values: true, false, unknown (JMS 2.0, tables 3-4 to 3-6)."""
+"""Truth values of many messages: true, false or unknown, as in SQL (JMS 2.0, tables 3-4 to 3-6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ YES, NO = np.bool_(True), np.bool_(False)
 
 
 class Truth(NamedTuple):
-    """Masks of rows that are true and unknown; no row is both. All other rows are false."""
+    """Masks of true and of unknown rows; no row is both. All other rows are false."""
 
     true: Mask
     unknown: Mask
@@ -36,6 +36,6 @@ def disjunction(left: Truth, right: Truth) -> Truth:
     return Truth(true, (left.unknown | right.unknown) & ~true)
 
 
-def negation(one: Truth) -> Truth:
+def negation(value: Truth) -> Truth:
     """Return NOT of a truth value (table 3-6)."""
-    return Truth(one.false, one.unknown)
+    return Truth(value.false, value.unknown)

@@ -1,4 +1,4 @@
-"""Values of one type in many messages: numbers, texts, booleans, each with the rows that have one."""
+"""Values of one type in many messages: numbers, texts, booleans, each with the mask of rows that have such a value."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..messages.encoding.octets import slices, with_nulls
 from .truth import Mask
 
 
-class Numbers(NamedTuple):
-    """Numbers, in rows where `there` is true: `ints` where `exact`, `floats` elsewhere. A column without any value is None."""
+class NumericColumn(NamedTuple):
+    """Numbers in the rows `present`: `ints` in the rows `exact`, `floats` in the others. None stands for a column without values."""
 
-    there: Mask
+    present: Mask
     ints: Any
     floats: Any
     exact: Mask
@@ -33,14 +33,14 @@ class Numbers(NamedTuple):
 
 @dataclass
 class Texts:
-    """Strings, in rows where `there` is true; other rows hold anything, null too.
+    """Strings in the rows `present`. Other rows contain any text, or null.
 
-    They are one `literal` for all rows, an Arrow array `given`, or slices of a buffer that are not copied yet.
+    The strings are one `literal` for all rows, an Arrow array `arrow`, or slices of a buffer that are not copied yet.
     """
 
-    there: Mask
+    present: Mask
     literal: str | None = None
-    given: pa.Array | None = None
+    arrow: pa.Array | None = None
     buffer: pa.Buffer | None = None
     starts: Any = None
     ends: Any = None
@@ -48,16 +48,16 @@ class Texts:
     @cached_property
     def array(self) -> pa.Array:
         """The strings as an Arrow array."""
-        if self.given is not None:
-            return self.given
+        if self.arrow is not None:
+            return self.arrow
         return with_nulls(slices(self.buffer, self.starts, self.ends), pa.string(), None)
 
     def extents(self) -> tuple[Any, Any, Any]:
-        """Return the octets of all strings, the start and the end of each."""
+        """Return the bytes of all strings, and the start and end of each."""
         buffer, starts, ends = self.buffer, self.starts, self.ends
-        if self.given is not None:
-            bounds = offsets(self.given)
-            buffer, starts, ends = self.given.buffers()[2], bounds[:-1], bounds[1:]
+        if self.arrow is not None:
+            bounds = offsets(self.arrow)
+            buffer, starts, ends = self.arrow.buffers()[2], bounds[:-1], bounds[1:]
         octets = np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.zeros(1, np.uint8)
         return octets, starts, ends
 
@@ -65,29 +65,29 @@ class Texts:
         """Return the mask of rows with exactly this text."""
         if self.literal is not None:
             return np.bool_(self.literal == text)
-        if self.given is not None:
-            return mask_of(pc.equal(self.given, text))
+        if self.arrow is not None:
+            return mask_of(pc.equal(self.arrow, text))
         wanted = text.encode()
         octets, starts, ends = self.extents()
-        found = ends - starts == len(wanted)
-        rows = np.flatnonzero(found & (len(wanted) > 0))
+        equal = ends - starts == len(wanted)
+        rows = np.flatnonzero(equal & (len(wanted) > 0))
         if len(rows):
-            found[rows] = equal_at(octets, starts[rows], wanted)
-        return found
+            equal[rows] = equal_at(octets, starts[rows], wanted)
+        return equal
 
 
 def equal_at(octets: Any, starts: Any, wanted: bytes) -> Any:
-    """Return the mask of starts at which `octets` holds `wanted`. Each start must have that many octets after it."""
+    """Return the mask of starts at which `octets` contains `wanted`. At least that many bytes must follow each start."""
     width = len(wanted)
-    # Numpy's byte strings ignore zeros at their ends; strings of one width are equal with them if they are without.
+    # numpy's byte strings ignore zeros at their ends; strings of one width are equal with those zeros if they are equal without.
     texts = np.ndarray((len(octets) - width + 1,), f"S{width}", octets, strides=(1,))
     return texts[starts] == np.bytes_(wanted)
 
 
 class Booleans(NamedTuple):
-    """Booleans, in rows where `there` is true."""
+    """Booleans in the rows `present`."""
 
-    there: Mask
+    present: Mask
     values: Mask
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core.amqp import Message
-from penstock.broker_core.selectors import matches, parse, patterns
-from penstock.broker_core.selectors.search import MAX_TEXT_OCTETS, fitting
+from penstock.broker_core.selectors import like_patterns, matches, parse
+from penstock.broker_core.selectors.like_search import MAX_TEXT_OCTETS, fitting
 
 from .reference import like
 
@@ -34,13 +34,13 @@ def test_patterns_find_what_a_plain_matcher_finds(seed: int) -> None:
             None if chosen.random() < 0.2 else "".join(chosen.choices(letters + "%_!", k=chosen.randrange(12))) for _ in range(6)
         ]
         array = pa.array(["é", "z", *texts, "a"]).slice(2, len(texts))
-        found = fitting(array, patterns.parts(pattern, escape)).tolist()
+        found = fitting(array, like_patterns.parts(pattern, escape)).tolist()
         assert found == [text is not None and like(text, pattern, escape) for text in texts], (pattern, escape, texts)
 
 
 def test_many_long_texts_are_searched_part_by_part() -> None:
     texts = ["x" * (1000 + number) + ("ab" if number % 3 else "b") + "y" for number in range(3000)]
-    assert fitting(pa.array(texts), patterns.parts("%ab_", None)).tolist() == [number % 3 > 0 for number in range(3000)]
+    assert fitting(pa.array(texts), like_patterns.parts("%ab_", None)).tolist() == [number % 3 > 0 for number in range(3000)]
 
 
 @pytest.mark.parametrize("name", AWKWARD)
