@@ -16,7 +16,7 @@ from .truth import Mask
 
 
 class NumericColumn(NamedTuple):
-    """Numbers in the rows `present`: `ints` in the rows `exact`, `floats` in the others. None stands for a column without values."""
+    """Numbers in the rows `present`: `ints` in the rows `exact`, `floats` elsewhere. None: a column without values."""
 
     present: Mask
     ints: Any
