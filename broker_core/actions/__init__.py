@@ -1,6 +1,6 @@
 """Requests by name through any plane. Each action is declared once: its request, its right, its reply and its handler.
 
-declaration           `Action`, and the decorator that declares one
+declaration           `Declaration`, and the decorator that declares one
 fields                typed requests: a dataclass into a parser of JSON
 requests              fields that several requests share; tickets and puts
 permissions           the right that each request needs

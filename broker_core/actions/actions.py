@@ -20,7 +20,7 @@ from . import (
 from .archive_reads import ArchiveReads
 from .browses import Browses
 from .callers import Caller
-from .declaration import Broker, Call, actions_of
+from .declaration import ActionCall, BrokerParts, actions_of
 from .fields import parse
 from .permissions import Permissions
 
@@ -34,7 +34,7 @@ class Actions:
         self, service: BrokerService, permissions: Permissions, archive: ArchiveReads, access: Access | None = None
     ) -> None:
         self.url = ""
-        self._broker = Broker(service, access, Browses(service, archive), archive)
+        self._broker = BrokerParts(service, access, Browses(service, archive), archive)
         self._permissions = permissions
 
     def carry_out(self, caller: Caller, name: str, body: bytes) -> bytes:
@@ -45,4 +45,4 @@ class Actions:
         request = parse(name, body, action.operation.request)
         request = namespaces.resolve(self._broker.service.state, caller, action.operation, request)
         self._permissions.check(caller, action.operation, request)
-        return json.dumps(action.handler(Call(self._broker, caller, self.url), request)).encode()
+        return json.dumps(action.handler(ActionCall(self._broker, caller, self.url), request)).encode()

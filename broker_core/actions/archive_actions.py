@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import browse_plans
-from .declaration import Call, Reply, action
+from .declaration import ActionCall, Reply, action
 from .fields import Request
 from .permissions import ANYONE, BROWSE, REPLAY, browse_needs, visible
 from .requests import ArchiveFiles, PlanBrowse
@@ -31,7 +31,7 @@ from .schemas import ARCHIVED, BOOL, COUNT, PARTS, SECONDS, TEXT, list_of, nulla
     ),
     reads=True,
 )
-def _status(call: Call, request: Request) -> Reply:
+def _status(call: ActionCall, request: Request) -> Reply:
     """Tells what waits to be recorded in the archive, and what went wrong."""
     recorder = call.service.recorder
     if recorder is None:
@@ -41,7 +41,7 @@ def _status(call: Call, request: Request) -> Reply:
 
 
 @action("browse.plan", BROWSE, object_of(parts=PARTS), needs=browse_needs, reads=True)
-def _plan_browse(call: Call, request: PlanBrowse) -> Reply:
+def _plan_browse(call: ActionCall, request: PlanBrowse) -> Reply:
     """Divides a browse of a queue into parts of about as many messages."""
     return {"parts": browse_plans.plan(call.service, request)}
 
@@ -58,7 +58,7 @@ def _plan_browse(call: Call, request: PlanBrowse) -> Reply:
     needs=browse_needs,
     reads=True,
 )
-def _plan(call: Call, request: PlanBrowse) -> Reply:
+def _plan(call: ActionCall, request: PlanBrowse) -> Reply:
     """As browse.plan, for a reader that reads the archive's table by itself."""
     return call.broker.archive.plan(request)
 
@@ -69,6 +69,6 @@ def _plan(call: Call, request: PlanBrowse) -> Reply:
     object_of(version=nullable(COUNT), files=list_of(list_of({"type": ["string", "integer", "null"]})), outdated=BOOL),
     reads=True,
 )
-def _files(call: Call, request: ArchiveFiles) -> Reply:
+def _files(call: ActionCall, request: ArchiveFiles) -> Reply:
     """Names the files of the archive's table that may have such messages."""
     return call.broker.archive.files(request)

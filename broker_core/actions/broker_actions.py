@@ -10,8 +10,8 @@ from .. import __version__
 from ..logs import one_line
 from ..security.rights import Right
 from ..service.copying import status_of
-from .declaration import Call, Reply, action
-from .fields import Field, Request
+from .declaration import ActionCall, Reply, action
+from .fields import About, Request
 from .permissions import ANYONE, Need, visible
 from .schemas import BOOL, COPY, COUNT, MICROS, TEXT, component, list_of, map_of, nullable, object_of
 
@@ -25,12 +25,12 @@ log = logging.getLogger("penstock")
 class CloseConnectionRequest(Request):
     """The fields of `connection.close`."""
 
-    id: Annotated[str, Field("id of the connection, as connection.list has it")]
-    reason: Annotated[str | None, Field("what the client is told; null: that an operator did it")] = None
+    id: Annotated[str, About("id of the connection, as connection.list has it")]
+    reason: Annotated[str | None, About("what the client is told; null: that an operator did it")] = None
 
 
 @action("hello", ANYONE, object_of(version=COUNT, product=TEXT, broker=TEXT, dataDir=TEXT, flight=TEXT), reads=True)
-def _hello(call: Call, request: Request) -> Reply:
+def _hello(call: ActionCall, request: Request) -> Reply:
     """Names the broker and its version."""
     return {
         "version": 1,
@@ -42,13 +42,13 @@ def _hello(call: Call, request: Request) -> Reply:
 
 
 @action("connection.list", ANYONE, object_of(connections=list_of(component("Connection"))), reads=True)
-def _connections(call: Call, request: Request) -> Reply:
+def _connections(call: ActionCall, request: Request) -> Reply:
     """Lists connections of clients: one's own, or all of them with admin on everything."""
     return {"connections": _visible_connections(call)}
 
 
 @action("connection.close", ANYONE, object_of(id=TEXT, closed=BOOL))
-def _close_connection(call: Call, request: CloseConnectionRequest) -> Reply:
+def _close_connection(call: ActionCall, request: CloseConnectionRequest) -> Reply:
     """Closes a connection of a client; what it holds goes back."""
     reason = (request.reason or "")[:MAX_REASON]
     target = next((connection for connection in _visible_connections(call) if connection["id"] == request.id), None)
@@ -67,7 +67,7 @@ def _close_connection(call: Call, request: CloseConnectionRequest) -> Reply:
     return {"id": request.id, "closed": closed}
 
 
-def _visible_connections(call: Call) -> list[dict[str, Any]]:
+def _visible_connections(call: ActionCall) -> list[dict[str, Any]]:
     connections = call.service.connections.all()
     if call.caller.may_everywhere(Right.ADMIN):
         return connections
@@ -83,7 +83,7 @@ def _visible_connections(call: Call) -> list[dict[str, Any]]:
     ),
     reads=True,
 )
-def _users(call: Call, request: Request) -> Reply:
+def _users(call: ActionCall, request: Request) -> Reply:
     """Lists users and their rights."""
     access = call.broker.access
     return {"enforced": access is not None and access.enforced, "users": [] if access is None else access.described()}
@@ -109,7 +109,7 @@ def _users(call: Call, request: Request) -> Reply:
     ),
     reads=True,
 )
-def _status(call: Call, request: Request) -> Reply:
+def _status(call: ActionCall, request: Request) -> Reply:
     """Tells what the broker is, where the log ends, what is free, and how far the copy is."""
     service, access, caller = call.service, call.broker.access, call.caller
     status = status_of(service.journal, service.copier, service.alarms) | {
@@ -136,7 +136,7 @@ def _status(call: Call, request: Request) -> Reply:
     ),
     reads=True,
 )
-def _journal(call: Call, request: Request) -> Reply:
+def _journal(call: ActionCall, request: Request) -> Reply:
     """Tells how large the journal is, how much of it is needed, and by whom."""
     report = call.service.cleaner.report()
     report["queues"] = visible(call.caller, report["queues"])

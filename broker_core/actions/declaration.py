@@ -16,14 +16,14 @@ from .archive_reads import ArchiveReads
 from .browses import Browses
 from .callers import Caller
 from .fields import Request
-from .permissions import Need, Operation, Scope
+from .permissions import Need, NeedContext, Operation
 from .schemas import Schema
 
 Q = TypeVar("Q", bound=Request)
 Reply = dict[str, Any]
 
 
-class Broker(NamedTuple):
+class BrokerParts(NamedTuple):
     """The parts of a broker that handlers use."""
 
     service: BrokerService
@@ -32,10 +32,10 @@ class Broker(NamedTuple):
     archive: ArchiveReads
 
 
-class Call(NamedTuple):
+class ActionCall(NamedTuple):
     """One call of an action."""
 
-    broker: Broker
+    broker: BrokerParts
     caller: Caller
     url: str  # where the broker's Flight plane listens
 
@@ -45,14 +45,14 @@ class Call(NamedTuple):
         return self.broker.service
 
 
-class Action(NamedTuple):
+class Declaration(NamedTuple):
     """An action. `reads`: it changes nothing, so HTTP offers it with GET too."""
 
     operation: Operation
     summary: str
     reply: Schema
     reads: bool
-    handler: Callable[[Call, Any], Reply]
+    handler: Callable[[ActionCall, Any], Reply]
 
 
 def action(
@@ -60,19 +60,19 @@ def action(
     need: Need,
     reply: Schema,
     *,
-    needs: Callable[[Need, Any, Scope], list[Need]] | None = None,
+    needs: Callable[[Need, Any, NeedContext], list[Need]] | None = None,
     reads: bool = False,
-) -> Callable[[Callable[[Call, Q], Reply]], Action]:
+) -> Callable[[Callable[[ActionCall, Q], Reply]], Declaration]:
     """Declare the decorated handler as an action: its docstring is the summary, its `request` the type of the request."""
 
-    def declare(handler: Callable[[Call, Q], Reply]) -> Action:
+    def declare(handler: Callable[[ActionCall, Q], Reply]) -> Declaration:
         request = get_type_hints(handler)["request"]
-        return Action(Operation(name, request, need, needs), inspect.getdoc(handler) or "", reply, reads, handler)
+        return Declaration(Operation(name, request, need, needs), inspect.getdoc(handler) or "", reply, reads, handler)
 
     return declare
 
 
-def actions_of(*modules: ModuleType) -> dict[str, Action]:
+def actions_of(*modules: ModuleType) -> dict[str, Declaration]:
     """Return the actions that modules declare, by name."""
-    declared = [value for module in modules for value in vars(module).values() if isinstance(value, Action)]
+    declared = [value for module in modules for value in vars(module).values() if isinstance(value, Declaration)]
     return {action.operation.name: action for action in declared}

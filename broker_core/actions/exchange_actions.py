@@ -7,22 +7,22 @@ from typing import Annotated, Any
 
 from ..engine import commands as c
 from ..selectors import hints_of, parse_optional
-from .declaration import Call, Reply, action
-from .fields import Field, Request
+from .declaration import ActionCall, Reply, action
+from .fields import About, Request
 from .hints import with_hints
 from .permissions import ANYONE, admin, bind_needs, option_needs, visible
 from .queue_actions import Options
 from .requests import OfExchange, QueueName, Selector
 from .schemas import ANY, BINDING, BOOL, COUNT, TEXT, list_of, map_of, object_of, one_of
 
-_KEY = Field("routing key; of an unbind null: every key")
+_KEY = About("routing key; of an unbind null: every key")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeclareExchangeRequest(OfExchange):
     """The fields of `exchange.declare`."""
 
-    type: Annotated[str, Field("direct, fanout, topic or headers")] = "direct"
+    type: Annotated[str, About("direct, fanout, topic or headers")] = "direct"
     options: Options = field(default_factory=dict)
 
 
@@ -32,9 +32,9 @@ class BindRequest(OfExchange):
 
     queue: QueueName
     key: Annotated[str, _KEY] = ""
-    arguments: Annotated[dict[str, Any], Field("what a headers exchange compares")] = field(default_factory=dict)
+    arguments: Annotated[dict[str, Any], About("what a headers exchange compares")] = field(default_factory=dict)
     selector: Selector = None
-    no_local: Annotated[str | None, Field("container id whose own messages do not arrive; null: none")] = None
+    no_local: Annotated[str | None, About("container id whose own messages do not arrive; null: none")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +46,14 @@ class UnbindRequest(OfExchange):
 
 
 @action("exchange.declare", admin("declare"), object_of(exchange=TEXT, created=BOOL), needs=option_needs)
-def _declare(call: Call, request: DeclareExchangeRequest) -> Reply:
+def _declare(call: ActionCall, request: DeclareExchangeRequest) -> Reply:
     """Makes an exchange; nothing happens where it is there already, declared alike."""
     created = call.service.submit(c.DeclareExchange(request.exchange, request.type, request.options))
     return {"exchange": request.exchange, "created": created}
 
 
 @action("exchange.delete", admin("delete"), object_of(exchange=TEXT))
-def _delete(call: Call, request: OfExchange) -> Reply:
+def _delete(call: ActionCall, request: OfExchange) -> Reply:
     """Deletes an exchange and its bindings."""
     call.service.submit(c.DeleteExchange(request.exchange))
     return {"exchange": request.exchange}
@@ -74,13 +74,13 @@ def _delete(call: Call, request: OfExchange) -> Reply:
     ),
     reads=True,
 )
-def _list(call: Call, request: Request) -> Reply:
+def _list(call: ActionCall, request: Request) -> Reply:
     """Lists the exchanges that the caller may know of, each with its bindings."""
     return {"exchanges": visible(call.caller, call.service.submit(c.ListExchanges()))}
 
 
 @action("exchange.bind", admin("bind"), object_of(("hints",), created=BOOL, hints=list_of(TEXT)), needs=bind_needs)
-def _bind(call: Call, request: BindRequest) -> Reply:
+def _bind(call: ActionCall, request: BindRequest) -> Reply:
     """Binds a queue to an exchange."""
     selector = parse_optional(request.selector)
     text = None if selector is None else selector.text
@@ -89,6 +89,6 @@ def _bind(call: Call, request: BindRequest) -> Reply:
 
 
 @action("exchange.unbind", admin("unbind"), object_of(unbound=COUNT))
-def _unbind(call: Call, request: UnbindRequest) -> Reply:
+def _unbind(call: ActionCall, request: UnbindRequest) -> Reply:
     """Removes bindings of a queue to an exchange."""
     return {"unbound": call.service.submit(c.Unbind(request.exchange, request.queue, request.key))}

@@ -35,7 +35,7 @@ class Request:
 R = TypeVar("R", bound=Request)
 
 
-class Field(NamedTuple):
+class About(NamedTuple):
     """Description and lower bound of a field, in its annotation."""
 
     about: str
@@ -89,7 +89,7 @@ def specs_of(kind: type[Request]) -> Mapping[str, FieldSpec]:
 def _read_specs(kind: type[Request]) -> dict[str, FieldSpec]:
     hints, specs = get_type_hints(kind, include_extras=True), {}
     for declared in fields(kind):
-        annotation, extra = hints[declared.name], Field("")
+        annotation, extra = hints[declared.name], About("")
         if get_origin(annotation) is Annotated:
             annotation, extra = get_args(annotation)
         members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)

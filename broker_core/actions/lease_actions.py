@@ -11,8 +11,8 @@ from ..engine.columns.limits import SECOND
 from ..selectors import parse_optional
 from ..service.broker import BrokerService
 from . import namespaces
-from .declaration import Call, Reply, action
-from .fields import Field, Request, parse_fields
+from .declaration import ActionCall, Reply, action
+from .fields import About, Request, parse_fields
 from .hints import with_hints
 from .lease_advance import advance
 from .malformed_messages import set_aside
@@ -40,7 +40,7 @@ from .schemas import BACKLOG, BOOL, COUNT, PARTS, TEXT, component, list_of, null
 MAX_WAIT_MS = 100  # of a long poll: one thread asks for all sources of a Spark query
 MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 
-Finished = Annotated[int, Field("batch up to which the query is done", least=0)]
+Finished = Annotated[int, About("batch up to which the query is done", least=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,21 +59,21 @@ class AdvanceRequest(PlannerRequest):
     """The fields of `lease.advance`."""
 
     finished: Finished
-    fresh: Annotated[bool, Field("whether the query begins without a checkpoint")] = False
-    waiting: Annotated[bool, Field("whether this planner has asked before, when there was no such lease")] = False
+    fresh: Annotated[bool, About("whether the query begins without a checkpoint")] = False
+    waiting: Annotated[bool, About("whether this planner has asked before, when there was no such lease")] = False
     messages: MessageLimit = None
-    bytes: Annotated[int | None, Field("how many bytes at most; null: any", least=1)] = None
-    until: Annotated[int | None, Field("take nothing at or after this sequence number; null: no end")] = None
-    wait_ms: Annotated[int, Field("milliseconds for which an empty queue is waited for, 100 at most", least=0)] = 0
-    exclude: Annotated[bool, Field("whether what this epoch gave back unread is not taken again")] = False
+    bytes: Annotated[int | None, About("how many bytes at most; null: any", least=1)] = None
+    until: Annotated[int | None, About("take nothing at or after this sequence number; null: no end")] = None
+    wait_ms: Annotated[int, About("milliseconds for which an empty queue is waited for, 100 at most", least=0)] = 0
+    exclude: Annotated[bool, About("whether what this epoch gave back unread is not taken again")] = False
     lease_timeout: Annotated[
-        int | float | None, Field("seconds after which an unused lease gives back what it holds; null: never")
+        int | float | None, About("seconds after which an unused lease gives back what it holds; null: never")
     ] = None
     selector: Selector = None
-    alone: Annotated[bool, Field("whether one message larger than `bytes` is taken alone")] = True
-    measure: Annotated[bool, Field("whether the answer has the size of the batch")] = False
-    plan: Annotated[bool, Field("whether the answer has the parts of the batch")] = False
-    counts: Annotated[bool, Field("whether the answer has the queue's counts as they are afterwards")] = False
+    alone: Annotated[bool, About("whether one message larger than `bytes` is taken alone")] = True
+    measure: Annotated[bool, About("whether the answer has the size of the batch")] = False
+    plan: Annotated[bool, About("whether the answer has the parts of the batch")] = False
+    counts: Annotated[bool, About("whether the answer has the queue's counts as they are afterwards")] = False
     sign: BatchSign = None
     head: HeadLease = None
     min_partitions: MinPartitions = 1
@@ -84,7 +84,7 @@ class AdvanceRequest(PlannerRequest):
 class PlanRequest(PlannerRequest):
     """The fields of `lease.plan`."""
 
-    after: Annotated[int, Field("batch after which the parts begin", least=0)]
+    after: Annotated[int, About("batch after which the parts begin", least=0)]
     batch: BatchNumber
     after_sign: BatchSign = None
     batch_sign: BatchSign = None
@@ -122,15 +122,15 @@ class RenewRequest(OfLease):
 class ReleaseRequest(OfLease):
     """The fields of `lease.release`."""
 
-    how: Annotated[str, Field("settle, or return")]
+    how: Annotated[str, About("settle, or return")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettleRowRequest(OfLease):
     """The fields of `lease.settleRow`."""
 
-    sequence: Annotated[int, Field("sequence number of the message")]
-    outcome: Annotated[str, Field("accepted, rejected, released or modified")]
+    sequence: Annotated[int, About("sequence number of the message")]
+    outcome: Annotated[str, About("accepted, rejected, released or modified")]
     error: Reason = None
 
 
@@ -141,7 +141,7 @@ class SetAsideRequest(OfLease):
     run: OptionalRun = None
     epoch: Epoch
     batch: BatchNumber
-    reasons: Annotated[dict[str, Any], Field("by a text that says why, the sequence numbers it concerns")]
+    reasons: Annotated[dict[str, Any], About("by a text that says why, the sequence numbers it concerns")]
 
 
 @action(
@@ -161,7 +161,7 @@ class SetAsideRequest(OfLease):
         hints=list_of(TEXT),
     ),
 )
-def _advance(call: Call, request: AdvanceRequest) -> Reply:
+def _advance(call: ActionCall, request: AdvanceRequest) -> Reply:
     """Settles what a query has finished, and takes its next batch."""
     service = call.service
     service.create_on_use(request.queue, call.caller.user)
@@ -207,7 +207,7 @@ def _advance(call: Call, request: AdvanceRequest) -> Reply:
 
 
 @action("lease.plan", RECEIVE, object_of(epoch=COUNT, parts=PARTS))
-def _plan(call: Call, request: PlanRequest) -> Reply:
+def _plan(call: ActionCall, request: PlanRequest) -> Reply:
     """Divides batches of a lease into parts."""
     enter = _enter(request, ((request.after, request.after_sign), (request.batch, request.batch_sign)))
     plan = replace(_plan_command(request, request.after, request.batch), written=True)
@@ -216,7 +216,7 @@ def _plan(call: Call, request: PlanRequest) -> Reply:
 
 
 @action("lease.settle", RECEIVE, object_of(epoch=nullable(COUNT), settled=COUNT, unread=COUNT))
-def _settle(call: Call, request: SettleRequest) -> Reply:
+def _settle(call: ActionCall, request: SettleRequest) -> Reply:
     """Settles what a query has finished."""
     enter = _enter(request, ((request.finished, request.sign),))
     finish = c.FinishBatches(request.lease, request.finished, strict=False, fail_on_data_loss=request.fail_on_data_loss)
@@ -225,21 +225,21 @@ def _settle(call: Call, request: SettleRequest) -> Reply:
 
 
 @action("lease.renew", RECEIVE, object_of(lease=TEXT))
-def _renew(call: Call, request: RenewRequest) -> Reply:
+def _renew(call: ActionCall, request: RenewRequest) -> Reply:
     """Keeps a lease from timing out."""
     call.service.submit(c.RenewLease(request.lease, request.epoch, request.run))
     return {"lease": request.lease}
 
 
 @action("lease.list", ANYONE, object_of(leases=list_of(component("Lease"))), reads=True)
-def _list(call: Call, request: Request) -> Reply:
+def _list(call: ActionCall, request: Request) -> Reply:
     """Lists the leases on queues that the caller may know of."""
     leases = visible(call.caller, call.service.submit(c.ListLeases()))
     return {"leases": namespaces.with_names(call.caller, leases)}
 
 
 @action("lease.release", SETTLE, object_of(messages=COUNT))
-def _release(call: Call, request: ReleaseRequest) -> Reply:
+def _release(call: ActionCall, request: ReleaseRequest) -> Reply:
     """Ends what a lease holds: settles it, or gives it back."""
     if request.how not in ("settle", "return"):
         raise errors.InvalidRequest("lease.release: field 'how' must be 'settle' or 'return'")
@@ -247,14 +247,14 @@ def _release(call: Call, request: ReleaseRequest) -> Reply:
 
 
 @action("lease.settleRow", SETTLE, object_of(sequence=COUNT))
-def _settle_row(call: Call, request: SettleRowRequest) -> Reply:
+def _settle_row(call: ActionCall, request: SettleRowRequest) -> Reply:
     """Ends one message that a lease holds."""
     call.service.submit(c.SettleRow(request.lease, request.sequence, request.outcome, request.error))
     return {"sequence": request.sequence}
 
 
 @action("lease.setAside", RECEIVE, object_of(messages=COUNT))
-def _set_aside(call: Call, request: SetAsideRequest) -> Reply:
+def _set_aside(call: ActionCall, request: SetAsideRequest) -> Reply:
     """Sets messages of a batch aside that no reader can decode."""
     for reason, sequences in request.reasons.items():
         if not isinstance(sequences, list) or not all(type(number) is int and 0 <= number < 2**62 for number in sequences):
@@ -263,7 +263,7 @@ def _set_aside(call: Call, request: SetAsideRequest) -> Reply:
 
 
 @action("lease.delete", SETTLE, object_of(lease=TEXT))
-def _delete(call: Call, request: OfLease) -> Reply:
+def _delete(call: ActionCall, request: OfLease) -> Reply:
     """Deletes a lease that holds nothing."""
     call.service.submit(c.DeleteLease(request.lease))
     return {"lease": request.lease}

@@ -16,7 +16,7 @@ import pyarrow as pa
 from .. import errors
 from ..selectors import Presence, parse_optional, presence_of
 from .browses import Browses
-from .fields import Field
+from .fields import About
 from .hints import compared_hints, with_hints
 from .requests import BrowseTicket, First, OfQueue, Selector, States
 
@@ -42,7 +42,7 @@ class Peek(OfQueue):
 
     states: States = field(default_factory=lambda: ["available"])
     first: First = 0
-    count: Annotated[int, Field("how many messages to show, at most 200")] = 50
+    count: Annotated[int, About("how many messages to show, at most 200")] = 50
     selector: Selector = None
 
 

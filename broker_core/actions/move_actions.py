@@ -18,8 +18,8 @@ from ..engine.columns.intervals import Intervals
 from ..engine.columns.limits import MAX_MOVED
 from ..selectors import Selector, parse_optional, presence_of
 from ..service.broker import BrokerService
-from .declaration import Call, Reply, action
-from .fields import Field
+from .declaration import ActionCall, Reply, action
+from .fields import About
 from .hints import compared_hints, with_hints
 from .permissions import admin, move_needs, redrive_needs
 from .requests import MessageLimit, OfQueue
@@ -36,9 +36,9 @@ class MoveRequest(OfQueue):
     """The fields of `queue.move` and `queue.copy`."""
 
     messages: MessageLimit = None
-    first: Annotated[int, Field("sequence number of the first message, included", least=0)] = 0
-    last: Annotated[int | None, Field("sequence number of the last message, included; null: no end", least=0)] = None
-    target: Annotated[str, Field("queue to which the messages go")]
+    first: Annotated[int, About("sequence number of the first message, included", least=0)] = 0
+    last: Annotated[int | None, About("sequence number of the last message, included; null: no end", least=0)] = None
+    target: Annotated[str, About("queue to which the messages go")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +46,11 @@ class RedriveRequest(OfQueue):
     """The fields of `queue.redrive`."""
 
     messages: MessageLimit = None
-    ranges: Annotated[list[int] | None, Field("sequence numbers in pairs: first, last, first, last …; null: all")] = None
+    ranges: Annotated[list[int] | None, About("sequence numbers in pairs: first, last, first, last …; null: all")] = None
     selector: SelectorText = None
 
 
-class Shifted(NamedTuple):
+class MoveTotal(NamedTuple):
     """The sum of several commands."""
 
     messages: int
@@ -59,14 +59,14 @@ class Shifted(NamedTuple):
 
 
 @action("queue.move", admin("move messages of"), object_of(moved=COUNT, full=BOOL), needs=move_needs)
-def _move(call: Call, request: MoveRequest) -> Reply:
+def _move(call: ActionCall, request: MoveRequest) -> Reply:
     """Moves messages that nobody holds to another queue, in order."""
     shifted = _shift(call.service, request, c.Move)
     return {"moved": shifted.messages, "full": shifted.is_target_full}
 
 
 @action("queue.copy", admin("copy messages of"), object_of(copied=COUNT, full=BOOL), needs=move_needs)
-def _copy(call: Call, request: MoveRequest) -> Reply:
+def _copy(call: ActionCall, request: MoveRequest) -> Reply:
     """Copies messages that nobody holds to another queue, in order."""
     shifted = _shift(call.service, request, c.Copy)
     return {"copied": shifted.messages, "full": shifted.is_target_full}
@@ -78,7 +78,7 @@ def _copy(call: Call, request: MoveRequest) -> Reply:
     object_of(("hints",), redriven=COUNT, stayed=COUNT, hints=list_of(TEXT)),
     needs=redrive_needs,
 )
-def _redrive(call: Call, request: RedriveRequest) -> Reply:
+def _redrive(call: ActionCall, request: RedriveRequest) -> Reply:
     """Returns dead letters to the queues they came from."""
     ranges = None if request.ranges is None else tuple(request.ranges)
     if ranges is not None and len(ranges) % 2:
@@ -90,7 +90,7 @@ def _redrive(call: Call, request: RedriveRequest) -> Reply:
     return _redrive_matches(call, request, selector, ranges)
 
 
-def _redrive_matches(call: Call, request: RedriveRequest, selector: Selector, ranges: tuple[int, ...] | None) -> Reply:
+def _redrive_matches(call: ActionCall, request: RedriveRequest, selector: Selector, ranges: tuple[int, ...] | None) -> Reply:
     """Redrive the matches, a part at a time. A message that is no longer a dead letter when its part is sent stays."""
     queue, presence = request.queue, presence_of(selector)
     pairs = None if ranges is None else zip(ranges[::2], ranges[1::2], strict=True)
@@ -110,13 +110,13 @@ def _redrive_matches(call: Call, request: RedriveRequest, selector: Selector, ra
     return with_hints({"redriven": redriven, "stayed": stayed}, compared_hints(presence))
 
 
-def _redrive_ranges(service: BrokerService, queue: str, messages: int | None, ranges: tuple[int, ...] | None) -> Shifted:
+def _redrive_ranges(service: BrokerService, queue: str, messages: int | None, ranges: tuple[int, ...] | None) -> MoveTotal:
     first, last = (min(ranges[::2]), max(ranges[1::2])) if ranges else (0, None)
     command: _Command = lambda count, first, last: c.Redrive(queue, count, first, last, ranges)  # noqa: E731
     return _in_parts(service, OfRange(queue, messages, first, last), command)
 
 
-def _shift(service: BrokerService, request: MoveRequest, kind: type[c.Move] | type[c.Copy]) -> Shifted:
+def _shift(service: BrokerService, request: MoveRequest, kind: type[c.Move] | type[c.Copy]) -> MoveTotal:
     command: _Command = lambda count, first, last: kind(request.queue, request.target, count, first, last)  # noqa: E731
     return _in_parts(service, OfRange(request.queue, request.messages, request.first, request.last), command)
 
@@ -136,7 +136,7 @@ def next_sequence(service: BrokerService, queue: str) -> int:
     return end
 
 
-def _in_parts(service: BrokerService, wanted: OfRange, command: _Command) -> Shifted:
+def _in_parts(service: BrokerService, wanted: OfRange, command: _Command) -> MoveTotal:
     """Carry out as many commands as it takes. A full target ends it."""
     last = next_sequence(service, wanted.queue) - 1
     if wanted.last is not None:
@@ -150,6 +150,6 @@ def _in_parts(service: BrokerService, wanted: OfRange, command: _Command) -> Shi
         except errors.ResourceLimit:
             if not messages:
                 raise
-            return Shifted(messages, stayed, True)
+            return MoveTotal(messages, stayed, True)
         messages, stayed, following = messages + shifted.messages, stayed + shifted.stayed, shifted.next
-    return Shifted(messages, stayed, stayed > 0)
+    return MoveTotal(messages, stayed, stayed > 0)

@@ -28,7 +28,7 @@ class Need(NamedTuple):
     verb: str  # in the refusal: "user may not …"
 
 
-class Scope(NamedTuple):
+class NeedContext(NamedTuple):
     """The state and the caller that a request's needs may depend on."""
 
     state: BrokerState
@@ -41,7 +41,9 @@ class Operation(NamedTuple):
     name: str
     request: type[Request]
     need: Need
-    needs: Callable[[Need, Any, Scope], list[Need]] | None = None  # if one request needs more, less or other rights than `need`
+    needs: Callable[[Need, Any, NeedContext], list[Need]] | None = (
+        None  # if one request needs more, less or other rights than `need`
+    )
 
 
 ANYONE = Need(None, None, "")
@@ -75,34 +77,34 @@ def admin(verb: str) -> Need:
 # What one request needs, beside the need of its declaration.
 
 
-def browse_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+def browse_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
     """Return `replay` for archived messages and `need` for the others."""
     needs = [REPLAY] if "archived" in request.states else []
     return [*needs, need] if not request.states or set(request.states) - {"archived"} else needs
 
 
-def move_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+def move_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
     """Add a receive from the queue and a send to the target."""
     return [need, _FROM, _INTO]
 
 
-def redrive_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+def redrive_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
     """Add a send to the origins. With a selector add a browse: the matches reveal the content of messages."""
     origins = [_ORIGINS] if _origins(scope.state, request.queue) else []
     return [need, *origins, *([BROWSE] if request.selector is not None else [])]
 
 
-def option_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+def option_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
     """Add a send to the queues and exchanges that the options name."""
     return [need, _OPTIONS] if _nodes_in_options(request) else [need]
 
 
-def bind_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+def bind_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
     """Add a send to the queue."""
     return [need, _BOUND]
 
 
-def stage_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+def stage_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
     """Add a receive from the leases whose outcomes are staged. Stages with outcomes alone send nothing."""
     stages = _stages(scope.state, request)
     if not any(stage.outcomes for stage in stages):
@@ -110,19 +112,19 @@ def stage_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
     return [need, _OUTCOMES] if any(stage.parts for stage in stages) else [_OUTCOMES]
 
 
-def stage_put_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+def stage_put_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
     """Add a receive from the leases whose outcomes the stage already has."""
     has_outcomes = any(stage.outcomes for stage in _stages(scope.state, request))
     return [need, _OUTCOMES] if has_outcomes else [need]
 
 
-def settle_put_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+def settle_put_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
     """Add what a put into the stage needs, if the stage has messages."""
     has_messages = any(stage.parts for stage in _stages(scope.state, request))
     return [*stage_put_needs(need, request, scope), *([STAGE] if has_messages else [])]
 
 
-def discard_needs(need: Need, request: Any, scope: Scope) -> list[Need]:
+def discard_needs(need: Need, request: Any, scope: NeedContext) -> list[Need]:
     """Return `admin` for a write of another user."""
     caller, write = scope.caller, request.write
     if caller.enforced and write is not None and not write.startswith(caller.own("")):
@@ -142,7 +144,7 @@ class Permissions:
         The answer is the same for a queue, lease or stage that does not exist and for one that the caller may not use.
         """
         state, need = self._service.state, operation.need
-        needs = [need] if operation.needs is None else operation.needs(need, request, Scope(state, caller))
+        needs = [need] if operation.needs is None else operation.needs(need, request, NeedContext(state, caller))
         resolved = [(need, *_objects(state, need, request)) for need in needs if need.on is not None]
 
         def check() -> None:

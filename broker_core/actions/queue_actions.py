@@ -10,22 +10,22 @@ from ..engine.columns.limits import MAX_PURGED
 from ..engine.model.batch_outcomes import shortened
 from ..engine.model.options import OPTIONS, Option
 from . import message_rows
-from .declaration import Call, Reply, action
-from .fields import Field, Request
+from .declaration import ActionCall, Reply, action
+from .fields import About, Request
 from .message_rows import Peek
 from .move_actions import next_sequence
 from .permissions import ANYONE, BROWSE, Need, admin, browse_needs, option_needs, visible
 from .requests import Last, OfQueue, Reason
 from .schemas import ANY, ARCHIVED, BOOL, COUNT, QUEUE, SECONDS, TEXT, component, list_of, map_of, nullable, object_of
 
-Options = Annotated[dict[str, Any], Field("options by name, as in docs/queues.md; null: the default")]
+Options = Annotated[dict[str, Any], About("options by name, as in docs/queues.md; null: the default")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeclareQueueRequest(OfQueue):
     """The fields of `queue.declare`."""
 
-    type: Annotated[str, Field("fifo, priority or lastvalue")] = "fifo"
+    type: Annotated[str, About("fifo, priority or lastvalue")] = "fifo"
     options: Options = field(default_factory=dict)
 
 
@@ -33,9 +33,9 @@ class DeclareQueueRequest(OfQueue):
 class DeleteQueueRequest(OfQueue):
     """The fields of `queue.delete`."""
 
-    force: Annotated[bool, Field("delete it also where it has messages or somebody uses it")] = False
-    if_empty: Annotated[bool, Field("whether to delete it only when every message is settled")] = False
-    if_unused: Annotated[bool, Field("whether to delete it only when nobody consumes from it, and no lease is on it")] = False
+    force: Annotated[bool, About("delete it also where it has messages or somebody uses it")] = False
+    if_empty: Annotated[bool, About("whether to delete it only when every message is settled")] = False
+    if_unused: Annotated[bool, About("whether to delete it only when nobody consumes from it, and no lease is on it")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,27 +49,27 @@ class AlterQueueRequest(OfQueue):
 class DiscardRequest(OfQueue):
     """The fields of `queue.discard`."""
 
-    sequence: Annotated[int, Field("sequence number of the message")]
+    sequence: Annotated[int, About("sequence number of the message")]
     last: Last = None
     error: Reason = None
 
 
 @action("queue.declare", admin("declare"), object_of(queue=TEXT, created=BOOL), needs=option_needs)
-def _declare(call: Call, request: DeclareQueueRequest) -> Reply:
+def _declare(call: ActionCall, request: DeclareQueueRequest) -> Reply:
     """Makes a queue; nothing happens where it is there already, declared alike."""
     created = call.service.submit(c.DeclareQueue(request.queue, request.type, request.options))
     return {"queue": request.queue, "created": created}
 
 
 @action("queue.delete", admin("delete"), object_of(queue=TEXT, messages=COUNT))
-def _delete(call: Call, request: DeleteQueueRequest) -> Reply:
+def _delete(call: ActionCall, request: DeleteQueueRequest) -> Reply:
     """Deletes a queue."""
     lost = call.service.submit(c.DeleteQueue(request.queue, request.force, request.if_empty, request.if_unused))
     return {"queue": request.queue, "messages": lost}
 
 
 @action("queue.list", ANYONE, object_of(queues=list_of(component("Queue"))), reads=True)
-def _list(call: Call, request: Request) -> Reply:
+def _list(call: ActionCall, request: Request) -> Reply:
     """Lists the queues that the caller may know of, each with its counts."""
     return {"queues": visible(call.caller, call.service.submit(c.Stat()))}
 
@@ -87,7 +87,7 @@ def _list(call: Call, request: Request) -> Reply:
     ),
     reads=True,
 )
-def _stat(call: Call, request: OfQueue) -> Reply:
+def _stat(call: ActionCall, request: OfQueue) -> Reply:
     """Tells the counts and options of a queue."""
     service, queue = call.service, request.queue
     archive = {} if service.recorder is None else {"archive": service.recorder.of_queue(queue)}
@@ -108,7 +108,7 @@ def _stat(call: Call, request: OfQueue) -> Reply:
     ),
     reads=True,
 )
-def _options(call: Call, request: Request) -> Reply:
+def _options(call: ActionCall, request: Request) -> Reply:
     """Describes the options that a queue may have."""
     return {"options": {name: _described(option) for name, option in OPTIONS.items()}}
 
@@ -129,31 +129,31 @@ def _described(option: Option) -> dict[str, Any]:
     needs=browse_needs,
     reads=True,
 )
-def _messages(call: Call, request: Peek) -> Reply:
+def _messages(call: ActionCall, request: Peek) -> Reply:
     """Shows messages of a queue to people, some at a time, with long texts cut."""
     return message_rows.messages(call.broker.browses, request)
 
 
 @action("queue.alter", admin("alter"), object_of(queue=TEXT, altered=BOOL), needs=option_needs)
-def _alter(call: Call, request: AlterQueueRequest) -> Reply:
+def _alter(call: ActionCall, request: AlterQueueRequest) -> Reply:
     """Changes the options that are named, all of them or none."""
     return {"queue": request.queue, "altered": call.service.submit(c.AlterQueue(request.queue, request.options))}
 
 
 @action("queue.pause", admin("pause"), object_of(queue=TEXT, changed=BOOL))
-def _pause(call: Call, request: OfQueue) -> Reply:
+def _pause(call: ActionCall, request: OfQueue) -> Reply:
     """Stops deliveries of a queue; messages still come in."""
     return {"queue": request.queue, "changed": call.service.submit(c.PauseQueue(request.queue))}
 
 
 @action("queue.resume", admin("resume"), object_of(queue=TEXT, changed=BOOL))
-def _resume(call: Call, request: OfQueue) -> Reply:
+def _resume(call: ActionCall, request: OfQueue) -> Reply:
     """Lets a paused queue deliver again."""
     return {"queue": request.queue, "changed": call.service.submit(c.ResumeQueue(request.queue))}
 
 
 @action("queue.purge", admin("purge"), object_of(purged=COUNT))
-def _purge(call: Call, request: OfQueue) -> Reply:
+def _purge(call: ActionCall, request: OfQueue) -> Reply:
     """Ends all messages of a queue that nobody holds."""
     until, purged, count = next_sequence(call.service, request.queue), 0, MAX_PURGED
     while count == MAX_PURGED:
@@ -163,7 +163,7 @@ def _purge(call: Call, request: OfQueue) -> Reply:
 
 
 @action("queue.discard", admin("discard messages of"), object_of(discarded=COUNT))
-def _discard(call: Call, request: DiscardRequest) -> Reply:
+def _discard(call: ActionCall, request: DiscardRequest) -> Reply:
     """Ends messages for good, whoever holds them."""
     last = request.sequence if request.last is None else request.last
     error = shortened(request.error) or "discarded by an operator"

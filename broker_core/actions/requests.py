@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from .. import errors
 from ..engine.model.reads import SparkBatch
-from .fields import Field, Request, parse_op
+from .fields import About, Request, parse_op
 from .permissions import (
     BROWSE,
     RECEIVE,
@@ -21,35 +21,35 @@ from .permissions import (
     stage_put_needs,
 )
 
-QueueName = Annotated[str, Field("name of the queue")]
-ExchangeName = Annotated[str, Field("name of the exchange")]
-LeaseName = Annotated[str, Field("name of the lease")]
-Run = Annotated[str, Field("the query's run, as its checkpoint has it")]
-OptionalRun = Annotated[str | None, Field("the query's run, as its checkpoint has it")]
-Epoch = Annotated[int, Field("epoch of the lease that the caller knows; null: takes the lease up")]
-OptionalEpoch = Annotated[int | None, Field("epoch of the lease that the caller knows; null: takes the lease up")]
-BatchNumber = Annotated[int, Field("number of a batch", least=0)]
-Selector = Annotated[str | None, Field("only what matches, in the syntax of JMS; null or blank: everything")]
-MessageLimit = Annotated[int | None, Field("how many messages at most; null: any number", least=1)]
-First = Annotated[int, Field("sequence number of the first message, included")]
-Last = Annotated[int | None, Field("sequence number of the last message, included; null: no end")]
-Since = Annotated[int | None, Field("only messages that arrived at or after, microseconds since 1970; null: any")]
-Until = Annotated[int | None, Field("only messages that arrived before, microseconds since 1970; null: any")]
-OutcomeName = Annotated[str | None, Field("only messages with this outcome; null: any")]
-States = Annotated[list[str], Field("available, acquired, archived")]
-RecordedAfter = Annotated[int | None, Field("pass of the archive up to which the caller reads by itself; null: none")]
-TableVersion = Annotated[int | None, Field("version of the table; null: the newest")]
-QueryId = Annotated[str | None, Field("id of the Spark query that asks, with queryBatch")]
-QueryBatch = Annotated[int | None, Field("number of the batch of that query")]
-FailOnDataLoss = Annotated[bool, Field("whether messages that are gone are an error")]
-MinPartitions = Annotated[int, Field("how many parts at least", least=1)]
-MaxMessages = Annotated[int | None, Field("how many messages a part has at most; null: any number", least=1)]
-BatchSign = Annotated[str | None, Field("sign of that batch, as the checkpoint has it")]
-StageNames = Annotated[list[str], Field("ids of stages, in order")]
-WriteId = Annotated[str | None, Field("id of a write; null: stages are named one by one")]
-AttemptNumbers = Annotated[list[int], Field("numbers of a write's attempts, in order")]
-Reason = Annotated[str | None, Field("why, for those who look at the messages later")]
-HeadLease = Annotated[dict[str, Any] | None, Field("lease, and its epoch, that a query over several queues took up first")]
+QueueName = Annotated[str, About("name of the queue")]
+ExchangeName = Annotated[str, About("name of the exchange")]
+LeaseName = Annotated[str, About("name of the lease")]
+Run = Annotated[str, About("the query's run, as its checkpoint has it")]
+OptionalRun = Annotated[str | None, About("the query's run, as its checkpoint has it")]
+Epoch = Annotated[int, About("epoch of the lease that the caller knows; null: takes the lease up")]
+OptionalEpoch = Annotated[int | None, About("epoch of the lease that the caller knows; null: takes the lease up")]
+BatchNumber = Annotated[int, About("number of a batch", least=0)]
+Selector = Annotated[str | None, About("only what matches, in the syntax of JMS; null or blank: everything")]
+MessageLimit = Annotated[int | None, About("how many messages at most; null: any number", least=1)]
+First = Annotated[int, About("sequence number of the first message, included")]
+Last = Annotated[int | None, About("sequence number of the last message, included; null: no end")]
+Since = Annotated[int | None, About("only messages that arrived at or after, microseconds since 1970; null: any")]
+Until = Annotated[int | None, About("only messages that arrived before, microseconds since 1970; null: any")]
+OutcomeName = Annotated[str | None, About("only messages with this outcome; null: any")]
+States = Annotated[list[str], About("available, acquired, archived")]
+RecordedAfter = Annotated[int | None, About("pass of the archive up to which the caller reads by itself; null: none")]
+TableVersion = Annotated[int | None, About("version of the table; null: the newest")]
+QueryId = Annotated[str | None, About("id of the Spark query that asks, with queryBatch")]
+QueryBatch = Annotated[int | None, About("number of the batch of that query")]
+FailOnDataLoss = Annotated[bool, About("whether messages that are gone are an error")]
+MinPartitions = Annotated[int, About("how many parts at least", least=1)]
+MaxMessages = Annotated[int | None, About("how many messages a part has at most; null: any number", least=1)]
+BatchSign = Annotated[str | None, About("sign of that batch, as the checkpoint has it")]
+StageNames = Annotated[list[str], About("ids of stages, in order")]
+WriteId = Annotated[str | None, About("id of a write; null: stages are named one by one")]
+AttemptNumbers = Annotated[list[int], About("numbers of a write's attempts, in order")]
+Reason = Annotated[str | None, About("why, for those who look at the messages later")]
+HeadLease = Annotated[dict[str, Any] | None, About("lease, and its epoch, that a query over several queues took up first")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +90,10 @@ class ArchiveRows(Request):
     """Rows of the archive's table: see `archive.bounds`."""
 
     queue_id: Annotated[
-        int | None, Field("number of the queue, as archive.plan says it; null: of the one that has the name now")
+        int | None, About("number of the queue, as archive.plan says it; null: of the one that has the name now")
     ] = None
     lineages: Annotated[
-        list[Any], Field("histories whose passes the table has, each a name and a number of passes, one after another")
+        list[Any], About("histories whose passes the table has, each a name and a number of passes, one after another")
     ]
     recorded_after: RecordedAfter = None
     first: First = 0
@@ -101,8 +101,8 @@ class ArchiveRows(Request):
     since: Since = None
     until: Until = None
     outcome: OutcomeName = None
-    settled_since: Annotated[int | None, Field("only messages that ended at or after, microseconds since 1970; null: any")] = None
-    settled_until: Annotated[int | None, Field("only messages that ended before, microseconds since 1970; null: any")] = None
+    settled_since: Annotated[int | None, About("only messages that ended at or after, microseconds since 1970; null: any")] = None
+    settled_until: Annotated[int | None, About("only messages that ended before, microseconds since 1970; null: any")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class StageOrAttempt(Request):
 
     stage: str | None = None
     write: str | None = None
-    attempt: Annotated[int | None, Field("", least=0)] = None
+    attempt: Annotated[int | None, About("", least=0)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,11 +146,11 @@ class BatchPart(StreamRequest):
     lease: str
     run: str
     epoch: int
-    batch: Annotated[int, Field("", least=0)]
+    batch: Annotated[int, About("", least=0)]
     first: int
     last: int
     bucket: int = 0
-    buckets: Annotated[int, Field("", least=1)] = 1
+    buckets: Annotated[int, About("", least=1)] = 1
     columns: list[str]
     query: str | None = None
     query_batch: int | None = None

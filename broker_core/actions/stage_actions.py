@@ -9,8 +9,8 @@ from .. import errors
 from ..engine import commands as c
 from ..engine.commands import PublishKey
 from ..engine.model.stages import attempt_name
-from .declaration import Call, Reply, action
-from .fields import Field, Request, parse_fields
+from .declaration import ActionCall, Reply, action
+from .fields import About, Request, parse_fields
 from .permissions import ANYONE, STAGE, discard_needs, stage_needs, visible
 from .requests import AttemptNumbers, QueryBatch, QueryId, StageNames, WriteId, spark_batch
 from .schemas import BOOL, COUNT, SECONDS, TEXT, list_of, nullable, object_of
@@ -22,13 +22,13 @@ class PublishRequest(Request):
 
     stages: StageNames = field(default_factory=list)
     write: WriteId = None
-    base: Annotated[int, Field("number from which the attempts count", least=0)] = 0
+    base: Annotated[int, About("number from which the attempts count", least=0)] = 0
     attempts: AttemptNumbers = field(default_factory=list)
     key: Annotated[
-        dict[str, Any] | None, Field("kind, id and number of the publish, by which a repetition is known; null: none")
+        dict[str, Any] | None, About("kind, id and number of the publish, by which a repetition is known; null: none")
     ] = None
     elsewhere: Annotated[
-        str | None, Field("of a write over several brokers: what belongs to it elsewhere, kept with the key; null: nothing")
+        str | None, About("of a write over several brokers: what belongs to it elsewhere, kept with the key; null: nothing")
     ] = None
     query: QueryId = None
     query_batch: QueryBatch = None
@@ -38,9 +38,9 @@ class PublishRequest(Request):
 class PublishKeyRequest(Request):
     """The fields of `stage.published`, and of the key of `stage.publish`."""
 
-    kind: Annotated[str, Field("stream, or txn")]
-    id: Annotated[str, Field("id of the stream or transaction that publishes")]
-    number: Annotated[int, Field("number of the publish")]
+    kind: Annotated[str, About("stream, or txn")]
+    id: Annotated[str, About("id of the stream or transaction that publishes")]
+    number: Annotated[int, About("number of the publish")]
 
     def key(self, request: str) -> PublishKey:
         """Return the key. Raises InvalidRequest; `request` is its name in the error."""
@@ -59,7 +59,7 @@ class DiscardStagesRequest(Request):
 
 
 @action("stage.publish", STAGE, object_of(published=COUNT, repeated=BOOL), needs=stage_needs)
-def _publish(call: Call, request: PublishRequest) -> Reply:
+def _publish(call: ActionCall, request: PublishRequest) -> Reply:
     """Publishes what was staged, all of it at once."""
     key = None
     if request.key is not None:
@@ -80,14 +80,14 @@ def _publish(call: Call, request: PublishRequest) -> Reply:
 
 
 @action("stage.published", ANYONE, object_of(published=BOOL, elsewhere=nullable(TEXT)), reads=True)
-def _published(call: Call, request: PublishKeyRequest) -> Reply:
+def _published(call: ActionCall, request: PublishKeyRequest) -> Reply:
     """Tells whether a publish with this key would be a repetition."""
     published, elsewhere = call.service.submit(c.IsPublished(request.key("stage.published")))
     return {"published": published, "elsewhere": elsewhere}
 
 
 @action("stage.discard", STAGE, object_of(discarded=COUNT), needs=discard_needs)
-def _discard(call: Call, request: DiscardStagesRequest) -> Reply:
+def _discard(call: ActionCall, request: DiscardStagesRequest) -> Reply:
     """Drops what was staged."""
     _check_stages("stage.discard", request)
     stages, write = request.stages, request.write
@@ -106,7 +106,7 @@ def _discard(call: Call, request: DiscardStagesRequest) -> Reply:
     ),
     reads=True,
 )
-def _list(call: Call, request: Request) -> Reply:
+def _list(call: ActionCall, request: Request) -> Reply:
     """Lists the writes that are staged and not published."""
     return {"stages": visible(call.caller, call.service.submit(c.ListStages()))}
 

@@ -20,7 +20,7 @@ from ..service.broker import BrokerService
 from ..settings.keys import Settings
 from . import openapi, statuses
 from .health import Health
-from .numbers import Connected, Numbers
+from .numbers import BrokerNumbers, Connected
 
 _T = TypeVar("_T")
 Answer = tuple[dict[str, Any], Sequence[bytes]]
@@ -41,7 +41,7 @@ class _Asking(NamedTuple):
     gone: bool = False  # not known here, and nothing that a page asks waits long
 
 
-class _Wrong(Exception):
+class _HttpError(Exception):
     """Request that only HTTP refuses."""
 
     def __init__(self, status: int, code: str, message: str, **more: str) -> None:
@@ -56,7 +56,7 @@ class Answers:
         self._settings, self._access = settings, access
         self._callers = Callers(access, encrypted=settings.http_tls, turned_on_by="http_tls")
         self._health = Health()
-        self._numbers: Numbers | None = None
+        self._numbers: BrokerNumbers | None = None
         self._actions: Actions | None = None
         self._ops: dict[str, Callable[[Frame], Answer]] = {
             "live": self._live,
@@ -74,7 +74,7 @@ class Answers:
     def open(self, service: BrokerService, actions: Actions, planes: Planes) -> None:
         """Answer for this broker from now on."""
         self._health.open(service, planes.beat)
-        self._numbers = Numbers(service, self._settings, planes.connected)
+        self._numbers = BrokerNumbers(service, self._settings, planes.connected)
         self._actions = actions
 
     def of(self, frame: Frame) -> Answer:
@@ -86,7 +86,7 @@ class Answers:
     def _of(self, frame: Frame) -> Answer:
         try:
             return self._ops[frame.header["op"]](frame)
-        except _Wrong as error:
+        except _HttpError as error:
             return {"status": error.status, **error.more}, [statuses.body_of(error.code, str(error))]
         except errors.PenstockError as error:
             return {"status": statuses.status_of(error)}, [statuses.body_of(error.code, str(error))]
@@ -112,9 +112,9 @@ class Answers:
     def _action(self, frame: Frame) -> Answer:
         name, method = frame.header["name"], frame.header["method"]
         if name not in ACTIONS:
-            raise _Wrong(404, "UNKNOWN_ACTION", f"there is no action {name!r:.80}: GET /api/v1/openapi.json names them all")
+            raise _HttpError(404, "UNKNOWN_ACTION", f"there is no action {name!r:.80}: GET /api/v1/openapi.json names them all")
         if method != "POST" and not ACTIONS[name].reads:
-            raise _Wrong(405, "METHOD_NOT_ALLOWED", f"{name} may change something: it is a POST", allow="POST")
+            raise _HttpError(405, "METHOD_NOT_ALLOWED", f"{name} may change something: it is a POST", allow="POST")
         caller = self._caller(frame)
         body = frame.attachments[0]
         if method != "POST":
@@ -172,7 +172,7 @@ class Answers:
     @staticmethod
     def _opened(found: _T | None) -> _T:
         if found is None:
-            raise _Wrong(503, "RECOVERING", "the broker is recovering: try again in a while")
+            raise _HttpError(503, "RECOVERING", "the broker is recovering: try again in a while")
         return found
 
 

@@ -17,7 +17,7 @@ from ..children.frames import Frame
 STOP_S = 3.0  # for requests that it has begun to answer; then it is killed, which loses nothing
 
 
-class Child:
+class HttpProcess:
     """A process that serves `listening`, from construction until it ends. `hello`: what it is told at its start, with
     `attachments`.
 

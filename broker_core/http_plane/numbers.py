@@ -17,7 +17,7 @@ from ..settings.keys import Settings
 Connected = Mapping[str, Callable[[], int]]  # by protocol, how many connections there are
 
 
-class Numbers:
+class BrokerNumbers:
     """Numbers of one broker. `connected`: counts of its connections."""
 
     def __init__(self, service: BrokerService, settings: Settings, connected: Connected) -> None:

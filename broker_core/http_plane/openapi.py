@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import __version__
 from ..actions.actions import ACTIONS
-from ..actions.declaration import Action
+from ..actions.declaration import Declaration
 from ..actions.fields import FieldSpec, specs_of
 from ..actions.schemas import BOOL, COMPONENTS, COUNT, MICROS, MILLIS, SECONDS, TEXT, list_of, map_of, nullable, object_of
 from ..service import history, queue_counts
@@ -158,7 +158,7 @@ def _failures(failures: Iterable[int]) -> dict[str, Any]:
     return {str(status): {"$ref": f"#/components/responses/Error{status}"} for status in failures}
 
 
-def _post(action: Action) -> dict[str, Any]:
+def _post(action: Declaration) -> dict[str, Any]:
     specs = specs_of(action.operation.request)
     schema: dict[str, Any] = {
         "type": "object",
@@ -172,7 +172,7 @@ def _post(action: Action) -> dict[str, Any]:
     return {**_operation(action, "post"), "requestBody": body}
 
 
-def _get(action: Action) -> dict[str, Any]:
+def _get(action: Declaration) -> dict[str, Any]:
     parameters = [
         {
             "name": name,
@@ -186,7 +186,7 @@ def _get(action: Action) -> dict[str, Any]:
     return {**_operation(action, "get"), **({"parameters": parameters} if parameters else {})}
 
 
-def _operation(action: Action, method: str) -> dict[str, Any]:
+def _operation(action: Declaration, method: str) -> dict[str, Any]:
     name = action.operation.name
     return {
         "operationId": f"{method}-{name}",

@@ -21,7 +21,7 @@ from ..service.broker import BrokerService
 from ..settings.keys import Settings
 from ..settings.listeners import in_url
 from .answers import Answers, Planes
-from .child import Child
+from .child import HttpProcess
 
 BACKLOG = 4096  # connections that wait until the HTTP process has started and accepts them; the system may allow fewer
 THREADS = 8  # that answer at once; more wait
@@ -52,7 +52,7 @@ class HttpPlane:
         self.url = f"{'https' if listener.tls else 'http'}://{in_url(listener.host)}:{self.port}"
         self._closing = threading.Event()
         self._wake, self._woken = socket.socketpair()
-        self._child: Child | None = None
+        self._child: HttpProcess | None = None
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, "penstock-http-answer")
         self._pulse = ThreadPoolExecutor(2, "penstock-http-pulse")  # probes are answered while all others hang, each by its own
@@ -112,7 +112,7 @@ class HttpPlane:
         """Run a process until it ends; return what became of it."""
         try:
             certificate = () if self._tls is None else self._tls.held[:2]  # of which one may be in no file any more
-            child = Child(self._socket, self._hello(), str(self._settings.data), certificate)
+            child = HttpProcess(self._socket, self._hello(), str(self._settings.data), certificate)
         except (OSError, ValueError) as error:  # ValueError: the socket was closed just now
             return f"the process for HTTP cannot be started: {error}"
         with self._lock:
@@ -126,7 +126,7 @@ class HttpPlane:
             self._child = None
         return f"the process for HTTP ended, {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
 
-    def _hear(self, child: Child, frame: Frame) -> None:
+    def _hear(self, child: HttpProcess, frame: Frame) -> None:
         threads = self._pulse if frame.header["op"] in ("live", "ready") else self._threads
         if self._closing.is_set():
             return
@@ -143,7 +143,7 @@ class HttpPlane:
         assert self._tls is not None
         _ = self._tls.held
 
-    def _answer(self, child: Child, frame: Frame) -> None:
+    def _answer(self, child: HttpProcess, frame: Frame) -> None:
         header, attachments = self._answers.of(frame)
         child.say({**header, "id": frame.header["id"]}, attachments)
 

@@ -64,7 +64,7 @@ def listed() -> str:
 
 def test_its_codes_are_those_of_the_code(page: str) -> None:
     source = "".join(path.read_text() for path in Path(web.__file__).parents[1].rglob("*.py"))
-    used = set(re.findall(r"(?:replies\.error|_Wrong)\(\s*(\d{3}),\s+\"([A-Z_]+)\"", source))
+    used = set(re.findall(r"(?:replies\.error|_HttpError)\(\s*(\d{3}),\s+\"([A-Z_]+)\"", source))
     documented = {(status, code.strip("`")) for code, status, *_ in rows(section(page, "Errors"))[1:]}
     assert documented == used - {("404", "NOT_FOUND"), ("500", "ERROR"), ("400", "INVALID_REQUEST")}
 

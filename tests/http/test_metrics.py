@@ -21,7 +21,7 @@ from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.http_plane.plane import HttpPlane
 from penstock.broker_core.http_plane.web import metrics
-from penstock.broker_core.http_plane.web.counts import Columns, CountsText
+from penstock.broker_core.http_plane.web.counts import CountColumns, CountsText
 from penstock.broker_core.security import Right
 
 from ..artemis import held_port
@@ -99,12 +99,12 @@ def test_a_scrape_that_accepts_nonsense_gets_text(http: Http) -> None:
 def test_queues_beyond_the_limit_are_one_sum(site: Site) -> None:
     header = {"queues": ["a", "b", "c"], "time": 10_000_000, "columns": ["available", "acquired", "delayed", "staged", "oldest"]}
     table = array("q", [1, 5, 2, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4_000_000, 0, 6_000_000]).tobytes()
-    names, columns, rest = Columns(header, table).limited(1)
+    names, columns, rest = CountColumns(header, table).limited(1)
     assert (names, rest) == (["b", ""], 2)
     found = {name: column.tolist() for name, column in columns.items()}
     assert found == {"available": [5, 3], "acquired": [0, 0], "delayed": [0, 3], "staged": [0, 0], "oldest": [0, 4_000_000]}
-    assert Columns(header, table).limited(3)[0] == ["a", "b", "c"]
-    assert Columns(header, table).limited(0)[1]["available"].tolist() == [8]
+    assert CountColumns(header, table).limited(3)[0] == ["a", "b", "c"]
+    assert CountColumns(header, table).limited(0)[1]["available"].tolist() == [8]
 
 
 def test_thousands_of_queues_with_messages_are_one_sum() -> None:
@@ -112,7 +112,7 @@ def test_thousands_of_queues_with_messages_are_one_sum() -> None:
     names, now = [f"q{number}" for number in range(10_000)], int(time.time() * 1e6)
     header = {"queues": names, "time": now, "columns": ["available", "acquired", "delayed", "staged", "oldest"]}
     table = array("q", [1] * 10_000 + [0] * 30_000 + [now - number for number in range(10_000)]).tobytes()
-    _, columns, rest = Columns(header, table).limited(1000)
+    _, columns, rest = CountColumns(header, table).limited(1000)
     assert (rest, columns["available"][-1], columns["oldest"][-1]) == (9_000, 9_000, now - 9_999)
 
 
@@ -139,7 +139,7 @@ def test_counts_that_are_formed_where_they_have_changed_are_those_there_are() ->
             names = random.sample(["a", EVIL, "b", "c", "é😀"], 3)
         table[random.randrange(6)] += random.randrange(2)
         header = {"queues": names, "time": time_us, "columns": ["available", "bytes"]}
-        found = json.loads(kept.form(Columns(header, array("q", table).tobytes())))
+        found = json.loads(kept.form(CountColumns(header, array("q", table).tobytes())))
         assert found == {"time": time_us, "queues": names, "available": table[:3], "bytes": table[3:]}
 
 

@@ -31,13 +31,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from . import bodies, metrics, replies
-from .channel import Answer, Busy, Channel, Gone, Silent
-from .connections import Connection
-from .counts import Columns, CountsText
-from .credentials import Credentials
+from .channel import BrokerGone, Busy, Channel, ChannelAnswer, Silent
+from .connections import HttpConnection
+from .counts import CountColumns, CountsText
+from .credentials import RequestCredentials
 from .files import Files
 from .guards import SAFE, Guards
-from .sessions import Session, Sessions
+from .sessions import PageSession, Sessions
 
 MAX_PLOTS = 1000  # queues whose history one request asks for
 LIVE_S = 5.0  # within which the broker must answer to be alive
@@ -66,7 +66,7 @@ def application(channel: Channel, hello: dict[str, Any]) -> ASGIApp:
     starlette = Starlette(
         routes=routes,
         exception_handlers={
-            replies.Refused: lambda request, error: error.reply,
+            replies.RequestRefused: lambda request, error: error.reply,
             HTTPException: _http_error,
             ClientDisconnect: lambda request, error: Response(status_code=400),
             Exception: lambda request, error: replies.error(500, "ERROR", "a mistake of ours: the broker's log has it"),
@@ -92,13 +92,13 @@ class _Application:
         self._cookie = f"{'__Host-' if self._secure else ''}penstock-{hello['port']}"
         limits = ("http_sessions", "http_sessions_per_user", "http_session_idle_s", "http_session_s")
         self._sessions = Sessions(*(hello[name] for name in limits))
-        self._credentials = Credentials()
+        self._credentials = RequestCredentials()
         self._openapi: bytes | None = None
         self._most_queues: int = hello["http_metrics_queues"]
         self._process, self._queue_text = metrics.process_of(hello["broker"]), metrics.QueueText()
         self._counts_text = CountsText()
         self._rendering = asyncio.Semaphore(1)
-        self._probes: dict[str, asyncio.Future[Answer]] = {}  # under way
+        self._probes: dict[str, asyncio.Future[ChannelAnswer]] = {}  # under way
 
     # --- without a login
 
@@ -113,10 +113,10 @@ class _Application:
         try:
             answer = await self._probe("ready", LIVE_S)
         except Silent:
-            raise replies.Refused(replies.error(504, "SILENT", "the broker has not answered in time")) from None
+            raise replies.RequestRefused(replies.error(504, "SILENT", "the broker has not answered in time")) from None
         return replies.json(answer.body, answer.status)
 
-    async def _probe(self, op: str, limit_s: float) -> Answer:
+    async def _probe(self, op: str, limit_s: float) -> ChannelAnswer:
         """Ask the broker once for all who ask meanwhile: anybody may, and must not keep others' probes waiting."""
         asking = self._probes.get(op)
         if asking is None:
@@ -199,7 +199,7 @@ class _Application:
         answer = await self._numbers(request, "counts", broker=False)
         if answer.status != 200:
             return self._reply(answer)
-        return replies.json(self._counts_text.form(Columns(json.loads(answer.body), answer.more[0])))
+        return replies.json(self._counts_text.form(CountColumns(json.loads(answer.body), answer.more[0])))
 
     async def history(self, request: Request) -> Response:
         answer = await self._numbers(request, "history", queues=request.query_params.getlist("queue")[:MAX_PLOTS])
@@ -224,7 +224,7 @@ class _Application:
             parts, kind = await asyncio.to_thread(metrics.text_of, *given, request.headers.get("accept", ""))
         return replies.Parts(parts, kind)
 
-    async def _numbers(self, request: Request, op: str, **header: Any) -> Answer:
+    async def _numbers(self, request: Request, op: str, **header: Any) -> ChannelAnswer:
         authorization, user = await self._admitted(request)
         return await self._ask(request, op, user=user, authorization=authorization, **header)
 
@@ -238,7 +238,7 @@ class _Application:
         if user is None:
             answer = await self._ask(request, "admit", user=None, authorization=authorization)
             if answer.status != 200:
-                raise replies.Refused(self._reply(answer))
+                raise replies.RequestRefused(self._reply(answer))
             user = answer.header["user"]
             if user is not None:
                 self._credentials.remember(authorization, user)
@@ -261,11 +261,11 @@ class _Application:
             return None
         if request.method not in SAFE and not session.proves(request.headers.get(CSRF_HEADER)):
             said = f"what changes something needs the header {CSRF_HEADER}: GET /api/v1/session has its value"
-            raise replies.Refused(replies.error(403, "CSRF_TOKEN", said))
+            raise replies.RequestRefused(replies.error(403, "CSRF_TOKEN", said))
         await self._renew(session, request)
         return f"Bearer {session.token}"
 
-    async def _renew(self, session: Session, request: Request) -> None:
+    async def _renew(self, session: PageSession, request: Request) -> None:
         if self._sessions.wants_renewal(session):
             bearer = f"Bearer {session.token}"
             answer = await self._ask(request, "renew", user=session.user, authorization=bearer)
@@ -277,19 +277,19 @@ class _Application:
         """Know a token of the broker without asking it again."""
         self._credentials.remember(f"Bearer {token}", user)
 
-    async def _ask(self, request: Request, op: str, body: bytes = b"", *, user: str | None, **header: Any) -> Answer:
+    async def _ask(self, request: Request, op: str, body: bytes = b"", *, user: str | None, **header: Any) -> ChannelAnswer:
         """Ask the broker for a user; None before a login."""
-        connection: Connection = request.state.connection
+        connection: HttpConnection = request.state.connection
         try:
             answer = await self._channel.ask(op, body, user, lambda: connection.is_closed, peer=connection.peer, **header)
-        except Gone:
+        except BrokerGone:
             raise ClientDisconnect from None
         except Busy:
-            raise replies.Refused(
+            raise replies.RequestRefused(
                 replies.error(503, "BUSY", "too many requests wait for the broker: try again", {"retry-after": "1"})
             ) from None
         except Silent:
-            raise replies.Refused(
+            raise replies.RequestRefused(
                 replies.error(504, "SILENT", "the broker has not answered in time; what was asked may be done")
             ) from None
         if answer.status == 401:
@@ -299,7 +299,7 @@ class _Application:
         return answer
 
     @staticmethod
-    def _reply(answer: Answer) -> Response:
+    def _reply(answer: ChannelAnswer) -> Response:
         headers = {}
         if answer.status == 401:
             headers["www-authenticate"] = 'Bearer realm="penstock"'  # not Basic: a browser would ask in a window of its own

@@ -16,19 +16,19 @@ async def read(request: Request, *, is_user: bool) -> bytes:
     most = MAX_BODY_BYTES if is_user else MAX_STRANGER_BODY_BYTES
     length = request.headers.get("content-length", "0")
     if len(length) > 20 or int(length) > most:
-        raise replies.Refused(_too_large(is_user))
+        raise replies.RequestRefused(_too_large(is_user))
     pieces, size = [], 0  # joined at the end: a bytearray that grows would leave holes in memory with each body
     async for piece in request.stream():
         pieces.append(piece)
         size += len(piece)
         if size > most:
-            raise replies.Refused(_too_large(is_user))
+            raise replies.RequestRefused(_too_large(is_user))
         if not request.state.connection.hold_body(size):
             busy = "too many large requests are under way: try again"
-            raise replies.Refused(replies.error(503, "BUSY", busy, {"retry-after": "1"}))
+            raise replies.RequestRefused(replies.error(503, "BUSY", busy, {"retry-after": "1"}))
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if size and kind != "application/json":
-        raise replies.Refused(replies.error(415, "NOT_JSON", "a request's content-type must be application/json"))
+        raise replies.RequestRefused(replies.error(415, "NOT_JSON", "a request's content-type must be application/json"))
     return b"".join(pieces)
 
 

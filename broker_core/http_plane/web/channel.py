@@ -33,12 +33,12 @@ class Silent(Exception):
     """The broker has not answered in time."""
 
 
-class Gone(Exception):
+class BrokerGone(Exception):
     """The client has closed its connection before its question was sent."""
 
 
-class Answer(NamedTuple):
-    """Answer of the broker: an HTTP status, what else its header has, and a body."""
+class ChannelAnswer(NamedTuple):
+    """An answer of the broker: an HTTP status, what else its header has, and a body."""
 
     status: int
     header: dict[str, Any]
@@ -54,7 +54,7 @@ class Channel:
         self._to: IO[bytes] = connected.makefile("wb")
         self._lost = lost
         self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, asyncio.Future[ChannelAnswer]] = {}
         self._waiting_of: Counter[str | None] = Counter()  # by user; None: strangers
         self._strangers_turn = asyncio.Semaphore(STRANGERS_AT_ONCE)
         self._out: queue.SimpleQueue[tuple[dict[str, Any], Sequence[bytes]]] = queue.SimpleQueue()
@@ -72,13 +72,13 @@ class Channel:
         threading.Thread(target=self._read, args=(loop, stop), name="answers", daemon=True).start()
         threading.Thread(target=self._write, name="questions", daemon=True).start()
 
-    async def probe(self, op: str, limit_s: float) -> Answer:
+    async def probe(self, op: str, limit_s: float) -> ChannelAnswer:
         """Ask the broker for its health, however many others wait. Raises Silent."""
         return await self._ask(op, b"", limit_s, {})
 
-    async def ask(self, op: str, body: bytes, user: str | None, is_gone: Callable[[], bool], **header: Any) -> Answer:
+    async def ask(self, op: str, body: bytes, user: str | None, is_gone: Callable[[], bool], **header: Any) -> ChannelAnswer:
         """Ask the broker for a user; None: for a stranger, behind the strangers that asked before. `is_gone`: whether the client
-        has closed its connection meanwhile. Raises Busy, Gone and Silent."""
+        has closed its connection meanwhile. Raises Busy, BrokerGone and Silent."""
         of_users = self._waiting_of.total() - self._waiting_of[None]
         most = MAX_WAITING_OF_STRANGERS if user is None else MAX_WAITING_OF_USER
         if self._waiting_of[user] >= most or (user is not None and of_users >= MAX_WAITING):
@@ -89,16 +89,16 @@ class Channel:
                 return await self._ask(op, body, ANSWER_S, header)
             async with self._strangers_turn:
                 if is_gone():
-                    raise Gone
+                    raise BrokerGone
                 return await self._ask(op, body, ANSWER_S, header)
         finally:
             self._waiting_of[user] -= 1
             if not self._waiting_of[user]:
                 del self._waiting_of[user]
 
-    async def _ask(self, op: str, body: bytes, limit_s: float, header: dict[str, Any]) -> Answer:
+    async def _ask(self, op: str, body: bytes, limit_s: float, header: dict[str, Any]) -> ChannelAnswer:
         number = next(self._numbers)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ChannelAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         self._out.put(({"op": op, "id": number, **header}, [body]))
         try:
@@ -116,7 +116,7 @@ class Channel:
         future = self._waiting.get(frame.header["id"])
         if future is not None and not future.done():
             body, *more = frame.attachments
-            future.set_result(Answer(frame.header["status"], frame.header, body, more))
+            future.set_result(ChannelAnswer(frame.header["status"], frame.header, body, more))
 
     def _read(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
         try:

@@ -52,8 +52,8 @@ def peer_of(client: tuple[str, int] | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Connection(H11Protocol, asyncio.BufferedProtocol):
-    """Connection of a client. It is in its server's shares from its construction until it is closed."""
+class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
+    """A connection of a client. It is in its server's shares from its construction until it is closed."""
 
     begun: float | None = None  # since when a request is waited for, or its rest
     unread: float | None = None  # since when an answer waits for the client to take it
@@ -240,7 +240,7 @@ class Server(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             application,
-            http=Connection,
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -282,8 +282,8 @@ class Server(uvicorn.Server):
             task.cancel()
 
     @property
-    def _connections(self) -> list[Connection]:
-        return [each for each in self.server_state.connections if isinstance(each, Connection)]
+    def _connections(self) -> list[HttpConnection]:
+        return [each for each in self.server_state.connections if isinstance(each, HttpConnection)]
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -300,7 +300,7 @@ class Server(uvicorn.Server):
                 await asyncio.sleep(0)  # clients that come one after another do not hold up the others
 
     def _enter(self, accepted: socket.socket, peer: str) -> None:
-        protocol = Connection(self.config, self.server_state, self._shares, peer)
+        protocol = HttpConnection(self.config, self.server_state, self._shares, peer)
         if not self._shares.enter(protocol, peer):
             text = "%s: turned away, %d connections are open (http_max_connections)"
             log.warning(text, peer, len(self.server_state.connections), extra={"peer": peer})
@@ -309,14 +309,14 @@ class Server(uvicorn.Server):
         protocol.entering = asyncio.get_running_loop().create_task(self._connect(protocol, accepted))
         protocol.entering.add_done_callback(lambda task: self._entered(protocol, accepted))
 
-    async def _connect(self, protocol: Connection, accepted: socket.socket) -> None:
+    async def _connect(self, protocol: HttpConnection, accepted: socket.socket) -> None:
         limit_s = None if self._tls is None else HANDSHAKE_S
         with contextlib.suppress(OSError):  # no TLS, or not in time: its socket is closed
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=limit_s
             )
 
-    def _entered(self, protocol: Connection, accepted: socket.socket) -> None:
+    def _entered(self, protocol: HttpConnection, accepted: socket.socket) -> None:
         protocol.entering = None
         if not protocol.is_made:
             self._shares.leave(protocol)

@@ -9,7 +9,7 @@ from typing import Any
 STATES = ("available", "acquired", "delayed", "staged")
 
 
-class Columns:
+class CountColumns:
     """Counts of queues, as the broker sent them: columns of int64, one after another."""
 
     def __init__(self, header: dict[str, Any], table: bytes) -> None:
@@ -44,7 +44,7 @@ class CountsText:
     def __init__(self) -> None:
         self._formed: dict[str, tuple[list[str] | array[int], str]] = {}
 
-    def form(self, columns: Columns) -> bytes:
+    def form(self, columns: CountColumns) -> bytes:
         """Return an object with the time, the names of the queues, and a list for each column."""
         members = [f'"time": {columns.time}', self._member("queues", columns.names)]
         members += [self._member(name, column) for name, column in columns.columns.items()]

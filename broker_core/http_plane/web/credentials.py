@@ -13,7 +13,7 @@ from collections import OrderedDict
 REMEMBERED = 10_000  # 200 bytes each; as many as the passwords that the broker remembers
 
 
-class Credentials:
+class RequestCredentials:
     """Users by the header `authorization` that they showed; a broker without users lets in requests that have none."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from .counts import STATES, Columns
+from .counts import STATES, CountColumns
 
 
 class _Of(NamedTuple):
@@ -114,7 +114,7 @@ def text_of(
     """
     openmetrics = OPENMETRICS in accepted
     encoder, kind = choose_encoder(f"{OPENMETRICS}; version=1.0.0" if openmetrics else "")
-    columns = Columns(header, table)
+    columns = CountColumns(header, table)
     names, by_column, rest = columns.limited(most)
     queues = queue_text.form(columns.time, names, by_column, total_in_help=not openmetrics)
     return [*queues, encoder(_Broker(header["broker"], len(columns.names), rest, process))], kind

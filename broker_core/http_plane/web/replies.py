@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not carried out. `reply` says why."""
 
     def __init__(self, reply: Response) -> None:

@@ -18,7 +18,7 @@ RENEW_S = 600.0  # age of a broker's token, which holds for an hour, at which an
 
 
 @dataclass
-class Session:
+class PageSession:
     """Login of one browser."""
 
     user: str
@@ -41,13 +41,13 @@ class Sessions:
     ) -> None:
         self._most, self._most_of_one = most, most_of_one
         self._idle_s, self._longest_s, self._clock = idle_s, longest_s, clock
-        self._sessions: OrderedDict[str, Session] = OrderedDict()  # by the cookie's value; the one used last is the last
+        self._sessions: OrderedDict[str, PageSession] = OrderedDict()  # by the cookie's value; the one used last is the last
 
-    def begin(self, user: str, token: str) -> tuple[str, Session]:
+    def begin(self, user: str, token: str) -> tuple[str, PageSession]:
         """Begin a session: its cookie's value, and what is known of it. With one too many of this user, or of all, the one of
         these that was idle for the longest ends."""
         now = self._clock()
-        name, session = secrets.token_urlsafe(32), Session(user, token, now, now, now)
+        name, session = secrets.token_urlsafe(32), PageSession(user, token, now, now, now)
         self._sessions[name] = session
         own = [each for each, known in self._sessions.items() if known.user == user]
         for each in own[: -self._most_of_one]:
@@ -56,7 +56,7 @@ class Sessions:
             self._sessions.popitem(last=False)
         return name, session
 
-    def find(self, name: str | None) -> Session | None:
+    def find(self, name: str | None) -> PageSession | None:
         """Return the session of a cookie; None where it has ended, or never was."""
         session = None if name is None else self._sessions.get(name)
         if name is None or session is None:
@@ -69,7 +69,7 @@ class Sessions:
         self._sessions.move_to_end(name)
         return session
 
-    def wants_renewal(self, session: Session) -> bool:
+    def wants_renewal(self, session: PageSession) -> bool:
         """Say whether it is time for another token; once, for all requests of this moment."""
         due = self._clock() - session.renewed > RENEW_S
         if due:

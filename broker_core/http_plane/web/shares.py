@@ -29,7 +29,7 @@ class Sharing(Protocol):
         """Close it now."""
 
 
-class Group:
+class AddressGroup:
     """Connections of one address or user, by the bytes each holds. The one that was used last is the last. `is_local`: strangers
     from this machine, such as a probe in the same container."""
 
@@ -38,13 +38,13 @@ class Group:
         self.connections: dict[Sharing, int] = {}
 
 
-class Share:
+class RequestShare:
     """Connections with one budget, by group."""
 
     def __init__(self) -> None:
         self.held = 0
-        self._groups: dict[str, Group] = {}
-        self._group_of: dict[Sharing, Group] = {}
+        self._groups: dict[str, AddressGroup] = {}
+        self._group_of: dict[Sharing, AddressGroup] = {}
 
     def __len__(self) -> int:
         return len(self._group_of)
@@ -54,7 +54,7 @@ class Share:
 
     def enter(self, connection: Sharing, name: str, *, is_local: bool = False) -> None:
         """Add a connection to a group."""
-        group = self._groups.setdefault(name, Group(name, is_local))
+        group = self._groups.setdefault(name, AddressGroup(name, is_local))
         group.connections[connection] = 0
         self._group_of[connection] = group
 
@@ -88,11 +88,11 @@ class Share:
         group.held += change
         self.held += change
 
-    def by_connections(self) -> Iterator[Group]:
+    def by_connections(self) -> Iterator[AddressGroup]:
         """Groups to take a connection from, in this order: those from elsewhere first, and those with the most connections."""
         return iter(sorted(self._groups.values(), key=lambda group: (group.is_local, -len(group.connections))))
 
-    def by_bytes(self) -> Iterator[Group]:
+    def by_bytes(self) -> Iterator[AddressGroup]:
         """Groups to take bytes from: those that hold the most first."""
         return iter(sorted(self._groups.values(), key=lambda group: -group.held))
 
@@ -104,7 +104,7 @@ class Shares:
         self._most = most
         self.most_strangers = min(MAX_STRANGERS, max(1, most // 2))
         self.dropped = 0  # connections closed for others so far
-        self._strangers, self._users = Share(), Share()
+        self._strangers, self._users = RequestShare(), RequestShare()
 
     def enter(self, connection: Sharing, peer: str) -> bool:
         """Take a new connection, a stranger's, and close another one if there is no room. False if it is refused: every
@@ -155,7 +155,7 @@ class Shares:
             self._drop(victim)
         return True
 
-    def _share_of(self, connection: Sharing) -> Share | None:
+    def _share_of(self, connection: Sharing) -> RequestShare | None:
         return next((share for share in (self._strangers, self._users) if connection in share), None)
 
     def _drop(self, connection: Sharing | None) -> None:
@@ -165,16 +165,16 @@ class Shares:
         connection.drop()
 
 
-def _idle(share: Share) -> Sharing | None:
+def _idle(share: RequestShare) -> Sharing | None:
     """The connection to close for its place: the one that has waited longest for its client; None if all are served."""
     return next((each for group in share.by_connections() for each in group.connections if not each.is_served), None)
 
 
-def _oldest(share: Share) -> Sharing | None:
+def _oldest(share: RequestShare) -> Sharing | None:
     return next((each for group in share.by_connections() for each in group.connections), None)
 
 
-def _holder(share: Share, besides: Sharing) -> Sharing | None:
+def _holder(share: RequestShare, besides: Sharing) -> Sharing | None:
     """The connection to close for the bytes that it holds; None if all are served."""
     for group in share.by_bytes():
         for each, held in group.connections.items():
