@@ -24,8 +24,8 @@ from ..client import timeouts
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_ROWS, as_array
 from ..engine.columns.series import Rows
-from ..engine.model.passes import NOT_WANTED
 from ..engine.model.queue import PackedBlock
+from ..engine.model.recordings import NOT_WANTED
 from ..messages import assembly, delivery_key
 from ..messages.columns import arrow_schema
 from ..selectors import Presence

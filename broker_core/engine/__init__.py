@@ -1,19 +1,18 @@
-"""The queue engine: commands in, events and replies out. No I/O, clock, thread or randomness in here.
+"""The queue engine: commands in, events and replies out. It has no I/O, clock, thread or randomness.
 
-`decide(state, command, now)` reads and returns events; `apply(state, event, position)` is the only code that changes the
-state, live and at recovery. The folders, from the ground up; a subject has the same file name in the last four:
+`decide(state, command, now)` reads the state and returns events and a reply. `apply(state, event, position)` is the only code
+that changes the state, live and at recovery. The folders, from the bottom up; a subject has the same file name in the last three:
 
 columns/    rows as columns of numbers; begin with `states` (the table of transitions), `rowset` and `blocks`
-model/      what there is: queues, leases, exchanges, transactions; `state` is the whole
-commands/   what can be asked
-events/     what was decided, and how the journal has it
-decide/     state and command to events and a reply
-apply/      state and event to the next state
+model/      queues, leases, exchanges, transactions; `state` contains them all
+commands/   requests
+events/     decisions: their form in the journal, and how each changes the state
+decide/     from state and command to events and a reply
 """
 
-from .apply.handlers import apply
 from .decide.decision import Decision, Effects
 from .decide.handlers import decide
+from .events.event import apply
 from .model.state import BrokerState
 
 __all__ = ["BrokerState", "Decision", "Effects", "apply", "decide"]

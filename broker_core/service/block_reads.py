@@ -16,8 +16,8 @@ from ..engine.columns.rowset import BLOCK_BITS, RowSet, as_array, row_count
 from ..engine.columns.series import Rows
 from ..engine.decide.decision import need_queue
 from ..engine.model.groups import not_held
-from ..engine.model.passes import NO_TABLE
 from ..engine.model.queue import PackedBlock, Queue
+from ..engine.model.recordings import NO_TABLE
 from ..engine.model.retention import with_payloads
 from ..journal import Hold, Journal
 from ..reading.slices import BlockSlice, slice_of
@@ -136,7 +136,7 @@ class BlockReads:
         there is none, yet."""
         with self._lock:
             queue, end = need_queue(self.state, queue_name), self.journal.end
-            passes = queue.passes
+            passes = queue.recordings
             number, version = passes.finished, passes.version
         self.journal.wait(end)
         if self.archive is None or version == NO_TABLE:

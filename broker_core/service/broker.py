@@ -101,7 +101,7 @@ class BrokerService(BlockReads):
             self.journal = _opened(settings, disk, on_failure)
             self.journal.fill_reserve(reserve_bytes(settings))
             self.state = startup.recovered(self.journal, policies, records=archive)
-            self.journal.adopt({str(number): queue.passes.last for number, queue in self.state.by_id.items()})
+            self.journal.adopt({str(number): queue.recordings.last for number, queue in self.state.by_id.items()})
             self.copier = copying.begin(settings, self.journal, disk, store)
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory

@@ -206,7 +206,7 @@ class JournalUsage:
                     self.oldest = NeededPayload(part.position, part.queue, stage=name, time=None if write is None else write.time)
 
     def _count_part(self, part: StagedPart) -> None:
-        rows = np.arange(part.count) if part.kept is None else part.kept
+        rows = np.arange(part.count) if part.payload_rows is None else part.payload_rows
         if len(rows):
             octets = np.broadcast_to(np.asarray(part.sizes, np.int64), len(rows)) + ROW_BYTES
             self._count(part.queue, np.full(len(rows), part.position), rows, octets)
@@ -293,7 +293,7 @@ def measure(
     copied before, and stay."""
     state, lock, journal = broker.state, broker.lock, broker.journal
     with lock:
-        rows = sum(queue.live + queue.staged + queue.passes.rows for queue in state.by_id.values())
+        rows = sum(queue.live + queue.staged.messages + queue.recordings.rows for queue in state.by_id.values())
         usage = JournalUsage(segments, copies, rows)
         usage.count_staged(state, copied)
         packed = unrecorded(state, journal) if keeping.unrecorded else []

@@ -50,7 +50,7 @@ class LockedView:
     def unlocked(self, queue_name: str) -> int:
         """Count the messages of the queue that went back because a lock ended."""
         queue = self._state.queues.get(queue_name)
-        return 0 if queue is None else queue.unlocked
+        return 0 if queue is None else queue.totals.unlocked
 
     def held(self, queue_name: str, holder: int, rows: RowSet) -> RowSet:
         """Return those of the rows that this holder has."""
@@ -60,12 +60,12 @@ class LockedView:
     def active_holder(self, queue_name: str) -> int | None:
         """The holder that the queue gives messages to now, 0 where that is nobody; None where it gives to all, or is gone."""
         queue = self._state.queues.get(queue_name)
-        return None if queue is None else queue.active
+        return None if queue is None else queue.consumers.active
 
     def has_passed_all(self, queue_name: str, holder: int) -> bool:
         """Say whether there is nothing in the queue that this link has not looked at."""
         queue = self._state.queues.get(queue_name)
-        link = None if queue is None else queue.subscriptions.get(holder)
+        link = None if queue is None else queue.consumers.subscriptions.get(holder)
         if queue is None or link is None:
             return True
         return all(queue.position_of(link, level) >= queue.next_sequence for level in range(queue.rules.levels))
@@ -93,7 +93,7 @@ class LockedView:
     def has_holder(self, queue_name: str, holder: int) -> bool:
         """Say whether the queue is there, and has this link among its consumers."""
         queue = self._state.queues.get(queue_name)
-        return queue is not None and holder in queue.subscriptions
+        return queue is not None and holder in queue.consumers.subscriptions
 
     def bindings(self, queue_name: str) -> list[tuple[str, Binding]]:
         """List the bindings that lead to a queue, each with its exchange."""

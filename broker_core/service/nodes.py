@@ -30,7 +30,7 @@ class QueueFacts(NamedTuple):
     @classmethod
     def of(cls, queue: Queue) -> QueueFacts:
         """Read them. Called under the broker's lock."""
-        return cls(queue.rules.consumers, bool(queue.subscriptions), queue.counts[ACQUIRED], queue.live)
+        return cls(queue.rules.consumers, bool(queue.consumers.subscriptions), queue.counts[ACQUIRED], queue.live)
 
 
 class Nodes:
@@ -57,7 +57,7 @@ class Nodes:
         """Count the messages that take part of a queue's capacity and are not in it: of writes and transactions that are not
         committed. 0 where the queue is gone."""
         found = self._state.queues.get(queue)
-        return 0 if found is None else found.staged
+        return 0 if found is None else found.staged.messages
 
     def has_available(self, queue: str) -> bool:
         """Say whether messages of the queue are AVAILABLE. False where it is gone."""

@@ -13,7 +13,7 @@ from ..engine.columns.packing import pack
 from ..engine.columns.rowset import RowSet
 from ..engine.columns.series import Rows
 from ..engine.commands import Command, Now
-from ..engine.model.passes import NO_TABLE, Backlog, Pass
+from ..engine.model.recordings import NO_TABLE, Backlog, Recording
 from ..journal import Journal
 
 R = TypeVar("R")
@@ -38,16 +38,16 @@ class Recordings:
         reply: R = self._submit(command)
         return reply
 
-    def content(self, backlog: Backlog, current: Pass) -> Content | None:
+    def content(self, backlog: Backlog, current: Recording) -> Content | None:
         """Return what a pass consists of now: rows that became live again since it began are not in it any more. None where its
         queue is gone. The columns of a block are copied under the lock."""
         columns, packed, parts, hold = {}, {}, list[tuple[int, Rows]](), self._journal.hold()
         for number in current.rows.blocks:
             with self._lock:
                 queue = self._state.by_id.get(backlog.queue_id)
-                if queue is None or queue.passes.current is None:
+                if queue is None or queue.recordings.current is None:
                     return None
-                part = queue.passes.current.rows.rows(number)
+                part = queue.recordings.current.rows.rows(number)
                 if part is None:
                     continue
                 parts.append((number, part))
@@ -56,7 +56,7 @@ class Recordings:
                     columns[number] = block.persisted()
                 elif entry is not None:
                     packed[number] = entry.position
-                origins, takers, version = list(queue.origins), list(queue.takers.names), queue.passes.version
+                origins, takers, version = list(queue.origins), list(queue.takers.names), queue.recordings.version
         rows = RowSet.of(parts)
         lineage = self._journal.lineage.of(str(backlog.queue_id), current.number)
         return Content(
@@ -90,7 +90,7 @@ class Recordings:
     def tables(self) -> list[str]:
         """Return the names of the queues that have tables."""
         with self._lock:
-            return [queue.name for queue in self._state.by_id.values() if queue.passes.version >= 0]
+            return [queue.name for queue in self._state.by_id.values() if queue.recordings.version >= 0]
 
     def now(self) -> int:
         """Return the time, microseconds since 1970, as settlements have it."""

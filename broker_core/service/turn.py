@@ -183,8 +183,8 @@ class Turn:
                 if event.journaled and isinstance(payload, Stored):
                     self._recent.add(position, payload.payload)
                 apply(self._state, event, position if event.journaled else 0)
-            if decision.effects.looks:
-                self._arrivals.tell(decision.effects.looks)
+            if decision.effects.wakes:
+                self._arrivals.tell(decision.effects.wakes)
             for node in decision.effects.may_end:
                 at = f"the end of {node!r}"
                 self.execute(EndNode(node))

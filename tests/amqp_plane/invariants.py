@@ -70,7 +70,10 @@ def _consumers(stage: Stage) -> list[Outgoing]:
     return [
         link
         for link in links
-        if link.acquires and link.queue in queues and link.holder in queues[link.queue].subscriptions and link.capacity() > 0
+        if link.acquires
+        and link.queue in queues
+        and link.holder in queues[link.queue].consumers.subscriptions
+        and link.capacity() > 0
     ]
 
 
@@ -105,7 +108,12 @@ def miscounted(stage: Stage, now: c.Now) -> list[str]:
             staged[part.queue] += part.count
     wrong = []
     for queue in state.queues.values():
-        compared = [("staged messages", queue.staged, staged[queue.name]), *_bytes(queue), *_levels(queue), *_holdings(queue)]
+        compared = [
+            ("staged messages", queue.staged.messages, staged[queue.name]),
+            *_bytes(queue),
+            *_levels(queue),
+            *_holdings(queue),
+        ]
         wrong += [f"{queue.name}: {what} {kept}, not {true}" for what, kept, true in compared if kept != true]
         if not conserved(queue):
             wrong.append(f"{queue.name}: messages are lost or made up")
@@ -134,7 +142,7 @@ def _levels(queue: Queue) -> Compared:
 
 
 def _holdings(queue: Queue) -> Compared:
-    for number, subscription in queue.subscriptions.items():
+    for number, subscription in queue.consumers.subscriptions.items():
         for block in queue.blocks.values():
             mine = (_rows(block, "state") == State.ACQUIRED) & (_rows(block, "holder") == number)
             yield f"held by {number}", subscription.held.get(block.number, 0), int(mine.sum())
@@ -183,11 +191,11 @@ def _left_in_the_engine(state: Any) -> dict[str, Any]:
         "stages": [*state.stages],
         "staged bytes": state.staged_bytes,
         "links": [*state.links],
-        "subscriptions": [queue.name for queue in queues if queue.subscriptions],
+        "subscriptions": [queue.name for queue in queues if queue.consumers.subscriptions],
         "held": [queue.name for queue in queues if queue.counts[State.ACQUIRED]],
         "groups": [queue.name for queue in grouped if queue.grouping._owner.any()],
         "exclusive": [queue.name for queue in queues if queue.exclusive],
-        "active": [queue.name for queue in queues if queue.active],
+        "active": [queue.name for queue in queues if queue.consumers.active],
         "queues": [queue.name for queue in queues if queue.name.startswith(("temp:", "shared:")) and not _stays(queue)],
         "exchanges": [name for name in state.exchanges.by_name if name.startswith("temp:")],
     }

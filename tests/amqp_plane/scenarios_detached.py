@@ -74,7 +74,7 @@ def a_detached_link_of_which_all_is_settled_is_not_kept(s: Stage) -> None:
     s.note("it is the only one that may consume, as long as it is there")
     _detached(a)
     a.send(says(Accepted(), 0, 1))
-    s.until(lambda: not s.service.state.queues["q"].subscriptions, "the link ends")
+    s.until(lambda: not s.service.state.queues["q"].consumers.subscriptions, "the link ends")
     s.show("q")
 
 

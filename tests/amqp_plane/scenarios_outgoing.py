@@ -185,7 +185,7 @@ def sent_settled(s: Stage) -> None:
     a.nothing()
     s.show("q")
     a.drop()
-    s.until(lambda: not s.service.state.queues["q"].subscriptions, "the link has ended")
+    s.until(lambda: not s.service.state.queues["q"].consumers.subscriptions, "the link has ended")
     s.show("q")
 
 

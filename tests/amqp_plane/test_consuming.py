@@ -121,7 +121,7 @@ def test_an_exclusive_consumer_is_alone(made: Stage, how: str) -> None:
     first.until(2)
     first.client.drop()
     made.settle()
-    made.until(lambda: not made.service.state.queues["q"].subscriptions, "the broker notices")
+    made.until(lambda: not made.service.state.queues["q"].consumers.subscriptions, "the broker notices")
     late = Consumer(made, "late").grant(10)
     publish(made, 1)
     late.until(1)

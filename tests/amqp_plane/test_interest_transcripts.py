@@ -43,7 +43,7 @@ class InterestScript(Script):
         if link.acquires:
             self.links[name] = self.engine.run(c.Subscribe("q", link.priority, "exclusive" in given))
         self.interest.join(self._number(name), link)
-        self.interest.only(self.engine.state.queues["q"].active)
+        self.interest.only(self.engine.state.queues["q"].consumers.active)
         return "attached"
 
     def _number(self, name: str) -> int:
@@ -78,7 +78,7 @@ class InterestScript(Script):
         self.interest.leave(self._number(name))
         del self.consumer[name]
         answer = self.lose(name)
-        self.interest.only(self.engine.state.queues["q"].active)
+        self.interest.only(self.engine.state.queues["q"].consumers.active)
         if answer != "back: nothing":
             self.interest.news()
         return answer

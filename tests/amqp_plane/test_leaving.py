@@ -140,7 +140,7 @@ def nothing_stays(s: Leaving, peers: list[Any]) -> None:
     assert not passes._batch._paused
     assert s.counts("q").get("acquired", 0) == 0, "what it held is back"
     with s.service.turn():
-        consumers = [name for name, queue in s.service.state.queues.items() for _ in queue.subscriptions]
+        consumers = [name for name, queue in s.service.state.queues.items() for _ in queue.consumers.subscriptions]
     assert consumers == ["bystander"], "nobody is a consumer who is not there"
 
 

@@ -53,7 +53,7 @@ def test_a_default_outcome_holds_whichever_way_the_link_ends(tmp_path: Path, way
             a.receiver(source=Source(address="q", default_outcome=outcome), credit=3)
             a.expect_messages(b"m0", b"m1", b"m2")
             ENDS[way](a)
-            s.until(lambda: not s.service.state.queues["q"].subscriptions, "the link has ended")
+            s.until(lambda: not s.service.state.queues["q"].consumers.subscriptions, "the link has ended")
             assert s.messages("q") == [(number, again * (number < counted)) for number in range(3)]
     with stage(tmp_path) as s:  # and after a restart
         assert s.messages("q") == [(number, 2 * (number < counted)) for number in range(3)]
@@ -78,7 +78,7 @@ def test_a_consumer_that_comes_and_goes_puts_nothing_it_has_not_read_into_the_de
             a.send(says(Accepted(), 0))
             s.until(lambda left=199 - visit: _live(s, "q") == left, "one is accepted")  # type: ignore[misc]
             ENDS[way](a)
-            s.until(lambda: not s.service.state.queues["q"].subscriptions, "the link has ended")
+            s.until(lambda: not s.service.state.queues["q"].consumers.subscriptions, "the link has ended")
         assert s.messages("q") == [(number, 4) for number in range(4, 200)]  # the delivery count is AMQP's
         assert s.counts("dead") == {}
         # Whoever looks at one and says so has an attempt of two.
@@ -113,5 +113,5 @@ def test_a_default_outcome_that_rejects_counts_alike_where_rejected_messages_ret
             a.receiver(source=Source(address="q", default_outcome=Rejected()), credit=1)
             a.expect_message()
             _close(a)
-            s.until(lambda: not s.service.state.queues["q"].subscriptions, "the link has ended")
+            s.until(lambda: not s.service.state.queues["q"].consumers.subscriptions, "the link has ended")
             assert s.messages("q") == [(0, attempt)]

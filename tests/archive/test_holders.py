@@ -80,7 +80,7 @@ def as_before(rig: Rig) -> None:
         configuration={OWNER: rig.service.broker_id, QUEUE: "q"},
         raise_if_key_not_exists=False,
     )
-    for number in range(1, current.passes.finished + 1):
+    for number in range(1, current.recordings.finished + 1):
         rows = found.filter(pa.compute.equal(found["pass"], number))
         transaction = CommitProperties(app_transactions=[Transaction(name, number)])
         deltalake.write_deltalake(path, rows, mode="append", commit_properties=transaction)

@@ -22,7 +22,7 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.model import passes
-from penstock.broker_core.engine.model.passes import Backlog, Pass
+from penstock.broker_core.engine.model.recordings import Backlog, Recording
 from penstock.broker_core.messages.columns import SYSTEM_COLUMNS
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service.broker import BrokerService
@@ -231,7 +231,7 @@ def test_queues_that_are_due_together_are_listed_once(rig: Rig) -> None:
     host.submit = noted  # type: ignore[method-assign]
     rig.record()
     assert [sequences(rig.table(name)) for name in names] == [[0, 1]] * 12
-    assert asked.count(c.EndPass) == 12
+    assert asked.count(c.EndRecording) == 12
     assert asked.count(c.ListBacklogs) <= 3
 
 
@@ -353,7 +353,7 @@ def test_a_dead_letter_that_is_redriven_as_its_pass_begins_is_not_in_it(rig: Rig
     rig.service.submit(c.Release("once", link, rows, Cause.MODIFIED), c.Unsubscribe("once", link))
     host, redriven = rig.recorder._host, list[int]()
 
-    def redrive_before(backlog: Backlog, current: Pass, content: Any = host.content) -> Any:
+    def redrive_before(backlog: Backlog, current: Recording, content: Any = host.content) -> Any:
         redriven.append(rig.service.submit(c.Redrive("once")).messages)
         return content(backlog, current)
 

@@ -153,8 +153,8 @@ def _with_archived(data: Path, archived: int) -> None:
             if (done // BLOCK_ROWS) % 16 == 15:
                 while service.pack_blocks():
                     pass
-                begun = service.submit(c.BeginPass(number, PASS_ROWS, 1 << 40))
-                service.submit(c.EndPass(number, begun.number, begun.number))
+                begun = service.submit(c.BeginRecording(number, PASS_ROWS, 1 << 40))
+                service.submit(c.EndRecording(number, begun.number, begun.number))
         enqueue(service, LIVE, 100, 10_000)
         while service.cleaner.clean():
             pass

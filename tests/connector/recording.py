@@ -14,7 +14,7 @@ from penstock.broker_core.archive.read.files import BROKER, OWNER
 from penstock.broker_core.archive.table import layout as table
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.commands import Now
-from penstock.broker_core.engine.commands.passes import BeginPass, EndPass
+from penstock.broker_core.engine.commands.recordings import BeginRecording, EndRecording
 from penstock.broker_core.flight_plane import FlightPlane
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service.broker import BrokerService
@@ -69,7 +69,7 @@ class Site:
     def begin(self, queue: str, rows: int = 1 << 30) -> int:
         """Let a pass begin, and commit its rows to the table."""
         queue_id = self.service.state.queues[queue].id
-        begun = self.service.submit(BeginPass(queue_id, rows, 1 << 60))
+        begun = self.service.submit(BeginRecording(queue_id, rows, 1 << 60))
         assert begun is not None
         slices = self.service.slices(queue, begun.rows)
         found = list(record_batches(self.service.journal, slices, table.STORED, queue, stored=True))
@@ -88,7 +88,7 @@ class Site:
 
     def end(self, queue: str, number: int) -> None:
         version = deltalake.DeltaTable(self.url(queue)).version()
-        assert self.service.submit(EndPass(self.service.state.queues[queue].id, number, version))
+        assert self.service.submit(EndRecording(self.service.state.queues[queue].id, number, version))
 
     def url(self, queue: str) -> str:
         assert self.service.archive is not None

@@ -51,7 +51,7 @@ class Engine:
     def _check(self, decision: Decision[Any], before: dict[str, int]) -> None:
         """C1 C4 U3, after every command of every test: whatever makes messages AVAILABLE is told to those who wait there, every
         queue's counts say what its columns do, and who reads the counts of changed queues alone has those of all."""
-        told = decision.effects.looks
+        told = decision.effects.wakes
         for name, queue in self.state.queues.items():
             came = queue.counts[State.AVAILABLE] > before.get(name, 0)
             assert not came or name in told, f"nobody in {name!r} hears of {decision.events}"

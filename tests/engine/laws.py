@@ -25,10 +25,18 @@ def picture(engine: Engine) -> Any:
 def _derived(queue: Queue) -> Any:
     owners = () if queue.grouping is None else queue.grouping.owners(np.arange(queue.groups.size)).tolist()
     return (
-        *(queue.counts[:], queue.bytes, queue.available_bytes, queue.staged, queue.changes, queue.overlay_bytes, queue.stayed),
+        *(
+            queue.counts[:],
+            queue.bytes,
+            queue.available_bytes,
+            queue.staged.messages,
+            queue.changes,
+            queue.overlay_bytes,
+            queue.stayed,
+        ),
         *(len(queue.groups), len(queue.keys), queue.newest()[: queue.keys.size].tolist(), owners, len(queue.remembered)),
         *([waiting.total for waiting in queue.waiting], [log.epoch for log in queue.returns]),
-        {link.holder: (link.positions[:], link.epochs[:], dict(link.held)) for link in queue.subscriptions.values()},
+        {link.holder: (link.positions[:], link.epochs[:], dict(link.held)) for link in queue.consumers.subscriptions.values()},
         queue.totals.row(queue.next_sequence, queue.ended),
         {number: (block.filled, block.next_due, block.next_expiry, block.low) for number, block in queue.blocks.items()},
     )
@@ -84,7 +92,7 @@ class Watch:
                 self.was_there.add(row)  # if only until the ring was cut
 
     def _states_are_whole(self, engine: Engine, queue: Queue, block: Block, states: list[int], outcomes: list[int]) -> None:
-        holders = {*queue.subscriptions, *queue.batches}
+        holders = queue.consumers.holders
         assert queue.next_sequence == len(states)
         for row, (state, holder) in enumerate(zip(states, column(block, "holder").tolist(), strict=True)):
             assert (outcomes[row] != Outcome.NONE) == (state == State.ARCHIVED), f"{row} is {state} with outcome {outcomes[row]}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from random import Random
 from typing import Any
 
@@ -213,8 +212,8 @@ def test_a_block_out_of_memory_gets_new_columns_and_its_old_place_may_go() -> No
     assert engine.run(c.Drop(asked, keeping, wants)) == [[first, first + 8], [packed, packed + 8]]
     assert 0 in queue(engine).packed
     survives(engine)
-    begun = engine.run(c.BeginPass(queue(engine).id, 1 << 20, 1 << 40))
-    engine.run(c.EndPass(queue(engine).id, begun.number, 0))
+    begun = engine.run(c.BeginRecording(queue(engine).id, 1 << 20, 1 << 40))
+    engine.run(c.EndRecording(queue(engine).id, begun.number, 0))
     assert engine.run(c.Drop([[entry.position, entry.position + 8]], keeping)) == [[entry.position, entry.position + 8]]
     assert not queue(engine).packed
     survives(engine)
@@ -252,14 +251,6 @@ def test_dead_letters_that_stayed_are_needed_as_far_back_as_retention_says() -> 
     assert len(np.asarray(with_payloads(block, slice(0, 4), engine.state.dropped))) == 0
     assert engine.run(c.Redrive("q")).messages == 0
     survives(engine)
-
-
-def test_a_snapshot_of_version_3_says_what_retention_had_taken() -> None:
-    meta, blocks = Engine().state.snapshot()
-    del meta["dropped"]
-    old = BrokerState.restore(json.dumps({**meta, "v": 3, "retained": 4096}).encode(), blocks)
-    assert old.dropped.pairs() == [[0, 4096]]
-    assert BrokerState.restore(json.dumps({**meta, "v": 3, "retained": 0}).encode(), blocks).dropped.pairs() == []
 
 
 class Model:

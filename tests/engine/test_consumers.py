@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -16,7 +15,7 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Disposition
 from penstock.broker_core.engine.model.reads import SparkBatch
-from penstock.broker_core.engine.model.state import BrokerState, packed_columns
+from penstock.broker_core.engine.model.state import BrokerState
 
 from .harness import START, Engine
 
@@ -34,17 +33,17 @@ def taken(engine: Engine, holder: int, count: int = 1) -> list[int]:
 
 def told(engine: Engine, command: c.Command[Any]) -> set[str]:
     """Carry out; the queues whose waiting consumers hear of it."""
-    found = decide(engine.state, command, c.Now(engine.wall, engine.up)).effects.looks
+    found = decide(engine.state, command, c.Now(engine.wall, engine.up)).effects.wakes
     engine.run(command)
     return set(found)
 
 
 def refused(engine: Engine, command: c.Command[Any], why: str) -> None:
-    before, subscriptions = engine.persisted(), set(engine.state.queues["q"].subscriptions)
+    before, subscriptions = engine.persisted(), set(engine.state.queues["q"].consumers.subscriptions)
     with pytest.raises(errors.InUse, match=why):
         engine.run(command)
     assert engine.persisted() == before
-    assert set(engine.state.queues["q"].subscriptions) == subscriptions
+    assert set(engine.state.queues["q"].consumers.subscriptions) == subscriptions
 
 
 # --- exclusive
@@ -102,7 +101,7 @@ def test_a_lease_that_holds_a_batch_is_a_consumer_after_a_restart_too() -> None:
         engine.advance("a", epoch=None, finished=0, messages=2)
         for restarted in (engine.recovered(), engine.from_snapshot()):
             queue = restarted.state.queues["q"]
-            assert len(queue.batches) == 1
+            assert len(queue.consumers.holders) == 1
             if consumers == "exclusive":
                 refused(restarted, c.Subscribe("q"), "1 leases")
             else:
@@ -252,19 +251,6 @@ def test_a_planned_batch_keeps_its_lease_from_other_queries_and_not_from_its_own
         engine.pass_time(26)
         assert engine.advance("a", **again) == (4, 1)
         assert [lease["checkpointed"] for lease in engine.run(c.ListLeases())] == [False]  # the new run is in none yet
-
-
-def test_a_snapshot_of_before_tells_by_what_was_read_whether_a_checkpoint_names_a_lease() -> None:
-    engine = engine_with("all", 5)
-    engine.advance("read", epoch=None, finished=0, messages=2)
-    engine.read("read", epoch=1, batch=1)
-    engine.advance("acquired", epoch=None, finished=0, messages=2)
-    meta, blocks = engine.state.snapshot()
-    meta["v"] = 6
-    for lease in meta["leases"]:
-        del lease["planned"]
-    older = BrokerState.restore(json.dumps(meta).encode(), packed_columns(blocks))
-    assert {name: lease.checkpointed for name, lease in older.leases.items()} == {"read": True, "acquired": False}
 
 
 def test_a_link_that_ends_costs_the_same_however_many_others_there_are() -> None:

@@ -120,7 +120,7 @@ class History:
             for holds in (nothing_is_lost, bytes_add_up, names_add_up, no_key_is_too_many, a_group_has_one_holder):
                 holds(self.queue)
             self.watch.look(self.engine)
-            assert self.queue.staged == self.queue.staged_bytes == self.posted
+            assert self.queue.staged.messages == self.queue.staged.bytes == self.posted
             self.promises()
             a_start_finds_the_same(self.queue, self.engine.from_snapshot())
         a_start_finds_the_same(self.queue, self.engine.recovered())
@@ -132,12 +132,12 @@ class History:
     def eligible(self, holder: int, selector: str | None) -> list[int]:
         """The rows that a link, or (0) a lease may acquire now, the highest level first."""
         queue, block = self.queue, self.queue.blocks.get(0)
-        if block is None or queue.paused or queue.active not in (None, holder):
+        if block is None or queue.paused or queue.consumers.active not in (None, holder):
             return []
         may = (block.state[: block.filled] == State.AVAILABLE) & ~block.expired(slice(0, block.filled), self.now)
         if selector is not None:
             may &= np.arange(block.filled) % 2 == 1
-        if holder and (refused := queue.subscriptions[holder].excluded.rows(0)) is not None:
+        if holder and (refused := queue.consumers.subscriptions[holder].excluded.rows(0)) is not None:
             may[refused] = False
         if queue.grouping is not None:
             may &= np.isin(queue.grouping.owners(column(block, "group")), (0, holder))
@@ -237,7 +237,7 @@ class History:
 
     def may_take(self, link: int, selector: str | None) -> bool:
         """Say whether it is the link's turn, and nothing waits for it."""
-        return not self.queue.paused and self.queue.active in (None, link) and not self.eligible(link, selector)
+        return not self.queue.paused and self.queue.consumers.active in (None, link) and not self.eligible(link, selector)
 
     def known_ids(self, attributes: Attributes, out: set[int]) -> set[int]:
         """Find the messages whose ids were stored before, or are those of earlier ones of these."""
@@ -365,9 +365,9 @@ class History:
     def record(self) -> None:
         """A pass begins, or the one that has begun ends."""
         number = self.queue.id
-        current = self.engine.run(c.BeginPass(number, self.random.randint(1, 9), 1 << 40))
+        current = self.engine.run(c.BeginRecording(number, self.random.randint(1, 9), 1 << 40))
         if current is not None and self.random.choice([True, False]):
-            self.engine.run(c.EndPass(number, current.number, 0))
+            self.engine.run(c.EndRecording(number, current.number, 0))
 
     def clean(self) -> None:
         """Payloads of some messages are copied ahead; a part of the log that nobody needs is dropped."""

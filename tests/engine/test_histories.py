@@ -28,7 +28,7 @@ def derived(state: BrokerState) -> dict[str, Any]:
     return {
         "writes": {name: (write.time, list(write.stages)) for name, write in state.writes.items()},
         "readers": state.readers,
-        "staged": {name: (queue.staged, queue.staged_bytes) for name, queue in state.queues.items()},
+        "staged": {name: (queue.staged.messages, queue.staged.bytes) for name, queue in state.queues.items()},
         "counts": {name: list(queue.counts) for name, queue in state.queues.items()},
         "bytes": state.staged_bytes,
         "keys": {user: state.publish_keys.count(user) for user in ("", "alice", "bob")},

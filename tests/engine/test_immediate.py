@@ -188,7 +188,7 @@ def test_a_retry_that_it_replaces_keeps_no_group_waiting() -> None:
     assert not engine.run(c.Acquire("q", two, 1)).rows
     columns = Attributes(key=named(1), group=named(2))
     command = c.EnqueueImmediate("q", 1, 1, attributes=columns, offers=[c.Offer(one, 1)])
-    assert decide(engine.state, command, c.Now(engine.wall, engine.up)).effects.looks == ("q",)
+    assert decide(engine.state, command, c.Now(engine.wall, engine.up)).effects.wakes == ("q",)
     assert send(engine, 1, c.Offer(one, 1), key=named(1), group=named(2)) == ([(one, [2])], [], [])
     assert engine.run(c.Acquire("q", two, 1)).rows.sequences().tolist() == [1]
 

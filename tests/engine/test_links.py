@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.engine import BrokerState, apply
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.limits import MAX_ANNOTATIONS, MAX_EXCLUDED, MAX_OVERLAYS
-from penstock.broker_core.engine.columns.packing import pack, unpack
+from penstock.broker_core.engine.columns.packing import unpack
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
 from penstock.broker_core.engine.events import codec
@@ -59,7 +58,7 @@ def test_what_a_link_excluded_is_passed_over_without_being_looked_at_again() -> 
     assert took(engine, 1, 1000) == list(range(1000))
     assert took(engine, 3, 2000) == list(range(1000, 3000))
     engine.run(c.Release("q", 1, RowSet.range(0, 1000), exclude=True))
-    link = engine.state.queues["q"].subscriptions[1]
+    link = engine.state.queues["q"].consumers.subscriptions[1]
     assert took(engine, 1, 10) == []
     assert (link.positions, link.epochs) == ([3000], [engine.state.queues["q"].returns[0].epoch])
     engine.run(c.Enqueue("q", 2, 1))
@@ -91,7 +90,7 @@ def test_excluded_messages_that_were_settled_make_room_for_others() -> None:
     assert engine.persisted() == before
     assert took(engine, 3, 5) == [0, 1, 2, 3, 4]
     engine.run(c.Settle("q", 3, RowSet.range(0, 5)), c.Release("q", 1, one, exclude=True))
-    assert engine.state.queues["q"].subscriptions[1].excluded.count == MAX_EXCLUDED - 4
+    assert engine.state.queues["q"].consumers.subscriptions[1].excluded.count == MAX_EXCLUDED - 4
     assert took(engine, 1, 5) == list(range(MAX_EXCLUDED + 2, MAX_EXCLUDED + 7))
 
 
@@ -237,42 +236,6 @@ def test_exclusions_are_a_set() -> None:
     assert excluded.count == len(plain)
 
 
-# What older versions wrote.
-OLD_EVENTS = [
-    b'{"k":"queue.declared","queue":"q","type":"fifo","options":{"map":{"durability":"all"}}}',
-    b'{"k":"enqueued","queue":"q","first":0,"count":3,"sizes":{"array":["<i8","AQAAAAAAAAACAAAAAAAAAAMAAAAAAAAA"]},"time":5}',
-    b'{"k":"acquired","queue":"q","holder":1,"rows":{"rows":{"0":[0,3]}},"lease":null,"batch":null}',
-    b'{"k":"returned","queue":"q","holder":1,"rows":{"rows":{"0":[0,1,2,3]}},"cause":1,"lease":null}',
-    b'{"k":"settled","queue":"q","holder":1,"rows":{"rows":{"0":"1:AQ=="}},"outcome":2,"time":6,"error":"no","lease":null}',
-]
-
-
-def test_a_journal_of_0_1_reads_as_it_did() -> None:
-    state = BrokerState()
-    for position, meta in enumerate(OLD_EVENTS, 1):
-        apply(state, codec.decode(meta), 8 * position)
-    queue, block = state.queues["q"], state.queues["q"].blocks[0]
-    assert queue.counts == [0, 2, 0, 1]
-    assert block.attempts.get(slice(0, 3)).tolist() == [1, 0, 1]  # type: ignore[union-attr]
-    assert (block.errors, block.overlays.among(slice(0, 3)), queue.bytes) == ({1: "no"}, {}, 4)
-
-
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7])
-def test_a_block_of_an_older_format_reads_as_it_did_and_a_later_format_is_refused(version: int) -> None:
-    engine = engine_with(3)
-    took(engine, 1, 2)
-    _, (packed,) = engine.persisted()
-    header = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
-    assert header["v"] == 8
-    columns = {**unpack(packed), "errors": {"1": "no"}}  # as they were up to version 7
-    old, newer = pack(columns).replace(b'"v": 8', b'"v": %d' % version, 1), packed.replace(b'"v": 8', b'"v": 9', 1)
-    block = Block.restored(unpack(old))
-    assert np.array_equal(block.state, [2, 2, 1])
-    assert block.errors == {1: "no"}
-    with pytest.raises(errors.DamagedJournal, match="format 9"):
-        unpack(newer)
-
-
 class Nothing:
     """A selector that nobody has evaluated for anything."""
 
@@ -290,12 +253,12 @@ def test_what_another_link_has_not_passed_is_left_to_it(levels: int) -> None:
     engine.run(c.Enqueue("q", 4, 1))
     assert engine.run(c.Acquire("q", third, 1)).rows.sequences().tolist() == [0]
     queue = engine.state.queues["q"]
-    queue.subscriptions[first].selector = "TRUE"
+    queue.consumers.subscriptions[first].selector = "TRUE"
     assert not engine.run(c.Acquire("q", first, 9, matching=Nothing())).rows
-    places = queue.subscriptions[other].positions.copy()
+    places = queue.consumers.subscriptions[other].positions.copy()
     assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows
-    assert queue.subscriptions[other].positions[0] == places[0], "it is offered them again"
-    queue.subscriptions[first].selector = None
+    assert queue.consumers.subscriptions[other].positions[0] == places[0], "it is offered them again"
+    queue.consumers.subscriptions[first].selector = None
     assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == [1]
     engine.run(c.Release("q", first, RowSet.single(1)), c.Release("q", third, RowSet.single(0)))
     assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows

@@ -344,7 +344,7 @@ class QueueMachine(RuleBasedStateMachine):
         )
 
     def links_as_they_are(self) -> dict[int, Any]:
-        links = self.engine.state.queues["q"].subscriptions
+        links = self.engine.state.queues["q"].consumers.subscriptions
         return {holder: (link.positions, link.epochs, link.excluded.count, dict(link.held)) for holder, link in links.items()}
 
     def some_of(self, rows: Any, data: st.DataObject) -> RowSet:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
 
-from penstock.broker_core.engine import BrokerState
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.limits import PUBLISH_KEY_AGE
 from penstock.broker_core.engine.commands import PublishKey
 from penstock.broker_core.engine.model.publish_keys import PublishKeys
-from penstock.broker_core.engine.model.state import packed_columns
 
 from .harness import Engine
 
@@ -33,16 +30,13 @@ def test_a_key_is_known_by_its_highest_number_until_a_year_after_its_last_write(
     assert (keys.count("alice"), keys.count("bob"), keys.count("carol")) == (0, 0, 1)
 
 
-def test_keys_are_the_same_after_a_snapshot_and_those_of_an_older_one_count_from_it() -> None:
+def test_keys_are_the_same_after_a_snapshot() -> None:
     keys = PublishKeys()
     keys.note(A, 100, "alice")
     keys.note(B, 200, "bob")
-    again = PublishKeys.from_json(keys.to_json(), 999)
+    again = PublishKeys.from_json(keys.to_json(), keys.skipped)
     assert again.to_json() == keys.to_json()
     assert (again.last(A, 300), again.count("alice"), again.count("bob")) == (3, 1, 1)
-    older = PublishKeys.from_json([["txn", "a", 3]], 500)
-    assert older.last(A, 500 + PUBLISH_KEY_AGE) == 3
-    assert older.last(A, 501 + PUBLISH_KEY_AGE) is None
 
 
 @pytest.mark.parametrize("life", [lambda engine: engine, Engine.recovered, Engine.from_snapshot])
@@ -75,16 +69,3 @@ def test_a_wall_clock_that_is_set_years_ahead_makes_no_key_old(life: Callable[[E
         engine.pass_time(day)
         engine.run(c.Enqueue("q", 1, 1))
     assert not engine.run(c.IsPublished(A))[0], "a year of days has gone by"
-
-
-def test_a_snapshot_of_before_knows_of_no_step_and_no_lease_that_is_gone() -> None:
-    """Version 7 said nothing about either."""
-    engine = Engine()
-    engine.run(c.DeclareQueue("q"), c.Publish([], A))
-    meta, blocks = engine.state.snapshot()
-    old = {name: value for name, value in meta.items() if name not in ("skipped", "pastEpoch")}
-    again = Engine(BrokerState.restore(json.dumps({**old, "v": 7}).encode(), packed_columns(blocks)))
-    assert again.run(c.IsPublished(A))[0]
-    again.run(c.Enqueue("q", 1, 1))
-    assert again.advance("l", epoch=None, finished=0) == (1, 1)
-    assert again.persisted() == again.from_snapshot().persisted()

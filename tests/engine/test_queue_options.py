@@ -14,7 +14,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.cli.arguments import parser
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
-from penstock.broker_core.engine.model.admission import NONE, Admission, admit
+from penstock.broker_core.engine.model.admission import NONE, Admission, Candidates, admit
 from penstock.broker_core.engine.model.options import OPTIONS, TYPES, Option, Rules, checked, rules
 from penstock.broker_core.engine.model.policies import Policies, Policy
 
@@ -134,10 +134,10 @@ def test_a_queue_is_unrestricted_only_where_each_message_that_arrives_gets_a_pla
     queue, attributes = full_of_everything(kind, options)
     for whole in (False, True):
         try:
-            admitted = admit(queue, ROWS, 7, attributes, START // 1000, whole=whole)
+            admitted = admit(queue, Candidates(ROWS, 7, attributes), START // 1000, whole=whole)
         except errors.QueueFull:
-            admitted = Admission(kept=NONE)
-        assert admitted.kept is None, f"option {name!r} keeps messages out: declare it with on_arrival=True"
+            admitted = Admission(NONE)
+        assert admitted.rows is None, f"option {name!r} keeps messages out: declare it with on_arrival=True"
 
 
 def test_somebody_asks_for_the_value_of_each_option(repository: Path) -> None:

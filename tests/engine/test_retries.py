@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine import apply, decide
 from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine import decide
 from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.dispositions import Disposition
-from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.quantities import MAX_MILLISECONDS
 
 from .ends import cell, fate, make, queue, survives, taken
@@ -178,36 +175,6 @@ def test_Q13_without_a_dead_letter_queue_it_is_archived_after_twenty_attempts_wi
     assert fate(survives(engine)) == "available"
 
 
-OLD = [  # as versions before the defaults had one wrote them
-    (b'{"k":"queue.declared","queue":"plain","type":"fifo","options":{"map":{}}}', 0),
-    (b'{"k":"queue.declared","queue":"dying","type":"fifo","options":{"map":{"deadLetterQueue":"plain"}}}', 10),
-    (b'{"k":"queue.declared","queue":"named","type":"fifo","options":{"map":{"maxAttempts":7}}}', 7),
-]
-
-
-@pytest.mark.parametrize(("meta", "attempts"), OLD)
-def test_a_queue_of_an_older_data_directory_keeps_the_limit_that_it_was_declared_with(meta: bytes, attempts: int) -> None:
-    """Also through a snapshot of this version, and of the one before; and where it is declared again."""
-    state = BrokerState()
-    apply(state, codec.decode(meta), 8)
-    engine = Engine(state)
-    name, declared = next(iter(state.queues)), next(iter(state.queues.values()))
-    assert declared.rules.max_attempts == attempts
-    assert engine.run(c.Stat(name))[0]["options"]["maxAttempts"] == attempts, "an export of it has what holds"
-    assert engine.run(c.DeclareQueue(name, options=declared.options)) is False
-    told = {option: value for option, value in engine.run(c.Stat(name))[0]["options"].items() if option != "durability"}
-    assert engine.run(c.DeclareQueue(name, options=told)) is False, "an import of its export changes nothing"
-    with pytest.raises(errors.AlreadyExists):
-        engine.run(c.DeclareQueue(name, options={**declared.options, "maxAttempts": 3}))
-    assert engine.from_snapshot().state.queues[name].rules.max_attempts == attempts
-    before, _ = state.snapshot()
-    del before["queues"][0]["defaults"]
-    assert BrokerState.restore(json.dumps({**before, "v": 4}).encode(), []).queues[name].rules.max_attempts == attempts
-    engine.run(c.DeclareQueue("new"), c.AlterQueue(name, {"maxAttempts": 20}))
-    assert [stat["options"].get("maxAttempts") for stat in engine.run(c.Stat())] == [20, None]
-    assert {each.rules.max_attempts for each in engine.from_snapshot().state.queues.values()} == {20}
-
-
 @pytest.mark.parametrize(
     ("retry", "options", "delay"),
     [
@@ -333,7 +300,7 @@ def test_Q16_a_group_goes_on_when_what_it_waits_for_ends(end: str) -> None:
         queue(engine).note_times(block)
         engine.pass_time(3)
     decision = decide(engine.state, ends[end], c.Now(engine.wall, engine.up))
-    assert "q" in decision.effects.looks
+    assert "q" in decision.effects.wakes
     engine.run(ends[end])
     assert got(engine, holder) == [1, 2]
 
@@ -381,7 +348,7 @@ def test_Q22_who_waits_goes_on_when_the_queue_is_altered_or_the_message_ends() -
         holder = taken(engine, 1)
         fail(engine, holder)
         assert got(engine, holder) == []
-        assert "q" in decide(engine.state, change, c.Now(engine.wall, engine.up)).effects.looks
+        assert "q" in decide(engine.state, change, c.Now(engine.wall, engine.up)).effects.wakes
         engine.run(change)
         assert got(engine, holder) == [1, 2]
 

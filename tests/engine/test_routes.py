@@ -18,7 +18,7 @@ from penstock.broker_core.engine.model import headers as headers_module
 from penstock.broker_core.engine.model.bindings import Binding
 from penstock.broker_core.engine.model.exchange import Exchange, Exchanges
 from penstock.broker_core.engine.model.headers import matching
-from penstock.broker_core.engine.model.routes import Examined, Stale, particulars, route
+from penstock.broker_core.engine.model.routes import Examined, Sending, Stale, particulars, route
 from penstock.broker_core.engine.model.topics import Trie
 from penstock.broker_core.messages.encoding import texts
 
@@ -33,7 +33,7 @@ def made(kind: str, *bindings: Binding, name: str = "x", **options: Any) -> Exch
 
 def routed(exchanges: Exchanges, keys: Any = "", count: int = 1, queues: tuple[str, ...] = (), **how: Any) -> Any:
     """By queue the messages; and those that are refused, and how many are dropped."""
-    found = route(exchanges.by_name, dict.fromkeys(queues), "x", count, keys, **how)
+    found = route(exchanges.by_name, dict.fromkeys(queues), "x", Sending(count, keys, **how))
     named = [queue for part in found.parts for queue in part.queues]
     assert len(named) == len(set(named)), "a queue in two parts"
     by_queue = {queue: as_array(part.rows).tolist() for part in found.parts for queue in part.queues}

@@ -10,7 +10,7 @@ import pytest
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from penstock.broker_core.engine.model.search import Filter, Search, Unexpired, Without, _at_the_front, _Hunt
+from penstock.broker_core.engine.model.search import Filter, Search, Unexpired, Without, _at_the_front, _RunningSearch
 
 from .harness import SECOND, START, Engine
 
@@ -57,5 +57,5 @@ def test_the_front_and_a_hunt_agree(seed: int) -> None:
             found = _at_the_front(queue, max(0, place), search, level)
             if found is not None:
                 seen += 1
-                assert found == _Hunt(queue, search).through(level, max(0, place)).found()
+                assert found == _RunningSearch(queue, search).through(level, max(0, place)).found()
     assert seen > 100

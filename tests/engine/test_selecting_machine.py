@@ -127,7 +127,7 @@ class SelectingMachine(RuleBasedStateMachine):
     @rule(data=st.data(), step=st.integers(1, 3), most=st.sampled_from([1, 3, 1000]), settle=st.booleans())
     def ends(self, data: st.DataObject, step: int, most: int, settle: bool) -> None:
         holder = data.draw(st.sampled_from(sorted(self.links)))
-        held = self.engine.state.queues["q"].subscriptions[holder].held
+        held = self.engine.state.queues["q"].consumers.subscriptions[holder].held
         mine = [number for block in held for number in self._held(holder, block)]
         rows = sorted(mine)[::step][:most]
         if rows:

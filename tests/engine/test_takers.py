@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import numpy as np
@@ -17,7 +16,7 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.model.batch_outcomes import RowsOutcome
 from penstock.broker_core.engine.model.dispositions import Disposition
-from penstock.broker_core.engine.model.state import BrokerState, packed_columns
+from penstock.broker_core.engine.model.state import BrokerState
 
 from .ends import DLQ, fate, queue, survives
 from .harness import Engine
@@ -212,17 +211,3 @@ def test_a_block_that_left_memory_keeps_its_takers() -> None:
     for other in (engine.recovered(), engine.from_snapshot()):
         (left,) = other.state.departed.values()
         assert left.takers.names == ["ann", "bob"]
-
-
-def test_a_snapshot_of_before_names_nobody_and_goes_on() -> None:
-    """Version 5 had no takers, nor did packed blocks of version 6."""
-    engine = Engine()
-    engine.run(c.DeclareQueue("q"), c.Enqueue("q", 3, 10))
-    engine.run(c.Settle("q", link(engine, None), FIRST))
-    meta, blocks = engine.state.snapshot()
-    old = [each.replace(b'"v": 7', b'"v": 6', 1) for each in packed_columns(blocks)]
-    for fields in meta["queues"]:
-        del fields["takers"]
-    again = Engine(BrokerState.restore(json.dumps({**meta, "v": 5}).encode(), old))
-    again.run(c.Settle("q", link(again), RowSet.single(1)))
-    assert takers(again) == [None, "ann", None]

@@ -39,7 +39,7 @@ def test_a_publish_names_attempts_and_the_others_go_with_it(engine: Engine, life
     engine = life(engine)
     assert engine.run(c.Publish([], None, "w", [3, 7])) == (3, False)
     assert engine.state.queues["q"].next_sequence == 3
-    assert engine.state.queues["q"].staged == 1
+    assert engine.state.queues["q"].staged.messages == 1
     engine = life(engine)
     # Its answer was lost: the same again, and not a message more.
     assert engine.run(c.Publish([], None, "w", [3, 7])) == (3, True)
@@ -62,7 +62,7 @@ def test_an_abort_takes_all_attempts_also_those_that_come_later(engine: Engine, 
     assert engine.run(c.Discard([], "unknown")) == 0
     with pytest.raises(errors.Fenced):
         engine.run(stage("unknown", 1))
-    assert engine.state.queues["q"].staged == 0
+    assert engine.state.queues["q"].staged.messages == 0
     assert not engine.state.writes
 
 

@@ -121,15 +121,15 @@ def test_with_an_archive_what_is_not_recorded_is_kept_and_what_is_recorded_goes(
         assert service.cleaner.clean() == 0
         assert len(everything(service, "q")) == 1800
         number = service.state.queues["q"].id
-        begun = service.submit(c.BeginPass(number, 1200, 1 << 40))
+        begun = service.submit(c.BeginRecording(number, 1200, 1 << 40))
         assert service.cleaner.clean() == 0, "a pass that has begun needs its rows"
-        service.submit(c.EndPass(number, begun.number, 0))
+        service.submit(c.EndRecording(number, begun.number, 0))
         in_vain(service)
         left = everything(service, "q")
         assert set(range(1200, 1800)) <= left.keys()
         assert len(left) < 1500
-        begun = service.submit(c.BeginPass(number, 1200, 1 << 40))
-        service.submit(c.EndPass(number, begun.number, 1))
+        begun = service.submit(c.BeginRecording(number, 1200, 1 << 40))
+        service.submit(c.EndRecording(number, begun.number, 1))
         in_vain(service)
         assert size(service) <= bound(service)
         assert everything(service, "stuck") == {0: STUCK}

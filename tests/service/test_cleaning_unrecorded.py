@@ -72,9 +72,9 @@ def test_what_is_not_recorded_of_blocks_out_of_memory_is_copied_too() -> None:
         assert before[1] == state[1]
         assert [each["archive"] for each in found[0]["queues"]] == [each["archive"] for each in state[0]["queues"]]
         assert slow(service).equals(content)
-        begun = service.submit(c.BeginPass(queue_id, 1 << 30, 1 << 40))
+        begun = service.submit(c.BeginRecording(queue_id, 1 << 30, 1 << 40))
         assert begun.rows.count == 34 * SLOW
-        service.submit(c.EndPass(queue_id, begun.number, 0))
+        service.submit(c.EndRecording(queue_id, begun.number, 0))
         pass_through(service, count=4)
         in_vain(service)
         assert size(service) <= bound(service)

@@ -114,7 +114,7 @@ def reference(history: list[Step]) -> Reference:
         for command in step if isinstance(step, list) else []:
             shadow = copy(service.state)
             for name, queue in service.state.queues.items():  # links are derived, and not in a copy
-                shadow.queues[name].subscriptions = dict(queue.subscriptions)
+                shadow.queues[name].consumers.subscriptions = dict(queue.consumers.subscriptions)
             shadow.next_link = service.state.next_link
             for event, _ in decide(shadow, command, clock()).events:
                 if event.journaled:

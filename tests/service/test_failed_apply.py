@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from penstock.broker_core.client.app import AcknowledgeMode, connect
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
-from penstock.broker_core.engine.apply.handlers import HANDLERS
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.errors import DamagedJournal, PenstockError, StorageError
@@ -59,20 +58,19 @@ def test_a_journal_of_a_newer_version_is_refused_with_that_version() -> None:
 
 
 @pytest.fixture
-def broken() -> Iterator[Callable[[type[e.Event]], None]]:
-    """Let the events of a kind be applied, and the function that does it fail at its end."""
-    sound = dict(HANDLERS)
+def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[type[e.Event]], None]:
+    """Let the events of a kind be applied, and then fail."""
 
     def breaks(kind: type[e.Event]) -> None:
-        def fail(state: Any, event: Any, position: int) -> None:
-            sound[kind](state, event, position)
+        sound = kind.apply
+
+        def fail(event: Any, state: Any, position: int) -> None:
+            sound(event, state, position)
             raise KeyError("a mistake")
 
-        HANDLERS[kind] = fail
+        monkeypatch.setattr(kind, "apply", fail)
 
-    yield breaks
-    HANDLERS.clear()
-    HANDLERS.update(sound)
+    return breaks
 
 
 def _refuses_everything(service: Any) -> None:
@@ -198,17 +196,16 @@ def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
 SERVE = """
 import sys, threading
 from penstock.broker_core.engine import events as e
-from penstock.broker_core.engine.apply.handlers import HANDLERS
 from penstock.broker_core.cli.main import main
 
-sound = HANDLERS[e.{event}]
+sound = e.{event}.apply
 
-def fail(state, event, position):
-    sound(state, event, position)
+def fail(event, state, position):
+    sound(event, state, position)
     if {when}:
         raise KeyError("a mistake")
 
-HANDLERS[e.{event}] = fail
+e.{event}.apply = fail
 sys.exit(main(["serve", "--data", sys.argv[1], "--flight-port", "0", "--amqp-port", "0", "--http-port", "0"]))
 """
 

@@ -17,7 +17,7 @@ MOST_LINES = 500  # in a file
 CIRCLES = {
     "broker_core/amqp": (11, "a connection, its sessions, their links and deliveries refer to each other in the protocol, too"),
     "broker_core/amqp_plane": (36, "a link knows its surroundings by the protocols in ports.py, and these name links"),
-    "broker_core/engine/model": (4, "the parts of a queue (groups, exclusions, passes) are rules about the whole of it"),
+    "broker_core/engine/model": (3, "the parts of a queue (groups, recordings) are rules about the whole of it"),
     "broker_core/client/app": (9, "a session and its consumers, producers and transactions refer to each other, as in JMS"),
 }
 

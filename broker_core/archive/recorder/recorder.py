@@ -18,8 +18,8 @@ from typing import Any, Protocol, TypeVar
 
 from ... import errors
 from ...engine.columns.limits import NEVER
-from ...engine.commands import BeginPass, Command, EndPass, ListBacklogs
-from ...engine.model.passes import Backlog, Pass
+from ...engine.commands import BeginRecording, Command, EndRecording, ListBacklogs
+from ...engine.model.recordings import Backlog, Recording
 from ...logs import counted
 from ...settings.keys import Settings
 from ...stores.folders import is_local, local_path
@@ -52,7 +52,7 @@ class Host(Protocol):
     def submit(self, command: Command[R]) -> R:
         """Carry out a command; return its reply once that is durable."""
 
-    def content(self, backlog: Backlog, current: Pass) -> Content | None:
+    def content(self, backlog: Backlog, current: Recording) -> Content | None:
         """Return what a pass consists of; None where its queue is gone."""
 
     def sync(self) -> None:
@@ -259,7 +259,7 @@ class Recorder:
 
     def _record(self, backlog: Backlog) -> bool:
         """Carry one pass through. False where the process is gone, or the table cannot be written."""
-        current = self._host.submit(BeginPass(backlog.queue_id, PASS_ROWS, PASS_FILES * self._settings.archive_file_bytes))
+        current = self._host.submit(BeginRecording(backlog.queue_id, PASS_ROWS, PASS_FILES * self._settings.archive_file_bytes))
         if backlog.current is None and current is not None and current.rows.count >= backlog.waiting_rows:
             self._waits.pop(backlog.queue_id, None)  # it has all that waited: what is settled from now on waits anew
         content = None if current is None else self._host.content(backlog, current)
@@ -268,7 +268,7 @@ class Recorder:
         if not content.rows and content.inherited:
             return self._disown(backlog, content)
         if not content.rows:
-            self._host.submit(EndPass(backlog.queue_id, current.number, -1))
+            self._host.submit(EndRecording(backlog.queue_id, current.number, -1))
             return True
         self._host.sync()  # else a power cut might take this pass, whose number another one would get that the table then "has"
         url = table_url(self.url, backlog.queue)
@@ -284,7 +284,7 @@ class Recorder:
             return False
         if answer["differs"]:
             return self._disown(backlog, content)
-        self._host.submit(EndPass(backlog.queue_id, current.number, answer["version"]))
+        self._host.submit(EndRecording(backlog.queue_id, current.number, answer["version"]))
         self._note_success(backlog, answer)
         if answer["small"] >= self._settings.archive_compact_files:
             self._kept[url] = -math.inf

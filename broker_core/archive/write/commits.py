@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
 from ...engine.columns.rowset import RowSet
-from ...engine.model.passes import NO_TABLE
+from ...engine.model.recordings import NO_TABLE
 from ...errors import ArchiveUnreachable, ArchiveUnsupported
 from ...logs import counted
 from ..read import files as files_of

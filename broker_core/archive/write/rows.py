@@ -12,8 +12,8 @@ from ...engine.columns.dictionary import Names
 from ...engine.columns.limits import MAX_TAKERS
 from ...engine.columns.packing import unpack
 from ...engine.columns.rowset import RowSet, as_array
-from ...engine.model.passes import NO_TABLE
 from ...engine.model.queue import Queue
+from ...engine.model.recordings import NO_TABLE
 from ...errors import DataLoss
 from ...journal.view import JournalView
 from ...reading.batches import record_tables

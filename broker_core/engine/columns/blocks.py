@@ -40,7 +40,7 @@ class Columns:
     reason: Column  # why it is a dead letter
     stayed: Column  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
     defaulted: Column  # unsuccessful deliveries that a default outcome ended, with the link: some of `attempts`
-    recorded: Column  # number of the pass that put the row into the archive's table, plus one; see `model.passes`
+    recorded: Column  # number of the pass that put the row into the archive's table, plus one; see `model.recordings`
     leased: Column  # unsuccessful deliveries in batches of leases: some of `attempts`
     taker: Column  # who had the row when it ended: code in the queue's list of takers; 0: nobody, or nobody with a name
 
@@ -385,8 +385,7 @@ class Block(Columns):
         for name in COLUMNS:
             if name in columns:
                 setattr(block, name, Column(columns[name].copy()))
-        errors, texts = columns.get("errors", {}), columns.get("texts")  # an older version wrote the texts themselves
-        block.note_errors({int(row): said if texts is None else texts[said] for row, said in errors.items()})
+        block.note_errors({int(row): columns["texts"][text] for row, text in columns.get("errors", {}).items()})
         if "overlays" in columns:
             block.overlays = Overlays.restored(columns["overlays"])
         size = columns["size"]

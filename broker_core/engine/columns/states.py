@@ -58,8 +58,8 @@ class Outcome(IntEnum):
     EXPIRED = 4
     REPLACED = 5
     DEAD_LETTERED = 6
-    MOVED = 8  # to another queue, or back to the one it came from; 7 is reserved: older versions used it
-    DROPPED = 9  # the oldest of a ring that was full
+    MOVED = 7  # to another queue, or back to the one it came from
+    DROPPED = 8  # one of the oldest in a full ring
 
 
 OUTCOME_CODES = max(Outcome) + 1  # entries of a table by outcome
@@ -164,8 +164,8 @@ class Step(NamedTuple):
 STEPS: dict[Verb, tuple[Step, ...]] = {
     verb: tuple(
         Step(source.value, target.value, bytes([source]) * BLOCK_ROWS)
-        for (source, each), target in TRANSITIONS.items()
-        if each is verb
+        for (source, row_verb), target in TRANSITIONS.items()
+        if row_verb is verb
     )
     for verb in Verb
 }

@@ -22,18 +22,19 @@ _REMOVED = (Outcome.PURGED, Outcome.REPLACED, Outcome.MOVED, Outcome.DROPPED)
 class Totals:
     """The totals of one queue. `enqueued + redriven` less all that ended is how many more live messages there are."""
 
-    __slots__ = ("_ended", "_live", "_next_sequence", "delivered", "redelivered", "redriven")
+    __slots__ = ("_ended", "_live", "_next_sequence", "delivered", "redelivered", "redriven", "unlocked")
 
     def __init__(self) -> None:
         self.delivered = 0  # to a link, or in a batch to a lease; each time counts
         self.redelivered = 0  # of these, not for the first time
+        self.unlocked = 0  # returned by a link's lock timeout
         self.redriven = 0  # dead letters of this queue's own that are AVAILABLE again, at their places
         self._next_sequence = self._live = 0  # of the queue when the broker started
         self._ended = [0] * OUTCOME_CODES
 
     def begin(self, next_sequence: int, live: int, ended: Sequence[int]) -> None:
         """Begin at 0: the broker starts, with these numbers of the queue."""
-        self.delivered = self.redelivered = self.redriven = 0
+        self.delivered = self.redelivered = self.redriven = self.unlocked = 0
         self._next_sequence, self._live, self._ended = next_sequence, live, list(ended)
 
     def acquired(self, block: Block, rows: Rows) -> None:

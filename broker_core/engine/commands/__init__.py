@@ -40,7 +40,6 @@ from .lifetimes import CloseLink, EndNode, OpenLink
 from .links import Acquire, Browse, Browsed, Release, Settle, Subscribe, Taken, Unsubscribe, command_of
 from .moves import Copy, DiscardMessages, Move, Redrive, Shifted
 from .outcomes import SetAside, StageOutcomes
-from .passes import BeginPass, EndPass, ListBacklogs
 from .queues import (
     AlterQueue,
     Appended,
@@ -57,6 +56,7 @@ from .queues import (
     Stat,
     Stores,
 )
+from .recordings import BeginRecording, EndRecording, ListBacklogs
 from .stages import Discard, IsPublished, ListStages, Publish, StageMessages
 from .time import Recovered, Tick
 from .transactions import BeginTransaction, Discharge, FailTransaction, Post, Retire, TimeOutTransactions
@@ -66,7 +66,7 @@ __all__ = [
     "AcquireBatch",
     "AlterQueue",
     "Appended",
-    "BeginPass",
+    "BeginRecording",
     "BeginTransaction",
     "Bind",
     "Browse",
@@ -86,7 +86,7 @@ __all__ = [
     "Discharge",
     "Drop",
     "EndNode",
-    "EndPass",
+    "EndRecording",
     "Enqueue",
     "EnqueueImmediate",
     "EnterLease",

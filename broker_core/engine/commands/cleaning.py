@@ -19,7 +19,7 @@ class Copied(NamedTuple):
     rows: RowSet
     positions: Ints  # by row, in order: the log position of the record that its payload was copied from
     payload_rows: Ints  # which row of that record it is
-    taken: Ints | None = None  # and which row of the copy; None: they are the copy's rows, one by one
+    copy_rows: Ints | None = None  # by row, its row in the copy; None: in order
 
 
 @dataclass(frozen=True)

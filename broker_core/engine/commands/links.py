@@ -84,6 +84,11 @@ class Settle(Command[None]):
     outcome: Outcome = Outcome.ACCEPTED
     error: str | None = None
 
+    @property
+    def disposition(self) -> Disposition:
+        """The outcome, with its error."""
+        return Disposition(self.outcome, error=self.error)
+
 
 @dataclass(frozen=True)
 class Release(Command[None]):
@@ -95,7 +100,12 @@ class Release(Command[None]):
     cause: Cause = Cause.RELEASED
     exclude: bool = False  # undeliverable here: do not offer them to this link again
     annotations: bytes | None = None  # an encoded map, to be merged into the messages' annotations
-    retry: Retry | None = None  # when they may be delivered again; None: as the queue's options say
+    retry: Retry | None = None  # time of the next delivery; None: by the queue's options
+
+    @property
+    def disposition(self) -> Disposition:
+        """The cause, with its details."""
+        return Disposition(None, self.cause, None, self.exclude, self.annotations, self.retry)
 
 
 def command_of(disposition: Disposition, queue: str, holder: int, rows: RowSet) -> Settle | Release:

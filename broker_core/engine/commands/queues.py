@@ -10,6 +10,7 @@ from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.limits import MAX_PURGED
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
+from ..model.admission import Candidates
 from .command import Command, Maker, R
 
 if TYPE_CHECKING:
@@ -72,7 +73,13 @@ class Stores(Command[R]):
 
     queue: str
     count: int
-    sizes: int | Ints  # stored bytes of each message, or of all alike
+    sizes: int | Ints  # stored bytes of each message, or of every message
+    attributes: Attributes
+
+    @property
+    def candidates(self) -> Candidates:
+        """The messages, as the check of the queue's limits sees them."""
+        return Candidates(self.count, self.sizes, self.attributes)
 
 
 @dataclass(frozen=True)

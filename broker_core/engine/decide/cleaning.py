@@ -15,21 +15,22 @@ from ..columns.series import Ints
 from ..model.queue import Queue
 from ..model.retention import needed, needed_span
 from ..model.state import BrokerState
-from .decision import Decision
+from .decision import Decision, decides
 
 
+@decides(c.Relocate)
 def relocate(state: BrokerState, command: c.Relocate, now: c.Now) -> Decision[int | None]:
     """Give messages another payload, as far as theirs is where it was copied from.
 
     A log position belongs to one record for ever, so rows that have it, and the same row of it, have the same payload.
     """
-    found = [event for each in command.messages if (event := _relocated(state, each)) is not None]
-    if not found:  # then it is stored for any of these queues that is still there
-        found = [e.Relocated(queue_id, RowSet()) for queue_id in command.packed if queue_id in state.by_id][:1]
-    if not found:
+    events = [event for copied in command.messages if (event := _relocated(state, copied)) is not None]
+    if not events:  # the payload may still belong to packed blocks: it is stored with the first queue that exists
+        events = [e.Relocated(queue_id, RowSet()) for queue_id in command.packed if queue_id in state.by_id][:1]
+    if not events:
         return Decision([], None)
-    event = replace(found[0], also=tuple(found[1:]) or None)
-    return Decision([(event, command.payload)], sum(each.rows.count for each in found))
+    event = replace(events[0], also=tuple(events[1:]) or None)
+    return Decision([(event, command.payload)], sum(relocated.rows.count for relocated in events))
 
 
 def _relocated(state: BrokerState, copied: c.Copied) -> e.Relocated | None:
@@ -38,20 +39,21 @@ def _relocated(state: BrokerState, copied: c.Copied) -> e.Relocated | None:
     if queue is None:
         return None
     parts: list[tuple[int, Ints]] = []
-    kept: list[Ints] = []
+    indexes: list[Ints] = []
     start = 0
     for number, part in copied.rows.items():
         stop = start + row_count(part)
         same = _are_there(queue, number, as_array(part), copied.positions[start:stop], copied.payload_rows[start:stop])
         if same is not None:
             parts.append((number, as_array(part)[same]))
-            kept.append(np.flatnonzero(same) + start)
+            indexes.append(np.flatnonzero(same) + start)
         start = stop
     if not parts:
         return None
-    rows = np.concatenate(kept)
-    taken = rows if copied.taken is None else copied.taken[rows]
-    return e.Relocated(queue.id, RowSet.of(parts), None if np.array_equal(taken, np.arange(len(taken))) else taken)
+    rows = np.concatenate(indexes)
+    payload_rows = rows if copied.copy_rows is None else copied.copy_rows[rows]
+    in_order = np.array_equal(payload_rows, np.arange(len(payload_rows)))
+    return e.Relocated(queue.id, RowSet.of(parts), None if in_order else payload_rows)
 
 
 def _are_there(queue: Queue, number: int, rows: Ints, positions: Ints, payload_rows: Ints) -> Ints | None:
@@ -65,6 +67,7 @@ def _are_there(queue: Queue, number: int, rows: Ints, positions: Ints, payload_r
     return same if same.any() else None
 
 
+@decides(c.Repack)
 def repack(state: BrokerState, command: c.Repack, now: c.Now) -> Decision[bool]:
     """Give a block that left memory other columns, made of those that it has."""
     queue = state.by_id.get(command.queue_id)
@@ -75,6 +78,7 @@ def repack(state: BrokerState, command: c.Repack, now: c.Now) -> Decision[bool]:
     return Decision([(event, command.payload)], True)
 
 
+@decides(c.RelocateStaged)
 def relocate_staged(state: BrokerState, command: c.RelocateStaged, now: c.Now) -> Decision[int]:
     """Give staged messages another payload, if they are still staged."""
     count = sum(part.position == command.position for stage in state.stages.values() for part in stage.parts)
@@ -83,12 +87,13 @@ def relocate_staged(state: BrokerState, command: c.RelocateStaged, now: c.Now) -
     return Decision([(e.StagedRelocated(command.position), command.payload)], count)
 
 
+@decides(c.Drop)
 def drop(state: BrokerState, command: c.Drop, now: c.Now) -> Decision[list[list[int]]]:
     """Drop those of the intervals that hold nothing needed."""
     asked = sorted(interval for interval in command.intervals if not state.dropped.covers(interval[0], interval[1] - 1))
     if not asked:
         return Decision([], [])
-    used = {index for found in _needed(state, Intervals.apart(asked), command) for index in np.unique(found).tolist()}
+    used = {index for needed in _needed(state, Intervals.apart(asked), command) for index in np.unique(needed).tolist()}
     free = [interval for index, interval in enumerate(asked) if index not in used]
     return Decision([(e.Dropped(free), None)] if free else [], free)
 

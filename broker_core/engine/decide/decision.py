@@ -1,28 +1,32 @@
-"""Decisions: their type, and the checks that most of them begin with."""
+"""Decisions: their type, the register of the functions that decide commands, and checks that most of them begin with."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from ... import errors, notations
+from .. import commands as c
 from .. import events as e
 from ..columns.rowset import RowSet, clip, row_count
 from ..columns.series import Ints
 from ..columns.states import LEGAL, State, Verb
+from ..model.capacity import Coming
 from ..model.queue import Queue
 from ..model.state import BrokerState
 
 R = TypeVar("R")
+C = TypeVar("C", bound=c.Command[Any])
 
 
 class Effects(NamedTuple):
-    """Names, each once, in the order of the events that are their reasons."""
+    """Consequences of a decision for others. Names, each once, in the order of the events that are their reasons."""
 
-    looks: tuple[str, ...] = ()  # queues where who found nothing would find something now, or that are gone
-    may_end: tuple[str, ...] = ()  # queues and exchanges that may end now: `EndNode` says whether they do
+    wakes: tuple[str, ...] = ()  # queues in which waiting consumers may find messages now, and deleted queues
+    may_end: tuple[str, ...] = ()  # queues and exchanges whose lifetime may be over: `EndNode` decides
 
 
 NO_EFFECTS = Effects()
@@ -30,17 +34,52 @@ NO_EFFECTS = Effects()
 
 @dataclass
 class Decision(Generic[R]):
-    """Events with their payloads (a buffer, several, or None), in order; what to answer when they are durable; and who is told
-    of them, which `decide` adds."""
+    """Events with their payloads, in order, and the reply, which is sent when they are durable. `decide` adds the effects."""
 
-    events: list[tuple[e.Event, Any]]
+    events: list[tuple[e.Event, Any]]  # a payload is a buffer, several buffers, or None
     reply: R
-    waits: bool = True  # False: the reply promises nothing, and need not wait for the disk
+    waits: bool = True  # False: the reply does not wait for the disk
     effects: Effects = NO_EFFECTS
 
     def add(self, event: e.Event, payload: Any = None) -> None:
-        """Append an event, with its payload."""
+        """Append an event with its payload."""
         self.events.append((event, payload))
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a decision is based on: the state, the time, and what the decision has brought to queues so far.
+
+    A decision of several parts passes one basis to all of them, because each part is decided on the state before all of them.
+    """
+
+    state: BrokerState
+    now: c.Now
+    coming: Coming = field(default_factory=dict)
+
+
+class Holding(NamedTuple):
+    """The holder of messages that a decision ends. `lease` is set if an operator ends some messages of the lease's batch."""
+
+    holder: int = 0  # 0: the messages are not acquired
+    taker: str | None = None  # name of the lease, or of the link's user, that has them or had them until they returned
+    lease: str | None = None
+
+
+#: By type of command, the function that decides it.
+HANDLERS: dict[type[c.Command[Any]], Callable[[BrokerState, Any, c.Now], Decision[Any]]] = {}
+
+
+def decides(
+    command: type[C],
+) -> Callable[[Callable[[BrokerState, C, c.Now], Decision[R]]], Callable[[BrokerState, C, c.Now], Decision[R]]]:
+    """Register a function as the one that decides this type of command."""
+
+    def register(handler: Callable[[BrokerState, C, c.Now], Decision[R]]) -> Callable[[BrokerState, C, c.Now], Decision[R]]:
+        HANDLERS[command] = handler
+        return handler
+
+    return register
 
 
 def need_queue(state: BrokerState, name: str) -> Queue:
@@ -53,7 +92,7 @@ def need_queue(state: BrokerState, name: str) -> Queue:
 
 
 def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None) -> None:
-    """Raise unless the table allows `verb` for every row, and `holder`, if given, holds them all."""
+    """Raise unless the table allows `verb` for every row, and `holder`, if given, holds every row."""
     for number, part in rows.items():
         block = queue.blocks.get(number)
         states = block.state[clip(part, 0, block.filled)] if block is not None else np.array([State.ARCHIVED], np.uint8)

@@ -18,7 +18,7 @@ from ..model.exchange_options import OPTIONS, checked
 from ..model.names import check_new_name, check_node_name
 from ..model.state import BrokerState
 from ..model.topics import words_of
-from .decision import Decision, need_queue
+from .decision import Decision, decides, need_queue
 from .queues import user_of
 
 _WAY_OUT = "declare it as it is, or delete it first (`penstock exchange delete`)"
@@ -33,6 +33,7 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
     return exchange
 
 
+@decides(c.DeclareExchange)
 def declare_exchange(state: BrokerState, command: c.DeclareExchange, now: c.Now) -> Decision[bool]:
     """Add an exchange; False if the same is there. AlreadyExists, InvalidRequest, ResourceLimit, NotFound of an alternate."""
     check_node_name("exchange", command.exchange)
@@ -67,12 +68,14 @@ def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: 
             )
 
 
+@decides(c.DeleteExchange)
 def delete_exchange(state: BrokerState, command: c.DeleteExchange, now: c.Now) -> Decision[None]:
     """End an exchange with all its bindings. Raises NotFound."""
     exchange = need_exchange(state, command.exchange)
     return Decision([(e.ExchangeDeleted(exchange.name), None)], None)
 
 
+@decides(c.Bind)
 def bind(state: BrokerState, command: c.Bind, now: c.Now) -> Decision[bool]:
     """Add a binding of a queue; False if it is there. Raises NotFound, InvalidRequest, ResourceLimit."""
     exchange, queue = need_exchange(state, command.exchange), need_queue(state, command.queue)
@@ -103,6 +106,7 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
     headers.check(binding.arguments)
 
 
+@decides(c.Unbind)
 def unbind(state: BrokerState, command: c.Unbind, now: c.Now) -> Decision[int]:
     """Remove the bindings of a queue, all or those with one key. Raises NotFound where there is none."""
     exchange = need_exchange(state, command.exchange)
@@ -115,6 +119,7 @@ def unbind(state: BrokerState, command: c.Unbind, now: c.Now) -> Decision[int]:
     return Decision([(e.Unbound(exchange.name, numbers), None)], len(numbers))
 
 
+@decides(c.ListExchanges)
 def list_exchanges(state: BrokerState, command: c.ListExchanges, now: c.Now) -> Decision[list[dict[str, Any]]]:
     """Describe one exchange, or all, with their bindings. Raises NotFound."""
     found = state.exchanges.by_name.values() if command.exchange is None else [need_exchange(state, command.exchange)]

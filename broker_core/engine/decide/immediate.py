@@ -20,29 +20,28 @@ from ..columns.limits import NEVER
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from ..model.admission import NONE, admit, fresh
-from ..model.consumers import may_take
 from ..model.queue import Queue
 from ..model.search import barrier, in_turn
 from ..model.state import BrokerState
-from .decision import Decision, need_queue
+from .decision import Decision, decides, need_queue
 from .links import has_waiting
 
 
+@decides(c.EnqueueImmediate)
 def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.Now) -> Decision[c.Delivered]:
     """Store the messages that links of the offers take, within the queue's limits and without duplicates. Raises NotFound."""
     queue, attributes, wall = need_queue(state, command.queue), command.attributes, now.wall // 1000
-    candidates = _deliverable(attributes, command.count, wall)
+    deliverable = _deliverable(attributes, command.count, wall)
     new = np.ones(command.count, np.bool_)
     if attributes.ids is not None and queue.rules.duplicate_window:
         new = fresh(queue, attributes.ids, wall)
-    taken = _Assignment(queue, attributes, candidates & new).by(command, now)
+    taken = _Assignment(queue, attributes, deliverable & new).by(command, now)
     rows = np.sort(np.concatenate([NONE, *(some for _, some in taken)]))
     refused = NONE
     if len(rows) and not queue.rules.unrestricted:
-        sizes = command.sizes if isinstance(command.sizes, int) else command.sizes[rows]
-        admitted = admit(queue, len(rows), sizes, attributes.take(rows), wall, held=True)
+        admitted = admit(queue, command.candidates.take(rows), wall, held=True)
         refused = rows[admitted.refused]
-        rows = rows if admitted.kept is None else rows[admitted.kept]
+        rows = rows if admitted.rows is None else rows[admitted.rows]
     undelivered = np.setdiff1d(np.flatnonzero(new), np.concatenate([rows, refused]))
     if attributes.ids is not None and not new.all():  # a duplicate of a message that is not stored is not stored either
         again = np.flatnonzero(~new)
@@ -53,7 +52,13 @@ def enqueue_immediate(state: BrokerState, command: c.EnqueueImmediate, now: c.No
     waits = not len(rows) or command.durable or queue.rules.durability == "all"
     decision = Decision([], c.Delivered((), undelivered.tolist(), refused.tolist()), waits)
     if len(rows):
-        _add_event(state, decision, queue, command, now, taken, rows)
+        held = _held(taken, rows, queue.next_sequence)
+        decision.add(_enqueued(queue, command, now, rows, held), command.payload)
+        if queue.rules.lock_timeout:
+            until = state.uptime(now.up) + queue.rules.lock_timeout
+            for _, some in held:
+                decision.add(e.Locked(queue.name, some, until))
+        decision.reply = decision.reply._replace(taken=held)
     return decision
 
 
@@ -67,33 +72,29 @@ def _deliverable(attributes: Attributes, count: int, wall: int) -> Ints:
     return may
 
 
-def _add_event(
-    state: BrokerState,
-    decision: Decision[c.Delivered],
-    queue: Queue,
-    command: c.EnqueueImmediate,
-    now: c.Now,
-    taken: list[tuple[int, Ints]],
-    kept: Ints,
-) -> None:
-    """Add the event that stores the messages `kept` as held by the links that take them."""
-    first, sizes = queue.next_sequence, command.sizes
-    holders: list[tuple[int, RowSet]] = []
-    for holder, some in taken:
-        mine = np.searchsorted(kept, some[np.isin(some, kept)])
-        if len(mine):
-            holders.append((holder, RowSet.of_sequences(mine + first)))
-    acquired = tuple(e.Acquired(queue.name, holder, held) for holder, held in holders)
-    whole = len(kept) == command.count
-    attributes = (command.attributes if whole else command.attributes.take(kept)).journaled()
-    sizes = sizes if whole or isinstance(sizes, int) else sizes[kept]
-    event = e.Enqueued(queue.name, first, len(kept), sizes, now.wall, attributes, None if whole else kept, acquired)
-    decision.add(event, command.payload)
-    if queue.rules.lock_timeout:
-        until = state.uptime(now.up) + queue.rules.lock_timeout
-        for _, held in holders:
-            decision.add(e.Locked(queue.name, held, until))
-    decision.reply = decision.reply._replace(taken=holders)
+def _held(taken: list[tuple[int, Ints]], stored: Ints, first: int) -> list[tuple[int, RowSet]]:
+    """Return each holder with the sequence numbers of the stored messages that it takes. `first`: the first of these numbers."""
+    held: list[tuple[int, RowSet]] = []
+    for holder, rows in taken:
+        places = np.searchsorted(stored, rows[np.isin(rows, stored)])
+        if len(places):
+            held.append((holder, RowSet.of_sequences(places + first)))
+    return held
+
+
+def _enqueued(queue: Queue, command: c.EnqueueImmediate, now: c.Now, rows: Ints, held: list[tuple[int, RowSet]]) -> e.Enqueued:
+    """Return the event that stores some of the messages as acquired."""
+    candidates = command.candidates if len(rows) == command.count else command.candidates.take(rows)
+    return e.Enqueued(
+        queue.name,
+        queue.next_sequence,
+        len(rows),
+        candidates.sizes,
+        now.wall,
+        candidates.attributes.journaled(),
+        None if len(rows) == command.count else rows,
+        tuple(e.Acquired(queue.name, holder, some) for holder, some in held),
+    )
 
 
 class _Assignment:
@@ -142,8 +143,8 @@ class _Assignment:
 
     def _is_ready(self, offer: c.Offer, now: c.Now) -> bool:
         """Say whether it is the link's turn, and nothing in the queue waits for it."""
-        subscription = self._queue.subscriptions.get(offer.holder)
-        if subscription is None or self._queue.paused or not may_take(self._queue, offer.holder):
+        subscription = self._queue.consumers.subscriptions.get(offer.holder)
+        if subscription is None or self._queue.paused or not self._queue.consumers.may_take(offer.holder):
             return False
         return not has_waiting(self._queue, subscription, offer.matching, now)
 

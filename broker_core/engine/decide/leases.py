@@ -20,9 +20,8 @@ from ..columns.limits import (
     UNREAD_TIMEOUT,
 )
 from ..columns.rowset import RowSet, row_count
-from ..columns.states import Cause, Outcome
-from ..model.capacity import Coming
-from ..model.consumers import check_lease, may_take
+from ..columns.states import Cause
+from ..model.batch_outcomes import DISPOSITIONS
 from ..model.groups import FreeGroup
 from ..model.lease import HOLDING, Batch, BatchState, Lease, signed
 from ..model.names import check_name
@@ -30,11 +29,9 @@ from ..model.queue import Queue
 from ..model.search import Filter, Search, Unexpired, Without, find_all, in_turn
 from ..model.state import BrokerState
 from . import dead_letters
-from .decision import Decision, need_queue
+from .decision import Basis, Decision, Holding, decides, need_queue
 from .lifetimes import check_owner
 from .outcomes import settle_batch
-
-ROW_OUTCOMES = ("accepted", "rejected", "released", "modified")
 
 
 def need_lease(state: BrokerState, name: str) -> Lease:
@@ -79,6 +76,7 @@ def _end(lease: Lease, batch: Batch, ended_as: BatchState, now: c.Now, *, exclud
     return e.BatchEnded(lease.name, batch.number, ended_as.value, now.wall, exclude)
 
 
+@decides(c.EnterLease)
 def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
     """Take up a lease for a planner. Reply: its epoch, or None. Raises NotFound, LeaseInUse, Fenced, WrongOffset."""
     check_name("lease", command.lease)
@@ -191,6 +189,7 @@ def _check_silent(lease: Lease, now: c.Now) -> None:
     )
 
 
+@decides(c.FinishBatches)
 def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision[tuple[int | None, int, int]]:
     """Settle the read batches up to `finished`, and give the unread ones back. Raises DataLoss, WrongOffset."""
     lease = state.leases.get(command.lease)
@@ -208,13 +207,13 @@ def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> 
             f"the checkpoint names batch {command.finished} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
             "the broker's data directory was restored from an older state. Start with a new checkpoint"
         )
-    events, coming = list[e.Event](), Coming()
+    basis, events = Basis(state, now), list[e.Event]()
     settled = unread = 0
     for batch in lease.batches.values():
         if not lease.finished < batch.number <= command.finished:
             continue
         if batch.state is BatchState.READ and not batch.reads.lost:
-            events.append(settle_batch(state, lease, batch, now, coming, exclude=command.exclude))
+            events.append(settle_batch(basis, lease, batch, exclude=command.exclude))
             settled += batch.rows.count
         elif batch.state in HOLDING:  # unread, or what was read was dropped: as if nobody had seen it
             events.append(_end(lease, batch, BatchState.VOID, now, exclude=command.exclude))
@@ -234,6 +233,7 @@ def _pause(times: int) -> int:
     return 0 if times < UNREAD_FREE else min(UNREAD_PAUSE << min(times - UNREAD_FREE, 16), UNREAD_PAUSE_MOST)
 
 
+@decides(c.AcquireBatch)
 def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision[c.LeasedBatch]:
     """Acquire the next batch, or return the one that is held. Raises NotFound, InUse, DataLoss, InvalidRequest, ResourceLimit."""
     queue = need_queue(state, command.queue)
@@ -246,7 +246,7 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
             raise _data_loss(lease, last.number, _GIVEN_BACK)
         if now.up < lease.waits_until and not command.exclude:  # an `availableNow` run does not take the same ones again
             return Decision([], _leased(lease, max(command.finished, lease.finished)))
-    check_lease(queue)
+    queue.consumers.check_lease()
     if command.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"lease {command.lease!r} has a selector: without what matches it, it can have nothing")
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
@@ -259,7 +259,7 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
     rows, _, unevaluated = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching))
     if not command.alone and command.max_bytes is not None and _bytes(queue, rows) > command.max_bytes:
         rows = RowSet()  # a larger message: for a batch that has nothing else in it
-    if not rows or not may_take(queue, 0):
+    if not rows or not queue.consumers.may_take(0):
         if lease is None:
             return Decision([], c.LeasedBatch(None, command.finished, unevaluated=unevaluated))
         return Decision([], _leased(lease, max(command.finished, lease.finished))._replace(unevaluated=unevaluated))
@@ -284,6 +284,7 @@ def _leased(lease: Lease, number: int) -> c.LeasedBatch:
     return c.LeasedBatch(lease.epoch, number, lease.sign_of(number), lease.unread)
 
 
+@decides(c.MeasureBatch)
 def measure_batch(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision[tuple[int, int]]:
     """Count the messages and bytes of the batch that a lease holds; (0, 0) if it holds no batch of this number."""
     lease = state.leases.get(command.lease)
@@ -297,6 +298,7 @@ def _bytes(queue: Queue, rows: RowSet) -> int:
     return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
 
 
+@decides(c.PlanBatches)
 def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision[tuple[int, list[list[int]]]]:
     """Split batches into parts for tasks, with a lease's epoch. Raises NotFound, WrongOffset, DataLoss, ResourceLimit."""
     lease = need_lease(state, command.lease)
@@ -345,6 +347,7 @@ def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | Non
     return batch
 
 
+@decides(c.ReadBatch)
 def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision[tuple[str, RowSet]]:
     """Find the rows of a part, and note that its batch is read. Raises NotFound, Fenced, DataLoss."""
     lease = need_lease(state, command.lease)
@@ -360,6 +363,7 @@ def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision
     return decision
 
 
+@decides(c.RenewLease)
 def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision[None]:
     """Start a lease's timeout anew. Raises NotFound, Fenced."""
     lease = need_lease(state, command.lease)
@@ -368,6 +372,7 @@ def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decisi
     return Decision([(e.Renewed(lease.name, now.up), None)], None)
 
 
+@decides(c.ListLeases)
 def list_leases(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision[list[dict[str, Any]]]:
     """Describe all leases, each with the batch that it holds."""
     return Decision([], [_describe(state, lease, now) for lease in state.leases.values()])
@@ -398,45 +403,42 @@ def _need_batch(lease: Lease) -> Batch:
     return batch
 
 
+@decides(c.ReleaseLease)
 def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision[int]:
     """Settle a lease's batch, or give it back, for an operator. Raises NotFound, InvalidRequest if it holds none."""
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
     decision = Decision([], batch.rows.count)
     if command.settle:
-        decision.add(settle_batch(state, lease, batch, now, {}))
+        decision.add(settle_batch(Basis(state, now), lease, batch))
         decision.add(e.LeaseFinished(lease.name, batch.number))
     else:
-        decision.add(_give_back(state, lease, batch, now, {}))
+        decision.add(_give_back(Basis(state, now), lease, batch))
         decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
     return decision
 
 
+@decides(c.SettleRow)
 def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision[None]:
     """Fence a lease, and end one message of its batch, for an operator. Raises NotFound, InvalidRequest."""
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
-    if command.outcome not in ROW_OUTCOMES:
-        raise errors.InvalidRequest(f"outcome {command.outcome!r}: allowed are {', '.join(ROW_OUTCOMES)}")
+    if command.outcome not in DISPOSITIONS:
+        raise errors.InvalidRequest(f"outcome {command.outcome!r}: allowed are {', '.join(DISPOSITIONS)}")
     if command.sequence not in batch.rows:
         raise errors.MessageNotFound(
             f"message {command.sequence} is not in batch {batch.number}, which lease {lease.name!r} holds: name one of it"
         )
     rows = RowSet.single(command.sequence)
     queue = need_queue(state, lease.queue)
-    if command.outcome in ("accepted", "rejected"):
-        outcome = Outcome[command.outcome.upper()]
-        events = dead_letters.settle(
-            state, queue, rows, outcome, now, {}, holder=batch.holder, taker=lease.name, lease=lease.name, error=command.error
-        )
-    else:
-        cause = Cause[command.outcome.upper()]
-        returned = e.Returned(queue.name, batch.holder, rows, int(cause), lease.name)
-        events = [returned, *dead_letters.after_return(state, queue, rows, cause, now, {}, taker=lease.name)]
+    disposition = DISPOSITIONS[command.outcome]._replace(error=command.error)
+    holding = Holding(batch.holder, lease.name, lease.name)
+    events = dead_letters.end(Basis(state, now), queue, rows, holding, disposition)
     # Fenced first: a crash may come between the two, and then the query only plans again.
     return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (dead_letters.as_one(events), None)], None)
 
 
+@decides(c.DeleteLease)
 def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision[None]:
     """Remove a lease. Raises NotFound, and LeaseInUse while it holds a batch."""
     lease = need_lease(state, command.lease)
@@ -448,25 +450,25 @@ def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Deci
     return Decision([(e.LeaseDeleted(lease.name), None)], None)
 
 
-def overdue(state: BrokerState, now: c.Now, coming: Coming) -> list[e.Event]:
+def overdue(basis: Basis) -> list[e.Event]:
     """The ends of batches that nobody renews."""
-    found: list[e.Event] = []
-    for lease in state.leases.values():
+    now, events = basis.now, list[e.Event]()
+    for lease in basis.state.leases.values():
         batch = lease.current
         if batch is None or lease.renewed is None or batch.state not in HOLDING:
             continue
         silent = now.up - max(lease.renewed, now.resumed)
         if batch.state is BatchState.ACQUIRED and silent > UNREAD_TIMEOUT:
-            found.append(_end(lease, batch, BatchState.VOID, now))
+            events.append(_end(lease, batch, BatchState.VOID, now))
         elif batch.state is BatchState.READ and lease.timeout is not None and silent > lease.timeout:
-            found.append(_give_back(state, lease, batch, now, coming))
-    return found
+            events.append(_give_back(basis, lease, batch))
+    return events
 
 
-def _give_back(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming) -> e.Event:
+def _give_back(basis: Basis, lease: Lease, batch: Batch) -> e.Event:
     """End a batch that nobody will finish: what was read may have been worked on."""
     if batch.state is not BatchState.READ:
-        return _end(lease, batch, BatchState.VOID, now)
-    queue, event = need_queue(state, lease.queue), _end(lease, batch, BatchState.LOST, now)
-    events = [event, *dead_letters.after_return(state, queue, batch.rows, Cause.LEASE_READ, now, coming, taker=lease.name)]
+        return _end(lease, batch, BatchState.VOID, basis.now)
+    queue, event = need_queue(basis.state, lease.queue), _end(lease, batch, BatchState.LOST, basis.now)
+    events = [event, *dead_letters.after_return(basis, queue, batch.rows, Cause.LEASE_READ, lease.name)]
     return dead_letters.as_one(events)

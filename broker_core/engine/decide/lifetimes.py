@@ -12,77 +12,23 @@ A restart ends every link: what lives by links alone ends there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Any
+from collections.abc import Container, Mapping
 
 from ...errors import InUse, ResourceLimit
 from .. import commands as c
 from .. import events as e
 from ..columns.limits import MAX_LINKS
+from ..events.lifetimes import UNTIL_EMPTY
 from ..model.exchange import Exchange, Link
 from ..model.queue import Queue
 from ..model.state import BrokerState
-from .decision import Decision, need_queue
-
-_UNTIL_EMPTY = ("empty", "unusedOrEmpty")
-_UNTIL_UNUSED = ("unused", "unusedOrEmpty")
-_Rule = Callable[[BrokerState, Any], Iterable[str]]
-
-
-def _link_gone(state: BrokerState, event: e.LinkGone) -> Iterable[str]:
-    lifetime, made = _lifetime(state, event.node), state.links[event.node][event.link].makes
-    return () if lifetime == "link" and not made else (event.node,)  # what nobody's link made ends with nobody's
-
-
-def _use_ends(state: BrokerState, event: e.Unsubscribed) -> Iterable[str]:
-    return _if_its_lifetime(state, event.queue, _UNTIL_UNUSED)
-
-
-def _lease_deleted(state: BrokerState, event: e.LeaseDeleted) -> Iterable[str]:
-    return _if_its_lifetime(state, state.leases[event.lease].queue, _UNTIL_UNUSED)
-
-
-def _messages_end(state: BrokerState, event: Any) -> Iterable[str]:
-    queue = state.queues.get(event.queue)
-    return () if queue is None or queue.rules.lifetime not in _UNTIL_EMPTY else (queue.name,)
-
-
-def _batch_ends(state: BrokerState, event: e.BatchEnded) -> Iterable[str]:
-    return _if_its_lifetime(state, state.leases[event.lease].queue, _UNTIL_EMPTY)
-
-
-def _if_its_lifetime(state: BrokerState, name: str, concerned: tuple[str, ...]) -> Iterable[str]:
-    queue = state.queues.get(name)
-    return () if queue is None or queue.rules.lifetime not in concerned else (name,)
-
-
-#: By kind of event, the queues and exchanges that may end after it. Asked before it is applied.
-MAY_END: dict[type[e.Event], _Rule] = {
-    e.LinkGone: _link_gone,
-    e.Unbound: lambda state, event: (event.exchange,),
-    e.QueueDeleted: lambda state, event: state.exchanges.leading_to(event.queue),
-    e.HoldersLost: lambda state, event: event.rows,
-    e.Unsubscribed: _use_ends,
-    e.LeaseDeleted: _lease_deleted,
-    e.Settled: _messages_end,
-    e.Purged: _messages_end,
-    e.Expired: _messages_end,
-    e.BatchEnded: _batch_ends,
-    e.Moved: _messages_end,
-    e.Returned: _messages_end,  # replaced as it came back
-    e.CameDue: _messages_end,  # replaced as it came due
-}
-
-
-def _lifetime(state: BrokerState, name: str) -> str:
-    queue, exchange = state.queues.get(name), state.exchanges.by_name.get(name)
-    return queue.rules.lifetime if queue is not None else exchange.lifetime if exchange is not None else "permanent"
+from .decision import Decision, decides, need_queue
 
 
 def departure(state: BrokerState, queue: Queue) -> e.QueueDeleted:
     """The event that ends a queue. What it has settled and not recorded goes to its table all the same."""
-    departs = state.records and (queue.passes.rows > 0 or queue.passes.current is not None)
-    return e.QueueDeleted(queue.name, True if departs else None)
+    departs = state.records and (queue.recordings.rows > 0 or queue.recordings.current is not None)
+    return e.QueueDeleted(queue.name, departs)
 
 
 def what_ends(state: BrokerState, name: str) -> e.Event | None:
@@ -100,11 +46,11 @@ def _queue_is_over(state: BrokerState, queue: Queue, links: Mapping[int, Link]) 
     lifetime, maker = queue.rules.lifetime, maker_of(links)
     if lifetime == "permanent":
         return False
-    if lifetime in _UNTIL_EMPTY and queue.live:
+    if lifetime in UNTIL_EMPTY and queue.live:
         return False
     if lifetime in ("link", "empty"):
         return maker is None
-    return not (links or queue.subscriptions or any(lease.queue == queue.name for lease in state.leases.values()))
+    return not (links or queue.consumers.subscriptions or any(lease.queue == queue.name for lease in state.leases.values()))
 
 
 def _exchange_is_over(exchange: Exchange, links: Mapping[int, Link]) -> bool:
@@ -139,12 +85,14 @@ def gone_at_start(state: BrokerState, returning: Container[str]) -> list[e.Event
     return events
 
 
+@decides(c.EndNode)
 def end_node(state: BrokerState, command: c.EndNode, now: c.Now) -> Decision[bool]:
     """End a queue or an exchange if its lifetime is over. Reply: whether it was."""
     event = what_ends(state, command.node)
     return Decision([] if event is None else [(event, None)], event is not None)
 
 
+@decides(c.OpenLink)
 def open_link(state: BrokerState, command: c.OpenLink, now: c.Now) -> Decision[int]:
     """Add a link to a queue or an exchange. Reply: its number. Raises NotFound, InUse, ResourceLimit."""
     if command.node not in state.exchanges.by_name:
@@ -157,6 +105,7 @@ def open_link(state: BrokerState, command: c.OpenLink, now: c.Now) -> Decision[i
     return Decision([(event, None)], state.next_link)
 
 
+@decides(c.CloseLink)
 def close_link(state: BrokerState, command: c.CloseLink, now: c.Now) -> Decision[None]:
     """Remove a link; nothing if it is not known."""
     known = command.link in state.links.get(command.node, ())

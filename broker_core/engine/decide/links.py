@@ -27,39 +27,41 @@ from ..columns.limits import (
 from ..columns.overlays import ROW_BYTES
 from ..columns.rowset import RowSet
 from ..columns.states import ACQUIRED, AVAILABLE, Cause, Outcome, Verb
-from ..model.capacity import Coming
-from ..model.consumers import check_link, may_take
+from ..model.consumers import Subscription
+from ..model.dispositions import Disposition
 from ..model.groups import FreeGroup
-from ..model.queue import Queue, Subscription
+from ..model.queue import Queue
 from ..model.search import Filter, Matching, Search, Unexpired, Without, barrier, find, in_turn
 from ..model.state import BrokerState
 from . import dead_letters
-from .decision import Decision, check_rows, need_queue
+from .decision import Basis, Decision, Holding, check_rows, decides, need_queue
 
 
 def need_subscription(queue: Queue, holder: int) -> Subscription:
     """Return the holder's subscription to the queue, or raise NotFound."""
-    subscription = queue.subscriptions.get(holder)
+    subscription = queue.consumers.subscriptions.get(holder)
     if subscription is None:
         raise errors.NotFound(f"holder {holder} has no subscription to {queue.name!r}: its link has ended")
     return subscription
 
 
+@decides(c.Subscribe)
 def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[int]:
     """Open a subscription. Reply: its holder number. Raises NotFound, InUse, ResourceLimit."""
     queue = need_queue(state, command.queue)
-    if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
+    if len(queue.consumers.subscriptions) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
-    check_link(queue, command.exclusive)
+    queue.consumers.check_link(command.exclusive)
     event = e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive, command.selector, command.user)
     return Decision([(event, None)], state.next_link)
 
 
+@decides(c.Acquire)
 def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Taken]:
     """Take the next messages for a link, of one priority level. Raises NotFound, InvalidRequest if `matching` is missing."""
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
-    if command.messages <= 0 or not may_take(queue, command.holder):
+    if command.messages <= 0 or not queue.consumers.may_take(command.holder):
         return Decision([], c.Taken(RowSet()))
     if subscription.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"holder {command.holder} has a selector: without what matches it, it can have nothing")
@@ -118,10 +120,11 @@ def has_waiting(queue: Queue, subscription: Subscription, matching: Matching | N
 
 def _lowest_position_of(queue: Queue, holders: tuple[int, ...], level: int) -> int:
     """Return the lowest position that one of these links has reached at this level."""
-    there = [queue.subscriptions[holder] for holder in holders if holder in queue.subscriptions]
+    there = [queue.consumers.subscriptions[holder] for holder in holders if holder in queue.consumers.subscriptions]
     return min((queue.position_of(subscription, level) for subscription in there), default=queue.next_sequence)
 
 
+@decides(c.Browse)
 def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Browsed]:
     """Find AVAILABLE messages from a position on, without acquiring them. Raises NotFound."""
     queue = need_queue(state, command.queue)
@@ -132,45 +135,40 @@ def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Brow
     return Decision([], c.Browsed(rows, rows.last + 1 if rows else command.first, unevaluated))
 
 
-def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | None = None) -> Decision[None]:
-    """End messages that a link holds. Raises NotFound, IllegalTransition. `coming`: see `capacity.Coming`."""
-    coming = {} if coming is None else coming
-    queue = need_queue(state, command.queue)
-    check_rows(queue, command.rows, Verb.SETTLE, command.holder)
-    if not command.rows:
-        return Decision([], None)
-    taker = state.user_of(queue, command.holder)
-    events = dead_letters.settle(
-        state, queue, command.rows, command.outcome, now, coming, holder=command.holder, taker=taker, error=command.error
-    )
-    return Decision([(dead_letters.as_one(events), None)], None)
+@decides(c.Settle)
+def settle(state: BrokerState, command: c.Settle, now: c.Now) -> Decision[None]:
+    """End messages that a link holds. Raises NotFound, IllegalTransition."""
+    return Decision(end_delivery(Basis(state, now), command), None)
 
 
-def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming | None = None) -> Decision[None]:
-    """Give back messages that a link holds. NotFound, IllegalTransition, ResourceLimit. `coming`: see `capacity.Coming`."""
-    coming = {} if coming is None else coming
-    queue, rows = need_queue(state, command.queue), command.rows
-    check_rows(queue, rows, Verb.RETURN, command.holder)
+@decides(c.Release)
+def release(state: BrokerState, command: c.Release, now: c.Now) -> Decision[None]:
+    """Return messages that a link holds. Raises NotFound, IllegalTransition, ResourceLimit."""
+    return Decision(end_delivery(Basis(state, now), command), None)
+
+
+def end_delivery(basis: Basis, command: c.Settle | c.Release) -> list[tuple[e.Event, Any]]:
+    """Settle or return messages that a link holds. Raises NotFound, IllegalTransition, ResourceLimit."""
+    queue, rows, holder = need_queue(basis.state, command.queue), command.rows, command.holder
+    disposition = command.disposition
+    check_rows(queue, rows, Verb.SETTLE if disposition.cause is None else Verb.RETURN, holder)
     if not rows:
-        return Decision([], None)
-    if command.annotations:
-        _check_annotations(queue, rows, command.annotations)
-    event = e.Returned(queue.name, command.holder, rows, int(command.cause), annotations=command.annotations or None)
-    taker = state.user_of(queue, command.holder)
-    events = [event, *dead_letters.after_return(state, queue, rows, command.cause, now, coming, command.retry, taker=taker)]
-    decision = Decision([], None)
-    if command.exclude:
-        excluded = need_subscription(queue, command.holder).excluded
-        if excluded.count + rows.count > MAX_EXCLUDED and excluded.live(queue.blocks) + rows.count > MAX_EXCLUDED:
-            raise errors.ResourceLimit(
-                f"this link calls more than {MAX_EXCLUDED} messages of {queue.name!r} undeliverable, which is the limit: nothing "
-                "was changed. Let it release or reject them, or use a selector or another queue"
-            )
-        left = rows.minus(dead_letters.last_attempts(queue, rows, command.cause))
-        events += dead_letters.refuse(state, queue, command.holder, left, now, coming)
-        decision.add(e.Excluded(queue.name, command.holder, rows))
-    decision.events.insert(0, (dead_letters.as_one(events), None))
-    return decision
+        return []
+    if disposition.annotations:
+        _check_annotations(queue, rows, disposition.annotations)
+    holding = Holding(holder, basis.state.user_of(queue, holder))
+    events = dead_letters.end(basis, queue, rows, holding, disposition)
+    if disposition.cause is None or not disposition.exclude:
+        return [(dead_letters.as_one(events), None)]
+    excluded = need_subscription(queue, holder).excluded
+    if excluded.count + rows.count > MAX_EXCLUDED and excluded.live(queue.blocks) + rows.count > MAX_EXCLUDED:
+        raise errors.ResourceLimit(
+            f"this link calls more than {MAX_EXCLUDED} messages of {queue.name!r} undeliverable, which is the limit: nothing "
+            "was changed. Let it release or reject them, or use a selector or another queue"
+        )
+    left = rows.minus(dead_letters.last_attempts(queue, rows, disposition.cause))
+    events += dead_letters.refuse(basis, queue, holder, left)
+    return [(dead_letters.as_one(events), None), (e.Excluded(queue.name, holder, rows), None)]
 
 
 def _check_annotations(queue: Queue, rows: RowSet, annotations: bytes) -> None:
@@ -195,6 +193,7 @@ def _check_annotations(queue: Queue, rows: RowSet, annotations: bytes) -> None:
 _ENDS = (Outcome.ACCEPTED, Outcome.REJECTED)  # a source's default outcome that settles
 
 
+@decides(c.Unsubscribe)
 def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision[RowSet]:
     """End a subscription with the messages it holds, and reply with these. Raises NotFound, InvalidRequest."""
     if command.outcome is not None and command.outcome not in _ENDS:
@@ -205,20 +204,17 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
     if retired := state.transactions.retired(command.holder):
         rows = rows.minus(retired)  # they end with their transactions
     decision = Decision([], rows)
+    basis, holding = Basis(state, now), Holding(command.holder, subscription.user)
     events: list[e.Event] = []
-    coming: Coming = {}
-    back, taker = RowSet(), subscription.user
+    back = RowSet()
     if rows and command.outcome is not None:
-        returned = Cause.REJECTED_BY_DEFAULT
-        events += dead_letters.settle(
-            state, queue, rows, command.outcome, now, coming, holder=command.holder, taker=taker, returned=returned
-        )
+        disposition = Disposition(command.outcome)
+        events += dead_letters.end(basis, queue, rows, holding, disposition, Cause.REJECTED_BY_DEFAULT)
     else:
         for cause, part in _by_cause(rows, command):
-            events.append(e.Returned(queue.name, command.holder, part, int(cause)))
-            events += dead_letters.after_return(state, queue, part, cause, now, coming, taker=taker)
+            events += dead_letters.end(basis, queue, part, holding, Disposition(cause=cause))
             back = back.plus(part.minus(dead_letters.last_attempts(queue, part, cause)))
-    events += dead_letters.leave(state, queue, command.holder, back, now, coming)
+    events += dead_letters.leave(basis, queue, command.holder, back)
     if events:
         decision.add(dead_letters.as_one(events))
     decision.add(e.Unsubscribed(queue.name, command.holder))

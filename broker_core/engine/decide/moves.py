@@ -24,9 +24,10 @@ from ..model.retention import stayed
 from ..model.state import BrokerState
 from ..model.transfer import column
 from .dead_letters import as_one
-from .decision import Decision, need_queue
+from .decision import Decision, decides, need_queue
 
 
+@decides(c.Move)
 def move(state: BrokerState, command: c.Move, now: c.Now) -> Decision[c.Shifted]:
     """Move waiting messages to the tail of another queue. Raises NotFound, InvalidRequest, ResourceLimit."""
     source, target = _two(state, command, "move")
@@ -35,6 +36,7 @@ def move(state: BrokerState, command: c.Move, now: c.Now) -> Decision[c.Shifted]
     return Decision([(event, None)] if rows else [], shifted)
 
 
+@decides(c.Copy)
 def copy(state: BrokerState, command: c.Copy, now: c.Now) -> Decision[c.Shifted]:
     """Copy waiting messages to the tail of another queue. Raises NotFound, InvalidRequest, ResourceLimit."""
     source, target = _two(state, command, "copy")
@@ -43,6 +45,7 @@ def copy(state: BrokerState, command: c.Copy, now: c.Now) -> Decision[c.Shifted]
     return Decision([(event, None)] if rows else [], shifted)
 
 
+@decides(c.DiscardMessages)
 def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now) -> Decision[int]:
     """Archive a range of messages as purged, held ones too, and fence their leases. Raises NotFound, ResourceLimit."""
     queue = need_queue(state, command.queue)
@@ -126,6 +129,7 @@ def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -
     return RowSet.of(parts), left <= 0
 
 
+@decides(c.Redrive)
 def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Shifted]:
     """Send dead letters back to the queues that they came from, as far as these have capacity. Raises NotFound."""
     queue = need_queue(state, command.queue)

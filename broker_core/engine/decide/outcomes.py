@@ -11,16 +11,16 @@ from ..columns.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
 from ..columns.rowset import RowSet
 from ..columns.states import Verb
 from ..model.batch_outcomes import DISPOSITIONS, MALFORMED, RowsOutcome, cut, shortened
-from ..model.capacity import Coming
 from ..model.lease import Batch, BatchState, Lease
 from ..model.stages import check_stage
 from ..model.state import BrokerState
 from . import dead_letters
-from .decision import Decision, check_rows, need_queue
+from .decision import Basis, Decision, Holding, check_rows, decides, need_queue
 from .outcome_checks import need_batch_for_outcomes
 from .stages import check_not_ended, too_many_stages
 
 
+@decides(c.StageOutcomes)
 def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> Decision[None]:
     """Put outcomes of a batch's messages into a stage. NotFound, Fenced, DataLoss, InvalidRequest, ResourceLimit."""
     check_stage(command.stage)
@@ -29,31 +29,33 @@ def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> 
         raise too_many_stages()
     batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch)
     known = state.stages.get(command.stage)
-    waiting = sum(len(each.outcomes) for each in known.outcomes) if known is not None else 0
-    for each in command.outcomes:
-        if each.outcome not in DISPOSITIONS:
-            raise errors.InvalidRequest(f"outcome {each.outcome!r:.80}: allowed are {', '.join(DISPOSITIONS)}")
-        if each.rows.minus(batch.rows):
+    waiting = sum(len(staged.outcomes) for staged in known.outcomes) if known is not None else 0
+    for outcome in command.outcomes:
+        if outcome.outcome not in DISPOSITIONS:
+            raise errors.InvalidRequest(f"outcome {outcome.outcome!r:.80}: allowed are {', '.join(DISPOSITIONS)}")
+        if outcome.rows.minus(batch.rows):
             raise errors.MessageNotFound(
                 f"lease {command.lease!r}: batch {command.batch} does not hold all of these messages: none of the "
                 f"outcomes was taken"
             )
-    given = [RowsOutcome(each.outcome, shortened(each.error), each.rows) for each in command.outcomes if each.rows]
-    outcomes = [each.to_json() for each in cut(given, max(0, MAX_OUTCOMES - waiting))]
+    named = [RowsOutcome(o.outcome, shortened(o.error), o.rows) for o in command.outcomes if o.rows]
+    outcomes = [outcome.to_json() for outcome in cut(named, max(0, MAX_OUTCOMES - waiting))]
     if not outcomes:
         return Decision([], None)
-    staged = e.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, outcomes, now.up, now.wall)
+    staged = e.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, outcomes, now.wall)
     return Decision([(staged, None)], None)
 
 
+@decides(c.SetAside)
 def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[int]:
     """Note messages of a batch that its reader cannot decode. Reply: how many are new. NotFound, Fenced, DataLoss."""
     batch = need_batch_for_outcomes(state, command.lease, command.batch, command.epoch, command.run)
     if batch.state is not BatchState.READ:  # it is read again after its end: what became of its messages stays
         return Decision([], 0)
-    known = {each.error for each in batch.outcomes if each.outcome == MALFORMED}
-    before = [each.rows for each in batch.outcomes if each.outcome == MALFORMED]
-    found: list[RowsOutcome] = []
+    earlier = [outcome for outcome in batch.outcomes if outcome.outcome == MALFORMED]
+    known = {outcome.error for outcome in earlier}
+    before = [outcome.rows for outcome in earlier]
+    malformed: list[RowsOutcome] = []
     for reason, named in command.reasons.items():
         rows = named.minus(named.minus(batch.rows))  # an operator may have ended some
         for noted in before:
@@ -65,45 +67,29 @@ def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[i
             error = f"{MALFORMED}: no valid AMQP message"
         known.add(error)
         before.append(rows)
-        found.append(RowsOutcome(MALFORMED, error, rows))
-    count = sum(each.rows.count for each in found)
-    if not count:
+        malformed.append(RowsOutcome(MALFORMED, error, rows))
+    if not malformed:
         return Decision([], 0)
-    return Decision([(e.MalformedFound(command.lease, command.batch, [each.to_json() for each in found]), None)], count)
+    event = e.MalformedFound(command.lease, command.batch, [outcome.to_json() for outcome in malformed])
+    return Decision([(event, None)], sum(outcome.rows.count for outcome in malformed))
 
 
-def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming, *, exclude: bool = False) -> e.Event:
-    """End a batch that was read, as one event: messages with an outcome by that, the others as accepted."""
-    queue = need_queue(state, lease.queue)
+def settle_batch(basis: Basis, lease: Lease, batch: Batch, *, exclude: bool = False) -> e.Event:
+    """Settle a batch that was read, in one event: messages with an outcome by their outcome, the others as accepted."""
+    queue = need_queue(basis.state, lease.queue)
     check_rows(queue, batch.rows, Verb.SETTLE, batch.holder)
+    holding = Holding(batch.holder, lease.name)
     events: list[e.Event] = []
-    others: list[RowSet] = []
-    for each in batch.outcomes:
-        rows = each.rows.minus(each.rows.minus(batch.rows))  # an operator may have ended some
-        if each.outcome == "accepted" or not rows:
+    not_accepted: list[RowSet] = []
+    for outcome in batch.outcomes:
+        rows = outcome.rows.minus(outcome.rows.minus(batch.rows))  # an operator may have ended some
+        if outcome.outcome == "accepted" or not rows:
             continue
-        others.append(rows)
-        if each.outcome == MALFORMED:
-            events += dead_letters.end_malformed(
-                state, queue, rows, now, coming, holder=batch.holder, taker=lease.name, error=each.error
-            )
-            continue
-        disposition = each.disposition
-        if disposition.outcome is not None:
-            events += dead_letters.settle(
-                state,
-                queue,
-                rows,
-                disposition.outcome,
-                now,
-                coming,
-                holder=batch.holder,
-                taker=lease.name,
-                error=disposition.error,
-            )
-        elif disposition.cause is not None:
-            returned = e.Returned(queue.name, batch.holder, rows, int(disposition.cause))
-            events += [returned, *dead_letters.after_return(state, queue, rows, disposition.cause, now, coming, taker=lease.name)]
-    done = RowSet.of_sequences(np.sort(np.concatenate([rows.sequences() for rows in others]))) if others else None
-    ended = e.BatchEnded(lease.name, batch.number, BatchState.SETTLED.value, now.wall, exclude, done)
+        not_accepted.append(rows)
+        if outcome.outcome == MALFORMED:
+            events += dead_letters.end_malformed(basis, queue, rows, holding, outcome.error)
+        else:
+            events += dead_letters.end(basis, queue, rows, holding, outcome.disposition)
+    done = RowSet.of_sequences(np.sort(np.concatenate([rows.sequences() for rows in not_accepted]))) if not_accepted else None
+    ended = e.BatchEnded(lease.name, batch.number, BatchState.SETTLED.value, basis.now.wall, exclude, done)
     return dead_letters.as_one([*events, ended])

@@ -15,15 +15,15 @@ from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from ..columns.states import Outcome, State
 from ..model.admission import admit
-from ..model.exclusions import refused_by_all
 from ..model.names import check_new_name, check_node_name
-from ..model.options import DEFAULTS, OPTIONS, check_names, checked, former_defaults
+from ..model.options import OPTIONS, check_names, checked
 from ..model.queue import Queue
 from ..model.state import BrokerState
-from .decision import Decision, need_queue
+from .decision import Decision, decides, need_queue
 from .lifetimes import departure
 
 
+@decides(c.DeclareQueue)
 def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision[bool]:
     """Add a queue; False if the same is there. Raises AlreadyExists, InvalidRequest, ResourceLimit."""
     check_node_name("queue", command.queue)
@@ -34,11 +34,9 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
         raise errors.AlreadyExists(f"{command.queue!r} is an exchange: a queue needs a name that no exchange has")
     queue = state.queues.get(command.queue)
     if queue is not None:
-        # What a policy says is its own business: it may have changed since.
+        # A policy may have changed since the queue was declared: only the other options must be the same.
         asked = {name for name in (*options, *queue.options) if name in command.options or name not in policy}
-        there = {**former_defaults(queue.rules, queue.defaults), **queue.options}
-        # A default of a former version is the same whether it is named, as `stat` does, or left out.
-        same = all(options.get(name) in (there.get(name), queue.options.get(name)) for name in asked)
+        same = all(options.get(name) == queue.options.get(name) for name in asked)
         if queue.kind != command.type or not same:
             raise errors.AlreadyExists(
                 f"queue {queue.name!r} exists with type {queue.kind!r} and {_said(queue.options)}, not with type "
@@ -49,7 +47,7 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
     if len(state.queues) >= MAX_QUEUES:
         raise errors.ResourceLimit(f"the broker has {MAX_QUEUES} queues, which is its limit: delete one first")
     user = user_of(state, command.maker)
-    return Decision([(e.QueueDeclared(command.queue, command.type, options, user, DEFAULTS), None)], True)
+    return Decision([(e.QueueDeclared(command.queue, command.type, options, user), None)], True)
 
 
 def user_of(state: BrokerState, maker: c.Maker | None) -> str | None:
@@ -68,14 +66,19 @@ def _said(options: dict[str, Any]) -> str:
     return "options " + ", ".join(f"{name}={value}" for name, value in sorted(options.items())) if options else "default options"
 
 
+@decides(c.DeleteQueue)
 def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision[int]:
     """End a queue. Raises NotFound; InUse while messages are held, unless forced, or where a condition is not met."""
     queue = need_queue(state, command.queue)
-    if command.if_empty and queue.live + queue.staged:
-        raise errors.InUse(f"queue {queue.name!r} is not empty: it has {queue.live} messages, and {queue.staged} staged ones")
+    if command.if_empty and queue.live + queue.staged.messages:
+        raise errors.InUse(
+            f"queue {queue.name!r} is not empty: it has {queue.live} messages, and {queue.staged.messages} staged ones"
+        )
     leases = sum(lease.queue == queue.name for lease in state.leases.values())
-    if command.if_unused and (queue.subscriptions or leases):
-        raise errors.InUse(f"queue {queue.name!r} is used: it has {len(queue.subscriptions)} consumers and {leases} leases")
+    if command.if_unused and (queue.consumers.subscriptions or leases):
+        raise errors.InUse(
+            f"queue {queue.name!r} is used: it has {len(queue.consumers.subscriptions)} consumers and {leases} leases"
+        )
     if queue.counts[State.ACQUIRED] and not command.force:
         raise errors.InUse(
             f"queue {queue.name!r}: {queue.counts[State.ACQUIRED]} messages are held by consumers; end them (`penstock lease "
@@ -84,6 +87,7 @@ def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Deci
     return Decision([(departure(state, queue), None)], queue.live)
 
 
+@decides(c.AlterQueue)
 def alter_queue(state: BrokerState, command: c.AlterQueue, now: c.Now) -> Decision[bool]:
     """Change alterable options; nothing where none differs. Raises NotFound, InvalidRequest for one that is fixed."""
     queue = need_queue(state, command.queue)
@@ -98,18 +102,20 @@ def alter_queue(state: BrokerState, command: c.AlterQueue, now: c.Now) -> Decisi
 def _check_alterable(queue: Queue, name: str) -> None:
     if not OPTIONS[name].alterable:
         now: Any = queue.options.get(name, OPTIONS[name].default)
-        can = [other for other, option in OPTIONS.items() if option.alterable and option.type in (None, queue.kind)]
+        can = [alterable for alterable, option in OPTIONS.items() if option.alterable and option.type in (None, queue.kind)]
         raise errors.InvalidRequest(
             f"option {name!r} of queue {queue.name!r} is {now!r} for as long as it lives, since its messages lie by it: nothing "
             f"was changed. Delete the queue, or alter one of {', '.join(can)}"
         )
 
 
+@decides(c.PauseQueue)
 def pause_queue(state: BrokerState, command: c.PauseQueue, now: c.Now) -> Decision[bool]:
     """Stop delivery from a queue; nothing where it is paused already. Raises NotFound."""
     return _set_paused(state, command.queue, True)
 
 
+@decides(c.ResumeQueue)
 def resume_queue(state: BrokerState, command: c.ResumeQueue, now: c.Now) -> Decision[bool]:
     """Start delivery from a paused queue again; nothing where it is not paused. Raises NotFound."""
     return _set_paused(state, command.queue, False)
@@ -122,27 +128,29 @@ def _set_paused(state: BrokerState, name: str, paused: bool) -> Decision[bool]:
     return Decision([(e.QueuePaused(queue.name, paused), None)], True)
 
 
+@decides(c.Enqueue)
 def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Appended]:
     """Append messages that the queue's limits admit, without duplicates. Raises NotFound, QueueFull with `whole`."""
     queue = need_queue(state, command.queue)
     if command.count <= 0:
         return Decision([], c.Appended(queue.next_sequence))
-    first, count, sizes, attributes = queue.next_sequence, command.count, command.sizes, command.attributes
+    first, candidates, payload_rows = queue.next_sequence, command.candidates, None
     waits = command.durable or queue.rules.durability == "all"
-    kept = None
-    placed = c.Appended(first + count)
+    placed = c.Appended(first + command.count)
     if not queue.rules.unrestricted:
-        found = admit(queue, count, sizes, attributes, now.wall // 1000, whole=command.whole)
-        kept = found.kept
-        if kept is not None:
-            sizes, attributes, count = sizes if isinstance(sizes, int) else sizes[kept], attributes.take(kept), len(kept)
-            placed = c.Appended(first + count, tuple(found.refused.tolist()), found.duplicates, tuple(kept.tolist()))
-        if not count:
-            return Decision([], placed)
-    event = e.Enqueued(queue.name, first, count, sizes, now.wall, attributes.journaled(), kept)
+        admission = admit(queue, candidates, now.wall // 1000, whole=command.whole)
+        payload_rows = admission.rows
+        if payload_rows is not None:
+            candidates, stored = candidates.take(payload_rows), tuple(payload_rows.tolist())
+            placed = c.Appended(first + len(stored), tuple(admission.refused.tolist()), admission.duplicates, stored)
+            if not stored:
+                return Decision([], placed)
+    attributes = candidates.attributes.journaled()
+    event = e.Enqueued(queue.name, first, candidates.messages, candidates.sizes, now.wall, attributes, payload_rows)
     return Decision([(event, command.payload)], placed, waits)
 
 
+@decides(c.Purge)
 def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision[int]:
     """Archive waiting messages, the oldest first. Reply: how many. Raises NotFound."""
     queue = need_queue(state, command.queue)
@@ -165,6 +173,7 @@ def _waiting(queue: Queue, until: int | None, messages: int) -> RowSet:
     return RowSet.of(parts)
 
 
+@decides(c.Stat)
 def stat(state: BrokerState, command: c.Stat, now: c.Now) -> Decision[list[dict[str, Any]]]:
     """Describe one queue, or all, with their counts. Raises NotFound."""
     queues = state.queues.values() if command.queue is None else [need_queue(state, command.queue)]
@@ -178,35 +187,36 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
     return {
         "queue": queue.name,
         "type": queue.kind,
-        "options": {"durability": queue.rules.durability, **former_defaults(queue.rules, queue.defaults), **queue.options},
+        "options": {"durability": queue.rules.durability, **queue.options},
         "paused": queue.paused,
         "nextSequence": queue.next_sequence,
         "enqueued": queue.next_sequence,
         "available": queue.counts[State.AVAILABLE],
         "acquired": queue.counts[State.ACQUIRED],
         "delayed": queue.counts[State.DELAYED],
-        "staged": queue.staged,
-        "stagedBytes": queue.staged_bytes,
+        "staged": queue.staged.messages,
+        "stagedBytes": queue.staged.bytes,
         "archived": queue.archived,
         "bytes": queue.bytes,
         "unread": queue.unread,
         "leases": leases,
-        "consumers": len(queue.subscriptions),
-        "refused": refused_by_all(queue),
+        "consumers": len(queue.consumers.subscriptions),
+        "refused": queue.consumers.refused_by_all(queue.blocks).count,
         "expired": queue.ended[Outcome.EXPIRED],
         "deadLettered": queue.ended[Outcome.DEAD_LETTERED],
         "stayed": queue.stayed,
         "malformed": queue.malformed,
-        "unrecorded": queue.passes.rows,
-        "unrecordedBytes": queue.passes.bytes,
+        "unrecorded": queue.recordings.rows,
+        "unrecordedBytes": queue.recordings.bytes,
     }
 
 
+@decides(c.PackBlock)
 def pack_block(state: BrokerState, command: c.PackBlock, now: c.Now) -> Decision[None]:
     """Pack a full block without live messages, to leave memory; nothing for any other block."""
     queue = state.queues.get(command.queue)
     block = queue.blocks.get(command.number) if queue is not None else None
-    if queue is None or block is None or not block.full or block.live or queue.passes.is_passing(block.number):
+    if queue is None or block is None or not block.full or block.live or queue.recordings.is_recording(block.number):
         return Decision([], None)
     times = block.runs.time.array()
     outcomes = block.outcome.get(slice(0, block.filled))

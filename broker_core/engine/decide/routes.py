@@ -20,22 +20,25 @@ from ..columns.rowset import as_array, row_count
 from ..columns.series import Ints, Rows
 from ..model.admission import full
 from ..model.queue import Queue
-from ..model.routes import NO_ROWS, Part, Stale, asks, route
+from ..model.routes import NO_ROWS, Part, Sending, Stale, asks, route
 from ..model.state import BrokerState
-from .decision import Decision
+from .decision import Decision, decides
 from .exchanges import need_exchange
 from .queues import enqueue
 from .stages import stage_messages
 from .transactions import post
 
 
+@decides(c.Route)
 def route_messages(state: BrokerState, command: c.Route, now: c.Now) -> Decision[c.Sent]:
     """Send messages to the queues that an exchange leads to, as one event. Unroutable; with `whole`, any refusal raises."""
     need_exchange(state, command.exchange)
     exchanges, queues = state.exchanges.by_name, state.queues
     try:
-        found = route(exchanges, queues, command.exchange, command.count, command.keys, command.examined, command.container)
-        sending = _Sending(state, command, now)
+        found = route(
+            exchanges, queues, command.exchange, Sending(command.count, command.keys, command.examined, command.container)
+        )
+        sending = _Distribution(state, command, now)
         for part in found.parts:
             sending.add(part)
     except Stale:
@@ -66,7 +69,7 @@ def _key_of(keys: str | Coded, row: int) -> str:
 
 
 @dataclass
-class _Sending:
+class _Distribution:
     """One block on its way into queues."""
 
     state: BrokerState
@@ -112,7 +115,7 @@ class _Sending:
             return
         for event, _ in decision.events:
             if isinstance(event, (e.Enqueued, e.Staged)) and rows is not None:
-                event = replace(event, kept=rows if event.kept is None else rows[event.kept])
+                event = replace(event, payload_rows=rows if event.payload_rows is None else rows[event.payload_rows])
             if isinstance(event, e.Staged):
                 event = replace(event, exchange=self.command.exchange)
             (self._events if event.journaled else self._after).append(event)

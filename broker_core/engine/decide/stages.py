@@ -18,10 +18,11 @@ from ..model.reads import SparkBatch, series_of
 from ..model.stages import attempt_name, check_stage, is_attempt, write_of
 from ..model.state import DISCARDED, BrokerState
 from ..model.transaction import is_transactional
-from .decision import Decision, need_queue
+from .decision import Decision, decides, need_queue
 from .outcome_checks import check_outcomes
 
 
+@decides(c.StageMessages)
 def stage_messages(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
     """Put messages into a stage. Raises NotFound, Fenced if the write has ended, QueueFull, ResourceLimit."""
     check_stage(command.stage)
@@ -52,9 +53,9 @@ def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[
         )
     if command.count <= 0:
         return Decision([], None)
-    admit_stage(queue, command.count, command.sizes, command.attributes)
+    admit_stage(queue, command.candidates)
     attributes = command.attributes.journaled()
-    staged = e.Staged(command.stage, command.queue, command.count, command.sizes, now.up, attributes, time=now.wall)
+    staged = e.Staged(command.stage, command.queue, command.count, command.sizes, now.wall, attributes)
     return Decision([(staged, command.payload)], None)
 
 
@@ -66,6 +67,7 @@ def too_many_stages() -> errors.ResourceLimit:
     )
 
 
+@decides(c.Publish)
 def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
     """Publish stages once per key. Reply: messages, and whether it repeats. NotFound, Fenced, DataLoss, ResourceLimit."""
     key = command.key
@@ -141,6 +143,7 @@ def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch
     return [] if reader is None else state.read_for(reader)
 
 
+@decides(c.IsPublished)
 def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision[tuple[bool, str | None]]:
     """Reply whether a publish with this key has been done, and what it said of its parts at other brokers."""
     check_name("publish key", command.key.id)
@@ -183,7 +186,6 @@ def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decisi
         command.stages if command.write is None else [],
         command.key,
         now.wall,
-        makes_room=True,
         write=command.write,
         attempts=None if command.write is None else np.array(command.attempts, np.int64),
         sent=sent or None,
@@ -193,6 +195,7 @@ def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decisi
     return Decision([(event, None)], (sum(part.count for part in parts), False))
 
 
+@decides(c.Discard)
 def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision[int]:
     """Drop stages, or a write with all its attempts; a published write stays. Reply: how many stages."""
     if command.write is not None:
@@ -204,6 +207,7 @@ def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision[int]
     return Decision([(e.Discarded(known), None)] if known else [], len(known))
 
 
+@decides(c.ListStages)
 def list_stages(state: BrokerState, command: c.ListStages, now: c.Now) -> Decision[list[dict[str, Any]]]:
     """Describe the writes that wait for a publish, without transactions."""
     return Decision([], [_describe(state, name, now) for name in state.writes if not is_transactional(name)])

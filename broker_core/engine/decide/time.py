@@ -17,20 +17,22 @@ from ..columns.blocks import Block
 from ..columns.limits import EXPIRY_PERIOD, MAX_EXPIRED, STAGE_AGE, STAGE_GRACE
 from ..columns.rowset import RowSet
 from ..columns.states import ACQUIRED, DELAYED, Cause, State
-from ..model.capacity import Coming, first_of
+from ..model.capacity import first_of
+from ..model.dispositions import Disposition
 from ..model.queue import Queue
 from ..model.state import LINK_HOLDER, BrokerState
 from ..model.transaction import is_transactional
 from . import dead_letters
-from .decision import Decision
+from .decision import Basis, Decision, Holding, decides
 from .leases import overdue
 from .lifetimes import gone_at_start
 
 
+@decides(c.Tick)
 def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
     """End overdue batches and abandoned writes; expire, release from delay and unlock messages that are due."""
-    decision, coming = Decision([], None), Coming()
-    for event in overdue(state, now, coming):
+    decision, basis = Decision([], None), Basis(state, now)
+    for event in overdue(basis):
         decision.add(event)
     for event in _abandoned(state, now):
         decision.add(event)
@@ -39,11 +41,11 @@ def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
     expiry = wall if wall - state.expired_at >= EXPIRY_PERIOD else 0
     left = MAX_EXPIRED
     for queue, blocks in _by_queue(state, clocks.expiry.due(expiry)):
-        left -= _expire(state, decision, queue, blocks, now, coming, left)
+        left -= _expire(basis, decision, queue, blocks, left)
     for queue, blocks in _by_queue(state, clocks.due.due(wall)):
         _come_due(decision, queue, blocks, now)
     for queue, blocks in _by_queue(state, clocks.lock.due(up)):
-        _unlock(state, decision, queue, blocks, now, coming)
+        _unlock(basis, decision, queue, blocks)
     if clocks.expiry.next <= expiry or clocks.due.next <= wall or clocks.lock.next <= up:
         decision.add(e.TimePassed(wall, expiry, up))
     return decision
@@ -60,31 +62,29 @@ def _abandoned(state: BrokerState, now: c.Now) -> Iterator[e.Event]:
 
 def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tuple[Queue, list[Block]]]:
     """The blocks that are still there, in order."""
-    found: dict[str, list[int]] = {}
+    count: dict[str, list[int]] = {}
     for name, number in due:
-        found.setdefault(name, []).append(number)
-    for name, numbers in found.items():
+        count.setdefault(name, []).append(number)
+    for name, numbers in count.items():
         queue = state.queues.get(name)
         if queue is not None:
             yield queue, [queue.blocks[number] for number in sorted(numbers) if number in queue.blocks]
 
 
-def _expire(
-    state: BrokerState, decision: Decision[None], queue: Queue, blocks: list[Block], now: c.Now, coming: Coming, most: int
-) -> int:
-    """See to what has expired; return how many dead letters that makes. At most so many: the others have their turn at the next
-    look."""
-    travel, found = queue.rules.expired == "deadLetter", 0
+def _expire(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[Block], most: int) -> int:
+    """End expired messages. Return the number of dead letters, which is at most `most`: the next tick ends the others."""
+    travel, count = queue.rules.expired == "deadLetter", 0
+    wall = basis.now.wall // 1000
     parts = []
     for block in blocks:
-        if travel and found >= most:
+        if travel and count >= most:
             break
         waits = block.state[: block.filled] <= State.AVAILABLE  # or DELAYED
-        parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), now.wall // 1000))))
-        found += len(parts[-1][1])
+        parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), wall))))
+        count += len(parts[-1][1])
     rows = first_of(RowSet.of(parts), most) if travel else RowSet.of(parts)
     if rows:
-        for event in dead_letters.expire(state, queue, rows, now, coming):
+        for event in dead_letters.expire(basis, queue, rows):
             decision.add(event)
     return rows.count if travel else 0
 
@@ -99,21 +99,21 @@ def _come_due(decision: Decision[None], queue: Queue, blocks: list[Block], now: 
         decision.add(e.CameDue(queue.name, came, now.wall))
 
 
-def _unlock(state: BrokerState, decision: Decision[None], queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
+def _unlock(basis: Basis, decision: Decision[None], queue: Queue, blocks: list[Block]) -> None:
     """Give back what links hold beyond its lock time, one event for each link."""
     held: dict[int, list[tuple[int, Any]]] = {}
     for block in blocks:
-        rows = block.unlocked(state.uptime(now.up))
+        rows = block.unlocked(basis.state.uptime(basis.now.up))
         holders = np.broadcast_to(block.holder.get(rows), len(rows))
         for holder in np.unique(holders).tolist():
             held.setdefault(holder, []).append((block.number, rows[holders == holder]))
     for holder, parts in held.items():
-        late, cause, taker = RowSet.of(parts), Cause.LOCK_TIMED_OUT, state.user_of(queue, holder)
-        returned = e.Returned(queue.name, holder, late, int(cause))
-        following = dead_letters.after_return(state, queue, late, cause, now, coming, taker=taker)
-        decision.add(dead_letters.as_one([returned, *following]))
+        holding = Holding(holder, basis.state.user_of(queue, holder))
+        late = Disposition(cause=Cause.LOCK_TIMED_OUT)
+        decision.add(dead_letters.as_one(dead_letters.end(basis, queue, RowSet.of(parts), holding, late)))
 
 
+@decides(c.Recovered)
 def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[dict[str, int]]:
     """End what a restart ends: messages held by links come back, transactions roll back, link-bound nodes go."""
     lost: dict[str, RowSet] = {}

@@ -23,12 +23,11 @@ from ..columns.limits import (
 )
 from ..columns.rowset import RowSet
 from ..columns.states import Cause
-from ..model.capacity import Coming
 from ..model.dispositions import ROLLED_BACK, Disposition
 from ..model.state import BrokerState
 from ..model.transaction import ProvisionalOutcome, Transaction, stage_of
-from .decision import Decision, need_queue
-from .links import release, settle
+from .decision import Basis, Decision, decides, need_queue
+from .links import end_delivery
 from .stages import publish_stages, stage
 
 Parts = list[tuple[e.Event, Any]]
@@ -49,6 +48,7 @@ def _need_working(state: BrokerState, number: int) -> Transaction:
     return transaction
 
 
+@decides(c.BeginTransaction)
 def begin_transaction(state: BrokerState, command: c.BeginTransaction, now: c.Now) -> Decision[int]:
     """Open a transaction. Reply: its number. Raises ResourceLimit."""
     if state.transactions.of_owner(command.owner) >= MAX_OWN_TRANSACTIONS:
@@ -61,6 +61,7 @@ def begin_transaction(state: BrokerState, command: c.BeginTransaction, now: c.No
     return Decision([(e.TransactionBegun(number, command.owner, command.user), None)], number, waits=False)
 
 
+@decides(c.Post)
 def post(state: BrokerState, command: c.Post, now: c.Now) -> Decision[None]:
     """Stage messages until the commit. UnknownTransaction, NotFound, QueueFull, ResourceLimit, or why the transaction failed."""
     transaction = _need_working(state, command.transaction)
@@ -84,6 +85,7 @@ def _check_capacity(transaction: Transaction, messages: int, size: int) -> None:
         raise errors.ResourceLimit(f"a transaction sends at most {MAX_TRANSACTION_BYTES >> 20} MiB: commit earlier")
 
 
+@decides(c.Retire)
 def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
     """Note the outcome of held messages for the commit. UnknownTransaction, TransactionRolledBack, or what `Settle` or `Release`
     would raise now."""
@@ -91,7 +93,7 @@ def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
     if not rows:
         return Decision([], None, waits=False)
     _check_capacity(transaction, rows.count, 0)
-    _end(state, command.disposition, command.queue, command.holder, rows, now, {})  # whether it could be done now
+    end_delivery(Basis(state, now), c.command_of(command.disposition, command.queue, command.holder, rows))  # a check: raises
     for number, _ in state.transactions.having(command.holder, rows, beside=transaction.number):
         raise errors.TransactionRolledBack(
             f"transaction {number} has settled a message of {command.queue!r} that transaction {transaction.number} settles now: "
@@ -102,6 +104,7 @@ def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
     return Decision([(event, None)], None, waits=False)
 
 
+@decides(c.FailTransaction)
 def fail_transaction(state: BrokerState, command: c.FailTransaction, now: c.Now) -> Decision[None]:
     """Mark a transaction so that it can only be rolled back. Raises UnknownTransaction."""
     transaction = need_transaction(state, command.transaction)
@@ -111,69 +114,62 @@ def fail_transaction(state: BrokerState, command: c.FailTransaction, now: c.Now)
     return Decision([(e.TransactionFailed(transaction.number, why, undone=False), None)], None, waits=False)
 
 
+@decides(c.Discharge)
 def discharge(state: BrokerState, command: c.Discharge, now: c.Now) -> Decision[errors.PenstockError | None]:
     """Commit or roll back. Reply: None, or why the commit became a rollback. Raises UnknownTransaction."""
     transaction = need_transaction(state, command.transaction)
     ended, why = e.TransactionEnded(transaction.number), transaction.failed
     if not command.fail and why is None:
         try:
-            return Decision([(ended, None), *_together(_commit(state, transaction, now))], None)
+            return Decision([(ended, None), *_together(_commit(Basis(state, now), transaction))], None)
         except errors.PenstockError as error:
             why = errors.TransactionRolledBack(f"nothing of this transaction was done: {error}")
-    undone = _together(_roll_back(state, transaction, now, {}, command.cause))
+    undone = _together(_roll_back(Basis(state, now), transaction, command.cause))
     return Decision([(ended, None), *undone], None if command.fail else why)
 
 
-def _commit(state: BrokerState, transaction: Transaction, now: c.Now) -> Parts:
-    parts: Parts = []
-    coming: Coming = {}
+def _commit(basis: Basis, transaction: Transaction) -> Parts:
+    state, parts = basis.state, Parts()
     for holder, outcomes in transaction.outcomes.items():
         queue = need_queue(state, outcomes.queue)
         for outcome, rows in outcomes:
             disposition = outcome.disposition
-            if holder not in queue.subscriptions:
+            if holder not in queue.consumers.subscriptions:
                 disposition = disposition._replace(exclude=False)  # nobody is there to be kept from it
-            parts += _end(state, disposition, outcomes.queue, holder, rows, now, coming)
+            parts += end_delivery(basis, c.command_of(disposition, outcomes.queue, holder, rows))
     name = stage_of(transaction.number)
     if name in state.stages:
-        parts += publish_stages(state, c.Publish([name]), now).events
+        parts += publish_stages(state, c.Publish([name]), basis.now).events
     return parts
 
 
-def _end(
-    state: BrokerState, disposition: Disposition, queue: str, holder: int, rows: RowSet, now: c.Now, coming: Coming
-) -> Parts:
-    command = c.command_of(disposition, queue, holder, rows)
-    if isinstance(command, c.Settle):
-        return settle(state, command, now, coming).events
-    return release(state, command, now, coming).events
+def _roll_back(basis: Basis, transaction: Transaction, cause: Cause = Cause.ROLLBACK) -> Parts:
+    """Drop the posted messages, and forget the outcomes. Messages that no link can settle any longer end by their default.
 
-
-def _roll_back(state: BrokerState, transaction: Transaction, now: c.Now, coming: Coming, cause: Cause = Cause.ROLLBACK) -> Parts:
-    """Drop what was posted, forget what was retired. Messages that no link can settle any longer end with their default. If the
-    rollback has another cause than the client, they come back for that."""
+    A rollback that the client did not ask for has another cause, and these messages return for it.
+    """
     parts: Parts = []
-    if (name := stage_of(transaction.number)) in state.stages:
+    if (name := stage_of(transaction.number)) in basis.state.stages:
         parts.append((e.Discarded([name]), None))
     for holder, outcomes in transaction.outcomes.items():
-        queue = state.queues.get(outcomes.queue)
-        for outcome, rows in outcomes if queue is not None else ():
-            if outcome.settled or holder not in queue.subscriptions:  # type: ignore[union-attr]
+        queue = basis.state.queues.get(outcomes.queue)
+        if queue is None:
+            continue
+        for outcome, rows in outcomes:
+            if outcome.settled or holder not in queue.consumers.subscriptions:
                 default = outcome.default if cause is Cause.ROLLBACK else Disposition(cause=cause)
-                parts += _end_by_default(state, outcomes.queue, holder, rows, default, now, coming)
+                parts += _end_by_default(basis, outcomes.queue, holder, rows, default)
     return parts
 
 
-def _end_by_default(
-    state: BrokerState, queue: str, holder: int, rows: RowSet, default: Disposition, now: c.Now, coming: Coming
-) -> Parts:
+def _end_by_default(basis: Basis, queue: str, holder: int, rows: RowSet, default: Disposition) -> Parts:
     for disposition in (default._replace(exclude=False), ROLLED_BACK):
         try:
-            return _end(state, disposition, queue, holder, rows, now, coming)
+            return end_delivery(basis, c.command_of(disposition, queue, holder, rows))
         except errors.ResourceLimit:
-            continue  # too many annotations: then without
+            continue  # too many annotations: return the messages without them
         except errors.PenstockError:
-            break  # they are not held any longer: what became of them is decided already
+            break  # the link no longer holds them: they have ended otherwise
     return []
 
 
@@ -186,16 +182,16 @@ def _together(parts: Parts) -> Parts:
     return [(journaled[0] if len(journaled) == 1 else e.Together(journaled), None), *rest]
 
 
+@decides(c.TimeOutTransactions)
 def time_out_transactions(state: BrokerState, command: c.TimeOutTransactions, now: c.Now) -> Decision[None]:
     """Roll back the transactions whose work has taken longer than TRANSACTION_AGE."""
-    parts: Parts = []
-    coming: Coming = {}
+    basis, parts = Basis(state, now), Parts()
     for transaction in state.transactions.open.values():
         if transaction.began is None or now.up - transaction.began <= TRANSACTION_AGE:
             continue
         why = errors.TransactionTimedOut(
             f"this transaction was rolled back: its work took longer than {TRANSACTION_AGE // SECOND} s, which is the limit"
         )
-        undone = _together(_roll_back(state, transaction, now, coming))
+        undone = _together(_roll_back(basis, transaction))
         parts += [(e.TransactionFailed(transaction.number, why, undone=True), None), *undone]
     return Decision(parts, None, waits=bool(parts))

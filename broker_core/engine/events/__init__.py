@@ -1,25 +1,28 @@
-"""Events: decisions, by subject, which the journal holds and `apply` replays. An event is a decision (these rows, this outcome),
-never a command.
+"""Events: the decisions that the journal holds, by subject. An event changes the state by its method `apply`.
 
+event          the base class, and `apply`
 codec          events as JSON in a journal record; the rule for changing one
-queues         of queues and the messages that come into them
-stages         of messages and outcomes that wait for a publish
-links          of messages that are acquired, settled and returned; of subscriptions
-leases         of Spark's leases
-lifetimes      of the links to a node
-outcomes       of single messages of a lease's batch
-exchanges      of exchanges and bindings, and of messages sent through them
-moves          of messages that change their queue
-transactions   of open transactions, which are not journaled
-passes         of what goes to the archive's table
-cleaning       of payloads that were copied ahead, and parts of the log that are gone
-time           what was due; the start of the clock
+transitions    how rows change their state, and the consequences
+queues         queues, and messages that arrive
+stages         messages and outcomes that wait for a publish
+links          acquired, settled and returned messages; subscriptions
+leases         Spark's leases
+lifetimes      links to a queue or an exchange
+outcomes       outcomes of single messages of a lease's batch
+exchanges      exchanges and bindings; messages sent through them
+moves          messages that change their queue
+transactions   open transactions, which are not journaled
+recordings     settled messages that are written to the archive
+cleaning       payloads that were copied, and parts of the log that were removed
+time           messages that expire or fall due; the start of the broker
 
-Everything is imported from here: `from ..engine import events as e`, then `e.Acquired`.
+Import events from here: `from ..engine import events as e`, then `e.Acquired`. An event contains its whole effect: its fields in
+the journal, the change of the state (`apply`), the consumers to wake (`wakes`) and the nodes that may end (`may_end`).
 """
 
 from .cleaning import Dropped, Relocated, Repacked, StagedRelocated
-from .codec import Event, Together, decode, encode
+from .codec import decode, encode
+from .event import Event, Together, apply
 from .exchanges import Bound, ExchangeDeclared, ExchangeDeleted, Routed, Unbound
 from .leases import (
     BatchEnded,
@@ -37,8 +40,8 @@ from .lifetimes import LinkGone, LinkOpened
 from .links import Acquired, Excluded, HoldersLost, Looked, Returned, Settled, Subscribed, Unsubscribed
 from .moves import Copied, Moved, Redriven
 from .outcomes import MalformedFound, OutcomesStaged
-from .passes import PassBegun, PassEnded
-from .queues import BlockPacked, Enqueued, Purged, QueueAltered, QueueDeclared, QueueDeleted, QueuePaused, Retained
+from .queues import BlockPacked, Enqueued, Purged, QueueAltered, QueueDeclared, QueueDeleted, QueuePaused
+from .recordings import RecordingBegun, RecordingEnded
 from .stages import Discarded, Published, ReadDropped, Staged
 from .time import CameDue, ClockStarted, Delayed, Expired, Locked, TimePassed
 from .transactions import Posted, Retired, TransactionBegun, TransactionEnded, TransactionFailed
@@ -76,8 +79,6 @@ __all__ = [
     "MalformedFound",
     "Moved",
     "OutcomesStaged",
-    "PassBegun",
-    "PassEnded",
     "Posted",
     "Published",
     "Purged",
@@ -86,11 +87,12 @@ __all__ = [
     "QueueDeleted",
     "QueuePaused",
     "ReadDropped",
+    "RecordingBegun",
+    "RecordingEnded",
     "Redriven",
     "Relocated",
     "Renewed",
     "Repacked",
-    "Retained",
     "Retired",
     "Returned",
     "Routed",
@@ -105,6 +107,7 @@ __all__ = [
     "TransactionFailed",
     "Unbound",
     "Unsubscribed",
+    "apply",
     "decode",
     "encode",
 ]

@@ -1,50 +1,71 @@
-"""Events of the cleaner: payloads that are copied ahead in the log, and parts of the log that nobody needs. See `queues`."""
+"""Events of the cleaner: payloads that were copied to the end of the log, and parts of the log that were removed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..columns.rowset import RowSet
+import numpy as np
+
+from ..columns.rowset import RowSet, row_count
 from ..columns.series import Ints
-from .codec import Event, know
+from ..model.state import BrokerState
+from .event import Event
 
 
 @dataclass(frozen=True)
-class Relocated(Event):
-    """Messages whose payloads are copied: they are this event's. Nothing else of them changes."""
+class Relocated(Event, kind="relocated"):
+    """The payloads of messages were copied: the payload of this event replaces them. Nothing else changes."""
 
-    kind = "relocated"
     queue_id: int
-    rows: RowSet  # none: the payload is of blocks that left memory, which are `Repacked`
-    taken: Ints | None = None  # by row, in order, which row of the payload it is; None: row by row
-    also: tuple[Event, ...] | None = None  # messages of other queues that have the same payload: `Relocated`, too
+    rows: RowSet  # empty: the payload belongs to packed blocks, which `Repacked` follows
+    payload_rows: Ints | None = None  # by message, its row in the payload; None: in order
+    also: tuple[Event, ...] | None = None  # a `Relocated` for each other queue whose messages have the same payload
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.by_id[self.queue_id]
+        payload_rows = np.arange(self.rows.count) if self.payload_rows is None else self.payload_rows.astype(np.int64)
+        start = 0
+        for number, part in self.rows.items():
+            stop = start + row_count(part)
+            queue.blocks[number].relocate(part, position, payload_rows[start:stop])
+            start = stop
+        for event in self.also or ():
+            event.apply(state, position)
 
 
 @dataclass(frozen=True)
-class Repacked(Event):
-    """A block that left memory has other columns, this event's payload, since payloads of its rows were copied."""
+class Repacked(Event, kind="block.repacked"):
+    """The columns of a packed block were written again, because payloads of its rows were copied. They are the payload."""
 
-    kind = "block.repacked"
     queue_id: int
     number: int
     lowest_payload: int
     highest_payload: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        entry = state.by_id[self.queue_id].packed[self.number]
+        entry.position = position
+        entry.lowest_payload, entry.highest_payload = self.lowest_payload, self.highest_payload
+
 
 @dataclass(frozen=True)
-class StagedRelocated(Event):
-    """The payload of staged messages is copied as it was: it is this event's, instead of that of the record at `position`."""
+class StagedRelocated(Event, kind="staged.relocated"):
+    """The payload of staged messages was copied: this event's payload replaces that of the record at `position`."""
 
-    kind = "staged.relocated"
     position: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        for stage in state.stages.values():
+            for part in stage.parts:
+                if part.position == self.position:
+                    part.position = position
+
 
 @dataclass(frozen=True)
-class Dropped(Event):
-    """Parts of the log, from begin to end, whose payloads are gone from here on. Those of segments that are about to go."""
+class Dropped(Event, kind="dropped"):
+    """Parts of the log, each from begin to end, whose payloads can no longer be read. Their segments are removed next."""
 
-    kind = "dropped"
     intervals: list[list[int]]
 
-
-know(Relocated, Repacked, StagedRelocated, Dropped)
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.drop(self.intervals)

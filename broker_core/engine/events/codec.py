@@ -1,80 +1,50 @@
-"""Events as the journal has them.
+"""Events in the journal: the meta of a record.
 
-A record's meta is one JSON object: `k` is the kind, the rest the fields; row sets, arrays and octets have the forms of `values`.
-Payloads are not part of it.
+The meta is one JSON object. `k` is the kind of the event, the other names are its fields. Row sets, arrays and bytes have the
+forms of `columns.values`. A payload is not part of the meta.
 
-To change an event: add a field with a default, because old journals lack it, or add a new kind. Never give a field a new
-meaning. A field that is renamed keeps its former name in the journal: `stored_as`. An older version refuses what it does not
-know, at its start.
+To change an event after a release, add a field with a default, or add a new kind. Never give a field a new meaning or another
+name. An older broker refuses a kind or a field that it does not know, when it starts.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from json.encoder import encode_basestring_ascii
-from typing import Any, ClassVar
+from typing import Any
 
 from ... import __version__
 from ...errors import DamagedJournal
 from ..columns.rowset import RowSet
 from ..columns.values import from_json, to_json
 from ..model.publish_keys import PublishKey
-
-
-class Event:
-    """One decision. Each kind is a frozen dataclass: its fields are what the journal has."""
-
-    kind: ClassVar[str]
-    journaled: ClassVar[bool] = True
-    time: int | None = None  # microseconds since 1970, of the kinds that have a field for it: the state's time goes on to it
-
-
-_STORED_AS = "stored as"
-_KINDS: dict[str, type[Event]] = {}
-# Per kind: how its meta begins; per field: name, how its entry begins, whether None is its default and left out.
-_FIELDS: dict[type[Event], tuple[str, tuple[tuple[str, str, bool], ...]]] = {}
-_RENAMED: dict[type[Event], list[tuple[str, str]]] = {}  # per kind: names in the journal, and of the fields that have another
-
-
-def stored_as(name: str) -> dict[str, str]:
-    """Make the metadata of a field that has another name in the journal than in the event."""
-    return {_STORED_AS: name}
-
-
-def know(*kinds: type[Event]) -> None:
-    """Register kinds of event, so that the journal can hold them."""
-    for cls in kinds:
-        _KINDS[cls.kind] = cls
-        found = fields(cls)  # type: ignore[arg-type]  # each kind is a dataclass
-        stored = {f.name: f.metadata.get(_STORED_AS, f.name) for f in found}
-        _FIELDS[cls] = (f'{{"k":"{cls.kind}"', tuple((f.name, f',"{stored[f.name]}":', f.default is None) for f in found))
-        _RENAMED[cls] = [(old, name) for name, old in stored.items() if old != name]
-
-
-@dataclass(frozen=True)
-class Together(Event):
-    """Several events, decided on one state: all of them happened, or none. None of them has a payload."""
-
-    kind = "together"
-    parts: tuple[Event, ...]
-
-
-know(Together)
-
+from .event import KINDS, Event
 
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
+# By kind: how its meta begins; for each field, its name, the beginning of its entry, and whether None is its default.
+_FORMS: dict[type[Event], tuple[str, tuple[tuple[str, str, bool], ...]]] = {}
+
+
+def _form_of(kind: type[Event]) -> tuple[str, tuple[tuple[str, str, bool], ...]]:
+    if (form := _FORMS.get(kind)) is not None:
+        return form
+    entries = tuple((f.name, f',"{f.name}":', f.default is None) for f in fields(kind))  # type: ignore[arg-type]  # a dataclass
+    form = _FORMS[kind] = f'{{"k":"{kind.kind}"', entries
+    return form
+
+
 def encode(event: Event) -> bytes:
-    """Encode an event as a record's meta. A field that is None by default, and is None, is left out."""
-    begin, known = _FIELDS[type(event)]
+    """Encode an event as the meta of a record. A field that is None, which is its default, is left out."""
+    begin, entries = _form_of(type(event))
     parts = [begin]
-    for name, prefix, optional in known:
+    for name, prefix, is_optional in entries:
         value = getattr(event, name)
-        if value is None and optional:
+        if value is None and is_optional:
             continue
-        # Without the encoder's price for the names, numbers and rows of which every event has some.
+        # Numbers, texts and rows are in every event. The general encoder takes several times as long for them.
         kind = type(value)
         if kind is int:
             text = str(value)
@@ -83,7 +53,7 @@ def encode(event: Event) -> bytes:
         elif kind is RowSet:
             text = f'{{"rows":{value.to_text()}}}'
         elif kind is tuple:
-            text = _JSON.encode({"events": [json.loads(encode(each)) for each in value]})
+            text = _JSON.encode({"events": [json.loads(encode(part)) for part in value]})
         else:
             text = _JSON.encode(to_json(value))
         parts += (prefix, text)
@@ -92,37 +62,34 @@ def encode(event: Event) -> bytes:
 
 
 def decode(meta: bytes) -> Event:
-    """Decode a record's meta; DamagedJournal for a kind of event, or a field, that a newer version wrote."""
+    """Decode the meta of a record. Raises DamagedJournal for an unknown kind of event, and for an unknown field."""
     return _event(json.loads(meta))
 
 
 def _event(body: dict[str, Any]) -> Event:
-    kind = body.pop("k")
+    name = body.pop("k")
     try:
-        cls = _KINDS[kind]
+        kind = KINDS[name]
     except KeyError:
-        raise _newer(f"an event {kind!r}") from None
-    for old, name in _RENAMED[cls]:
-        if old in body:
-            body[name] = body.pop(old)
-    values = {name: _value(value) for name, value in body.items()}
+        raise _unknown(f"an event {name!r}") from None
+    values = {field: _value(value) for field, value in body.items()}
     if (key := values.get("key")) is not None:
         if len(key) > len(PublishKey._fields):
-            raise _newer(f"an event {kind!r} with a key of {len(key)} parts")
+            raise _unknown(f"an event {name!r} with a key of {len(key)} parts")
         values["key"] = PublishKey(*key)
     try:
-        return cls(**values)
+        return kind(**values)
     except TypeError:
-        known = {name for name, *_ in _FIELDS[cls][1]}
-        unknown = [name for name in values if name not in known]
+        known = {field for field, *_ in _form_of(kind)[1]}
+        unknown = [field for field in values if field not in known]
         if not unknown:
             raise
-        raise _newer(f"an event {kind!r} with the field {unknown[0]!r}") from None
+        raise _unknown(f"an event {name!r} with the field {unknown[0]!r}") from None
 
 
-def _newer(what: str) -> DamagedJournal:
+def _unknown(content: str) -> DamagedJournal:
     return DamagedJournal(
-        f"the journal holds {what}, which this Penstock {__version__} does not know: a newer version wrote it. A downgrade is "
+        f"the journal holds {content}, which this Penstock {__version__} does not know: a newer version wrote it. A downgrade is "
         "refused, and nothing is lost: start that version again, or restore a backup from before it"
     )
 

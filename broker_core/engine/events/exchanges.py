@@ -2,62 +2,87 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
+from ..columns.attributes import Attributes
 from ..columns.series import Ints
-from .codec import Event, know, stored_as
+from ..model.bindings import Binding
+from ..model.exchange import Exchange
+from ..model.state import BrokerState
+from .event import Event
+from .transitions import Arrival, append, runs_of
 
 
 @dataclass(frozen=True)
-class ExchangeDeclared(Event):
+class ExchangeDeclared(Event, kind="exchange.declared"):
     """A new exchange, with the options that differ from their defaults."""
 
-    kind = "exchange.declared"
     exchange: str
     type: str
     options: dict[str, Any]
-    user: str | None = None  # as of QueueDeclared
+    user: str | None = None  # as in `QueueDeclared`
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.exchanges.add(Exchange(self.exchange, self.type, self.options, self.user))
+        state.count_made(self.user, 1)
 
 
 @dataclass(frozen=True)
-class ExchangeDeleted(Event):
-    """The end of an exchange with all its bindings."""
+class ExchangeDeleted(Event, kind="exchange.deleted"):
+    """The end of an exchange and of its bindings."""
 
-    kind = "exchange.deleted"
     exchange: str
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.count_made(state.exchanges.by_name[self.exchange].user, -1)
+        state.exchanges.delete(self.exchange)
+        state.links.pop(self.exchange, None)
+
 
 @dataclass(frozen=True)
-class Bound(Event):
+class Bound(Event, kind="bound"):
     """A new binding, and its number within the exchange."""
 
-    kind = "bound"
     exchange: str
     number: int
     binding: dict[str, Any]  # see `Binding.to_json`
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.exchanges.bind(self.exchange, Binding(**self.binding), self.number)
+
 
 @dataclass(frozen=True)
-class Unbound(Event):
+class Unbound(Event, kind="unbound"):
     """The end of bindings, named by their numbers."""
 
-    kind = "unbound"
     exchange: str
     numbers: list[int]
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.exchanges.unbind(self.exchange, self.numbers)
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return (self.exchange,)
+
 
 @dataclass(frozen=True)
-class Routed(Event):
-    """Messages appended to each of these queues, with a payload: its own, or that of the event it is part of."""
+class Routed(Event, kind="routed"):
+    """Messages that an exchange appended to each of these queues. The payload is that of this event, or of its `Together`."""
 
-    kind = "routed"
     queues: list[str]
     count: int
     sizes: int | Ints
     time: int
-    attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("traits"))  # see `Attributes.journaled`
-    kept: Ints | None = None  # which of the payload's rows they are; None: all of them, in order
+    attributes: dict[str, Any] | None = None  # see `Attributes.journaled`
+    payload_rows: Ints | None = None  # the rows of the payload that these messages are; None: all, in order
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        runs = runs_of(self.count, self.payload_rows, position)
+        arrival = Arrival(self.sizes, runs, self.time, Attributes.of_journal(self.attributes))
+        for name in self.queues:
+            append(state, state.queues[name], arrival)
 
-know(ExchangeDeclared, ExchangeDeleted, Bound, Unbound, Routed)
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return self.queues

@@ -2,118 +2,177 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..columns.rowset import RowSet
-from .codec import Event, know
+from ..columns.states import Cause, Outcome, Verb
+from ..model.lease import BatchState, Lease
+from ..model.reads import Reads, SparkBatch
+from ..model.state import BrokerState
+from .event import Event
+from .lifetimes import UNTIL_EMPTY, UNTIL_UNUSED, with_lifetime
+from .transitions import Ending, archive, give_back
 
 
 @dataclass(frozen=True)
-class LeaseBegun(Event):
-    """A query without a checkpoint begins: a new lease, or an old name under a new run."""
+class LeaseBegun(Event, kind="lease.begun"):
+    """A lease of a query without a checkpoint: a new name, or a new run under an existing name."""
 
-    kind = "lease.begun"
     lease: str
     queue: str
     run: str
     epoch: int
-    timeout: int | None
-    up: int
+    timeout: int | None  # microseconds
+    up: int  # microseconds of uptime
     selector: str | None = None
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        lease = Lease(self.lease, self.queue, self.run, self.epoch, timeout=self.timeout, selector=self.selector)
+        lease.renewed = self.up
+        if self.lease in state.leases:
+            state.forget_reads(state.leases[self.lease])
+        state.leases[self.lease] = lease
+
 
 @dataclass(frozen=True)
-class LeaseTaken(Event):
-    """A lease taken up by a planner: its epoch; `timeout` in microseconds, `up` in microseconds of uptime."""
+class LeaseTaken(Event, kind="lease.taken"):
+    """A lease that a planner took up. A new epoch ends exclusions and pauses."""
 
-    kind = "lease.taken"
     lease: str
     epoch: int
-    timeout: int | None
-    up: int
+    timeout: int | None  # microseconds
+    up: int  # microseconds of uptime
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        lease = state.leases[self.lease]
+        if self.epoch != lease.epoch:
+            lease.excluded, lease.unread, lease.waits_until = RowSet(), 0, 0
+        lease.epoch, lease.timeout, lease.renewed = self.epoch, self.timeout, self.up
 
 
 @dataclass(frozen=True)
-class BatchPlanned(Event):
-    """Spark plans the tasks of a run's first batch. It has written the batch's offset before.
+class BatchPlanned(Event, kind="batch.planned"):
+    """Spark plans the tasks of the first batch of a run, so its checkpoint names the lease."""
 
-    `batch` is for people who read the journal.
-    """
-
-    kind = "batch.planned"
     lease: str
-    batch: int
+    batch: int  # for readers of the journal; `apply` does not need it
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.leases[self.lease].planned = True
 
 
 @dataclass(frozen=True)
-class BatchRead(Event):
-    """A task is about to read: from here on a sink may hold the batch."""
+class BatchRead(Event, kind="batch.read"):
+    """A task begins to read a batch, so its sink may have the messages from now on."""
 
-    kind = "batch.read"
     lease: str
     batch: int
-    query: str | None = None  # of Spark, and the number of its batch; None: nobody said
+    query: str | None = None  # of Spark, and the number of its batch; None: unknown
     number: int | None = None
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        lease = state.leases[self.lease]
+        batch = lease.batches[self.batch]
+        batch.state = BatchState.READ
+        state.note_read(lease, batch, None if self.query is None else SparkBatch(self.query, self.number or 0))
+
 
 @dataclass(frozen=True)
-class BatchEnded(Event):
-    """The batch's rows are settled (SETTLED) or given back (VOID, LOST)."""
+class BatchEnded(Event, kind="batch.ended"):
+    """The end of a batch: its messages are settled (SETTLED) or returned (VOID, LOST)."""
 
-    kind = "batch.ended"
     lease: str
     batch: int
-    stage: str  # a `BatchState` that holds no messages
+    ended_as: str  # value of a `BatchState` that holds no messages
     time: int
     exclude: bool = False
-    done: RowSet | None = None  # of those that are settled: not these, whose own outcomes stand beside this event
+    done: RowSet | None = None  # SETTLED: messages whose own outcomes are other events of the same `Together`
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        lease = state.leases[self.lease]
+        batch = lease.batches[self.batch]
+        queue = state.queues[lease.queue]
+        ended_as = BatchState(self.ended_as)
+        state.forget_reads(lease)
+        if ended_as is BatchState.SETTLED:
+            rest = batch.rows if self.done is None else batch.rows.minus(self.done)
+            archive(state, queue, rest, Verb.SETTLE, Ending(Outcome.ACCEPTED, self.time, taker=lease.name))
+            if self.done is not None and self.exclude:
+                lease.excluded = lease.excluded.plus(self.done).packed()
+        else:
+            give_back(state, queue, batch.rows, Cause.LEASE_UNREAD if ended_as is BatchState.VOID else Cause.LEASE_READ)
+        if ended_as is BatchState.VOID:
+            queue.unread += batch.rows.count
+            if self.exclude:
+                lease.excluded = lease.excluded.plus(batch.rows).packed()
+        batch.state, batch.rows = ended_as, batch.rows.packed()  # the batch can be read again as long as it is remembered
+        batch.reads = Reads()
+        queue.consumers.end_batch(batch.holder)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        queue = state.queues[state.leases[self.lease].queue]
+        frees = queue.consumers.active is not None or queue.grouping is not None
+        return (queue.name,) if self.ended_as != BatchState.SETTLED.value or frees else ()
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return with_lifetime(state, state.leases[self.lease].queue, UNTIL_EMPTY)
 
 
 @dataclass(frozen=True)
-class LeaseFinished(Event):
+class LeaseFinished(Event, kind="lease.finished"):
     """The number of the last batch that a lease has finished."""
 
-    kind = "lease.finished"
     lease: str
     finished: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.leases[self.lease].finished = self.finished
+
 
 @dataclass(frozen=True)
-class LeaseFenced(Event):
-    """An operator changed what the lease holds: whoever planned before must plan again."""
+class LeaseFenced(Event, kind="lease.fenced"):
+    """An operator changed the messages that a lease holds. Earlier planners are refused, and plan again."""
 
-    kind = "lease.fenced"
     lease: str
     epoch: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.leases[self.lease].epoch = self.epoch
+
 
 @dataclass(frozen=True)
-class LeaseDeleted(Event):
+class LeaseDeleted(Event, kind="lease.deleted"):
     """The end of a lease."""
 
-    kind = "lease.deleted"
     lease: str
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.delete_lease(self.lease)
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return with_lifetime(state, state.leases[self.lease].queue, UNTIL_UNUSED)
 
 
 @dataclass(frozen=True)
-class Renewed(Event):
-    """A sign of life for a lease; `up` is microseconds of uptime."""
+class Renewed(Event, kind="renewed", journaled=False):
+    """A sign of life for a lease."""
 
-    kind = "renewed"
-    journaled = False
     lease: str
-    up: int
+    up: int  # microseconds of uptime
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.leases[self.lease].renewed = self.up
 
 
 @dataclass(frozen=True)
-class LeftUnread(Event):
-    """Batches in a row that were given back unread: the lease gets no other before `until`, microseconds of uptime."""
+class LeftUnread(Event, kind="left.unread", journaled=False):
+    """The number of consecutive batches that a lease has returned unread, and the end of its pause."""
 
-    kind = "left.unread"
-    journaled = False
     lease: str
     times: int
-    until: int
+    until: int  # microseconds of uptime
 
-
-know(LeaseBegun, LeaseTaken, BatchPlanned, BatchRead, BatchEnded, LeaseFinished, LeaseFenced, LeaseDeleted)
+    def apply(self, state: BrokerState, position: int) -> None:
+        lease = state.leases[self.lease]
+        lease.unread, lease.waits_until = self.times, self.until

@@ -1,29 +1,52 @@
-"""Events on which the lifetime of a queue or an exchange depends. None is journaled: links end with the broker."""
+"""Events of the links that the lifetime of a queue or an exchange depends on. None is journaled: links end with the broker."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .codec import Event
+from ..model.exchange import Link
+from ..model.state import NEXT_HOLDER, BrokerState
+from .event import Event
+
+UNTIL_EMPTY = ("empty", "unusedOrEmpty")  # lifetimes of a queue that may end with its last message
+UNTIL_UNUSED = ("unused", "unusedOrEmpty")  # with its last link or lease
+
+
+def with_lifetime(state: BrokerState, queue: str, lifetimes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the name of the queue if it exists and has one of these lifetimes, else nothing."""
+    known = state.queues.get(queue)
+    return (queue,) if known is not None and known.rules.lifetime in lifetimes else ()
 
 
 @dataclass(frozen=True)
-class LinkOpened(Event):
-    """A link to a queue or an exchange. `makes`: the node was made for it, and `owner` alone may receive."""
+class LinkOpened(Event, kind="link.opened", journaled=False):
+    """A link to a queue or an exchange."""
 
-    kind = "link.opened"
-    journaled = False
     node: str
     link: int
-    makes: bool
-    owner: str | None
+    makes: bool  # the node was made for this link
+    owner: str | None  # the connection that alone may receive from the node
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.links.setdefault(self.node, {})[self.link] = Link(self.makes, self.owner)
+        state.next_link = self.link + NEXT_HOLDER
 
 
 @dataclass(frozen=True)
-class LinkGone(Event):
+class LinkGone(Event, kind="link.gone", journaled=False):
     """The end of a link to a queue or an exchange."""
 
-    kind = "link.gone"
-    journaled = False
     node: str
     link: int
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        links = state.links[self.node]
+        del links[self.link]
+        if not links:
+            del state.links[self.node]
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        if state.lifetime_of(self.node) == "link" and not state.links[self.node][self.link].makes:
+            return ()  # it ends with the link that made it
+        return (self.node,)

@@ -1,31 +1,45 @@
-"""Events of messages that are acquired, settled and returned, and of links' subscriptions."""
+"""Events of acquired, settled and returned messages, and of the subscriptions of links."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..columns.limits import MAX_EXCLUDED
 from ..columns.rowset import RowSet
-from .codec import Event, know
+from ..columns.states import Cause, Reason, Verb
+from ..model.consumers import Subscription
+from ..model.lease import Batch
+from ..model.state import NEXT_HOLDER, BrokerState
+from .event import Event
+from .lifetimes import UNTIL_EMPTY, UNTIL_UNUSED, with_lifetime
+from .transitions import Ending, acquire, archive, give_back, let_go, take_out
 
 
 @dataclass(frozen=True)
-class Acquired(Event):
-    """Messages AVAILABLE → ACQUIRED by a link, or by a lease as a new batch."""
+class Acquired(Event, kind="acquired"):
+    """Messages AVAILABLE → ACQUIRED by a link, or by a lease as its new batch."""
 
-    kind = "acquired"
     queue: str
     holder: int
     rows: RowSet
     lease: str | None = None
     batch: int | None = None
-    sign: str | None = None  # of the batch; None: an older version's
+    sign: str | None = None  # of the batch
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        acquire(queue, self.rows, self.holder, None if self.lease is None else state.leases[self.lease])
+        if self.lease is not None and self.batch is not None:
+            queue.consumers.begin_batch(self.holder)
+            state.next_holder = self.holder + NEXT_HOLDER
+            state.leases[self.lease].remember(Batch(self.batch, self.holder, self.rows, sign=self.sign))
 
 
 @dataclass(frozen=True)
-class Settled(Event):
-    """Messages ACQUIRED → ARCHIVED. With a lease: an operator ended these rows of its batch."""
+class Settled(Event, kind="settled"):
+    """Messages ACQUIRED → ARCHIVED. With a lease: an operator ended these messages of its batch."""
 
-    kind = "settled"
     queue: str
     holder: int
     rows: RowSet
@@ -33,15 +47,27 @@ class Settled(Event):
     time: int
     error: str | None = None
     lease: str | None = None
-    reason: int | None = None  # MALFORMED: nobody could decode them
-    taker: str | None = None  # name of the lease, or of the link's user, that had them; None also in older journals
+    reason: int | None = None  # MALFORMED: no reader could decode them
+    taker: str | None = None  # name of the lease, or of the link's user, that had the messages
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        archive(state, queue, self.rows, Verb.SETTLE, Ending(self.outcome, self.time, self.error, self.taker))
+        queue.malformed += self.rows.count * (self.reason == Reason.MALFORMED)
+        let_go(state, queue, self.holder, self.rows)
+        take_out(state, self.lease, self.rows)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return (self.queue,) if state.queues[self.queue].frees_others(self.holder) else ()
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return with_lifetime(state, self.queue, UNTIL_EMPTY)
 
 
 @dataclass(frozen=True)
-class Returned(Event):
+class Returned(Event, kind="returned"):
     """Messages ACQUIRED → AVAILABLE, at their sequence numbers."""
 
-    kind = "returned"
     queue: str
     holder: int
     rows: RowSet
@@ -49,22 +75,46 @@ class Returned(Event):
     lease: str | None = None
     annotations: bytes | None = None  # added to those of the messages
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        give_back(state, queue, self.rows, self.cause)
+        if self.annotations:
+            for number, part in self.rows.items():
+                queue.overlay_bytes += queue.blocks[number].overlays.add(part, self.annotations)
+        late = self.cause == Cause.LOCK_TIMED_OUT
+        queue.totals.unlocked += self.rows.count * late
+        let_go(state, queue, self.holder, self.rows, lost=late)
+        take_out(state, self.lease, self.rows)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return (self.queue,)
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return with_lifetime(state, self.queue, UNTIL_EMPTY)  # a newer value may replace the last message when it returns
+
 
 @dataclass(frozen=True)
-class HoldersLost(Event):
-    """Messages that come back after a restart, since the links that held them are gone."""
+class HoldersLost(Event, kind="holders.lost"):
+    """Messages that return after a restart, because the links that held them have ended."""
 
-    kind = "holders.lost"
     rows: dict[str, RowSet]
     cause: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        for name, rows in self.rows.items():
+            give_back(state, state.queues[name], rows, self.cause)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return self.rows
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return self.rows
+
 
 @dataclass(frozen=True)
-class Subscribed(Event):
+class Subscribed(Event, kind="subscribed", journaled=False):
     """A new subscription of a link to a queue."""
 
-    kind = "subscribed"
-    journaled = False
     queue: str
     holder: int
     priority: int = 0
@@ -72,38 +122,58 @@ class Subscribed(Event):
     selector: str | None = None
     user: str | None = None
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        queue.changes += 1
+        positions, epochs = [0] * queue.rules.levels, [log.epoch for log in queue.returns]
+        subscription = Subscription(self.holder, positions, epochs, self.priority, self.selector, self.user)
+        queue.consumers.subscribe(subscription, self.exclusive)
+        state.next_link = self.holder + NEXT_HOLDER
+
 
 @dataclass(frozen=True)
-class Looked(Event):
-    """A subscription searched as far as `positions`, and has seen the return logs up to `epochs`: one each a level."""
+class Looked(Event, kind="looked", journaled=False):
+    """How far a subscription has searched, for each level: its positions, and the epochs of the return logs."""
 
-    kind = "looked"
-    journaled = False
     queue: str
     holder: int
     positions: list[int]
     epochs: list[int]
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        subscription = state.queues[self.queue].consumers.subscriptions[self.holder]
+        subscription.positions, subscription.epochs = self.positions, self.epochs
+
 
 @dataclass(frozen=True)
-class Excluded(Event):
-    """Messages not to be offered to this link again."""
+class Excluded(Event, kind="excluded", journaled=False):
+    """Messages that are not offered to this link again."""
 
-    kind = "excluded"
-    journaled = False
     queue: str
     holder: int
     rows: RowSet
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        excluded = queue.consumers.subscriptions[self.holder].excluded
+        excluded.add(self.rows)
+        if excluded.count > MAX_EXCLUDED:
+            excluded.forget(queue.blocks)
+
 
 @dataclass(frozen=True)
-class Unsubscribed(Event):
+class Unsubscribed(Event, kind="unsubscribed", journaled=False):
     """The end of a link's subscription."""
 
-    kind = "unsubscribed"
-    journaled = False
     queue: str
     holder: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.queues[self.queue].unsubscribe(self.holder)
 
-know(Acquired, Settled, Returned, HoldersLost)
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        queue = state.queues[self.queue]
+        return (self.queue,) if queue.consumers.active == self.holder or queue.grouping is not None else ()
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return with_lifetime(state, self.queue, UNTIL_UNUSED)

@@ -2,52 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..columns.rowset import RowSet
-from .codec import Event, know
+import numpy as np
+
+from ..columns.limits import MAX_ERROR_TEXT
+from ..columns.rowset import RowSet, as_array
+from ..columns.states import Outcome, Reason, Verb
+from ..model.search import keeps_order
+from ..model.state import BrokerState
+from ..model.transfer import Cargo, load, unload
+from .event import Event
+from .lifetimes import UNTIL_EMPTY, with_lifetime
+from .transitions import Ending, archive, let_go, replace_values, settle_in, take_out
 
 
 @dataclass(frozen=True)
-class Moved(Event):
-    """Messages ARCHIVED in their queue and AVAILABLE at the tail of the target, in order, with the same payloads; DELAYED where
-    they are not due yet.
+class Moved(Event, kind="moved"):
+    """Messages ARCHIVED in their queue, and AVAILABLE or DELAYED at the tail of the target, in order, with the same payloads.
 
-    With a reason they are dead letters. Without a target these stay: nobody could take them."""
+    With a reason they are dead letters. Without a target, dead letters stay here, because no queue could take them.
+    """
 
-    kind = "moved"
     queue: str
     rows: RowSet
     target: str | None
     outcome: int
     time: int
     reason: int = 0
-    holder: int = 0  # of those that were ACQUIRED, if it is a link
-    lease: str | None = None  # an operator ended these rows of its batch
-    error: str | None = None  # what the one who rejected them said
-    redriven: bool = False  # dead letters no longer: they are where they came from
-    taker: str | None = None  # of dead letters: as of `Settled`, also where they had just come back
+    holder: int = 0  # of ACQUIRED messages, if a link holds them
+    lease: str | None = None  # an operator ended these messages of its batch
+    error: str | None = None  # of the consumer that rejected them
+    redriven: bool = False  # dead letters that return to their queue
+    taker: str | None = None  # of dead letters, as in `Settled`; also if they have just returned
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        verb = Verb.DEAD_LETTER if self.reason else Verb.MOVE
+        rows = queue.allowed(self.rows, verb)  # a newer value may have replaced some as they returned
+        cargo = None if self.target is None else load(queue, rows)
+        if self.target is None:
+            for number, part in rows.items():
+                queue.keep_dead_letter(queue.blocks[number], part, self.reason)
+        archive(state, queue, rows, verb, Ending(self.outcome, self.time, self.error, self.taker))
+        if self.holder:
+            let_go(state, queue, self.holder, self.rows)
+        take_out(state, self.lease, self.rows)
+        queue.malformed += rows.count * (self.reason == Reason.MALFORMED)
+        if cargo is None or self.target is None:
+            return
+        if self.redriven:
+            cargo = cargo.revived()
+        elif self.reason:
+            cargo = cargo.died(queue.name, Reason(self.reason))
+            if self.error:
+                cargo.errors.update(dict.fromkeys(range(cargo.count), self.error[:MAX_ERROR_TEXT]))
+        _arrive(state, self.target, cargo, self.time)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        queue = state.queues[self.queue]
+        frees = queue.frees_others(self.holder) or keeps_order(queue)
+        return [name for name in (self.target, self.queue if frees else None) if name is not None]
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return with_lifetime(state, self.queue, UNTIL_EMPTY)
 
 
 @dataclass(frozen=True)
-class Copied(Event):
-    """Messages that are also AVAILABLE, or DELAYED, at the tail of the target, with the same payloads."""
+class Copied(Event, kind="copied"):
+    """Copies of messages, AVAILABLE or DELAYED at the tail of the target, with the same payloads."""
 
-    kind = "copied"
     queue: str
     rows: RowSet
     target: str
     time: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        _arrive(state, self.target, load(state.queues[self.queue], self.rows), self.time)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return (self.target,)
+
+
+def _arrive(state: BrokerState, name: str, cargo: Cargo, time: int) -> None:
+    queue = state.queues[name]
+    first = queue.next_sequence
+    unload(queue, cargo, time)
+    settle_in(state, queue, first, time)
+
 
 @dataclass(frozen=True)
-class Redriven(Event):
-    """Dead letters that had stayed, ARCHIVED → AVAILABLE, at their sequence numbers, with a delivery count of 0."""
+class Redriven(Event, kind="redriven"):
+    """Dead letters that had stayed, ARCHIVED → AVAILABLE, at their sequence numbers, with a delivery count of 0.
 
-    kind = "redriven"
+    Messages that had expired lose their expiry, so that they do not expire again.
+    """
+
     queue: str
     rows: RowSet
     time: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        for number, part in self.rows.items():
+            block = queue.blocks[number]
+            expired = as_array(part)[np.asarray(block.reason.get(part)) == Reason.EXPIRED]
+            block.expiry.set(expired, 0, len(block.state))
+            queue.take_up(block, part)
+            state.finished.remove(queue.name, number)
+        queue.ended[Outcome.DEAD_LETTERED] -= self.rows.count
+        queue.totals.redriven += self.rows.count
+        queue.came_back(self.rows)
+        if queue.rules.key:
+            replace_values(state, queue, self.rows, self.time)
 
-know(Moved, Copied, Redriven)
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return (self.queue,)

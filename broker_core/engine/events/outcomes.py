@@ -1,35 +1,40 @@
-"""Events of outcomes of single messages of a batch."""
+"""Events of outcomes of single messages of a batch, before the batch is settled."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from .codec import Event, know, stored_as
+from ..model.batch_outcomes import RowsOutcome, StagedOutcomes
+from ..model.state import BrokerState
+from .event import Event
 
 
 @dataclass(frozen=True)
-class OutcomesStaged(Event):
-    """Outcomes that wait in a stage for its publish; `up` is microseconds of uptime."""
+class OutcomesStaged(Event, kind="outcomes.staged"):
+    """Outcomes that wait in a stage for its publish."""
 
-    kind = "outcomes.staged"
     stage: str
     lease: str
     batch: int
     epoch: int
-    outcomes: list[Any] = field(metadata=stored_as("said"))  # see `RowsOutcome.to_json`
-    up: int
-    time: int | None = None  # None: an old journal's
+    outcomes: list[Any]  # see `RowsOutcome.to_json`
+    time: int
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        outcomes = [RowsOutcome.from_json(outcome) for outcome in self.outcomes]
+        stage = state.begin_stage(self.stage, self.time)
+        stage.outcomes.append(StagedOutcomes(self.lease, self.batch, self.epoch, outcomes))
 
 
 @dataclass(frozen=True)
-class MalformedFound(Event):
-    """Messages of a batch that is being read, of which its reader could decode nothing."""
+class MalformedFound(Event, kind="malformed.found"):
+    """Messages of a batch that its reader could not decode."""
 
-    kind = "malformed.found"
     lease: str
     batch: int
-    outcomes: list[Any] = field(metadata=stored_as("said"))  # see `RowsOutcome.to_json`
+    outcomes: list[Any]  # see `RowsOutcome.to_json`
 
-
-know(OutcomesStaged, MalformedFound)
+    def apply(self, state: BrokerState, position: int) -> None:
+        batch = state.leases[self.lease].batches[self.batch]
+        batch.outcomes.add([RowsOutcome.from_json(outcome) for outcome in self.outcomes])

@@ -1,100 +1,155 @@
-"""Events of queues and the messages that come into them."""
+"""Events of queues, and of messages that arrive."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
+from ..columns.attributes import Attributes
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
-from .codec import Event, know, stored_as
+from ..columns.states import Outcome, Verb
+from ..model.queue import PackedBlock
+from ..model.recordings import NOT_WANTED
+from ..model.search import keeps_order
+from ..model.state import BrokerState
+from .event import Event
+from .lifetimes import UNTIL_EMPTY, with_lifetime
 from .links import Acquired
+from .transitions import Arrival, Ending, append, archive, runs_of
 
 
 @dataclass(frozen=True)
-class QueueDeclared(Event):
+class QueueDeclared(Event, kind="queue.declared"):
     """A new queue, with the options that differ from their defaults."""
 
-    kind = "queue.declared"
     queue: str
     type: str
     options: dict[str, Any]
-    user: str | None = None  # whose link has made it
-    defaults: int | None = None  # version of the options' defaults; None: the first
+    user: str | None = None  # whose link made it; None: it was declared by name
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.add_queue(self.queue, self.type, self.options, self.user)
 
 
 @dataclass(frozen=True)
-class QueueDeleted(Event):
+class QueueDeleted(Event, kind="queue.deleted"):
     """The end of a queue with its messages and bindings."""
 
-    kind = "queue.deleted"
     queue: str
-    departs: bool | None = None  # True: what is settled and not recorded yet still goes to the archive's table
+    departs: bool = False  # True: its settled messages are still recorded
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.delete_queue(self.queue, departs=self.departs)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return (self.queue,)
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return state.exchanges.leading_to(self.queue)
 
 
 @dataclass(frozen=True)
-class QueueAltered(Event):
-    """New values of the options named; None: their defaults."""
+class QueueAltered(Event, kind="queue.altered"):
+    """New values of the options named; None: the default."""
 
-    kind = "queue.altered"
     queue: str
     options: dict[str, Any]
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.queues[self.queue].alter(self.options)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return (self.queue,)
+
 
 @dataclass(frozen=True)
-class QueuePaused(Event):
-    """A queue paused, or resumed where `paused` is False."""
+class QueuePaused(Event, kind="queue.paused"):
+    """The pause of a queue; False: the end of the pause."""
 
-    kind = "queue.paused"
     queue: str
     paused: bool
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        queue.changes += 1
+        queue.paused = self.paused
+        if not self.paused:  # consumers that searched during the pause found nothing: they begin again
+            for log in queue.returns:
+                log.add(0)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return () if self.paused else (self.queue,)
+
 
 @dataclass(frozen=True)
-class Enqueued(Event):
-    """Messages with a payload, at the sequence numbers from `first` on. `time`: microseconds since 1970."""
+class Enqueued(Event, kind="enqueued"):
+    """Messages with a payload, at the sequence numbers from `first` on."""
 
-    kind = "enqueued"
     queue: str
     first: int
     count: int
     sizes: int | Ints
-    time: int
-    attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("traits"))  # see `Attributes.journaled`
-    kept: Ints | None = None  # which of the payload's rows they are; None: all of them, in order
-    acquired: tuple[Acquired, ...] | None = None  # *immediate* messages: the links that hold them from their arrival on
+    time: int  # microseconds since 1970
+    attributes: dict[str, Any] | None = None  # see `Attributes.journaled`
+    payload_rows: Ints | None = None  # the rows of the payload that these messages are; None: all, in order
+    acquired: tuple[Acquired, ...] | None = None  # *immediate* messages: links acquire them as they arrive
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        runs = runs_of(self.count, self.payload_rows, position)
+        arrival = Arrival(self.sizes, runs, self.time, Attributes.of_journal(self.attributes))
+        append(state, state.queues[self.queue], arrival, [(event.holder, event.rows) for event in self.acquired or ()])
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        # Messages that links acquire as they arrive wake no other link, unless they replace one that keeps others waiting.
+        return (self.queue,) if self.acquired is None or keeps_order(state.queues[self.queue]) else ()
 
 
 @dataclass(frozen=True)
-class Purged(Event):
-    """Messages AVAILABLE or DELAYED → ARCHIVED: an operator did not want them."""
+class Purged(Event, kind="purged"):
+    """Messages AVAILABLE or DELAYED → ARCHIVED, by an operator."""
 
-    kind = "purged"
     queue: str
     rows: RowSet
     time: int
-    error: str | None = None  # why an operator has discarded them
+    error: str | None = None  # why the operator discarded them
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        ending = Ending(Outcome.PURGED, self.time, self.error)
+        archive(state, queue, queue.allowed(self.rows, Verb.PURGE), Verb.PURGE, ending)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return (self.queue,) if keeps_order(state.queues[self.queue]) else ()
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return with_lifetime(state, self.queue, UNTIL_EMPTY)
 
 
 @dataclass(frozen=True)
-class BlockPacked(Event):
-    """A packed block as payload, which leaves memory. Its times are microseconds since 1970."""
+class BlockPacked(Event, kind="block.packed"):
+    """A block that leaves memory. The payload is its packed columns."""
 
-    kind = "block.archived"
     queue: str
     number: int
     highest_payload: int
-    first_time: int
+    first_time: int  # microseconds since 1970
     last_time: int
     outcomes: list[int]
 
-
-@dataclass(frozen=True)
-class Retained(Event):
-    """The log position below which nothing is kept any longer. Of older versions; now it is `Dropped`."""
-
-    kind = "retained"
-    position: int
-
-
-know(QueueDeclared, QueueDeleted, QueueAltered, QueuePaused, Enqueued, Purged, BlockPacked, Retained)
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        block = queue.blocks[self.number]
+        entry = queue.packed[self.number] = PackedBlock(
+            self.number, position, self.highest_payload, self.first_time, self.last_time, self.outcomes, block.runs.low
+        )
+        if block.unrecorded:
+            rows = block.unrecorded_rows()
+            entry.unrecorded = RowSet.of([(block.number, rows)]).packed()
+            entry.unrecorded_bytes = block.sizes.total(rows, len(rows))
+        recorded = block.recorded.get(slice(0, block.filled))
+        if not isinstance(recorded, int):
+            entry.recorded_before, entry.not_wanted = int(recorded.max()), int((recorded == NOT_WANTED).sum())
+        queue.drop(block)
+        state.finished.remove(self.queue, self.number)

@@ -2,46 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
+from ..columns.attributes import Attributes
 from ..columns.series import Ints
+from ..model.lease import BatchState
 from ..model.publish_keys import PublishKey
+from ..model.reads import series_of
 from ..model.stages import attempt_name
-from .codec import Event, know, stored_as
+from ..model.state import DISCARDED, BrokerState, StagedPart
+from ..model.transaction import is_transactional
+from .event import Event
+from .transitions import Arrival, append, runs_of
 
 
 @dataclass(frozen=True)
-class Staged(Event):
-    """Messages with a payload that wait, unseen, for a publish. `up`: microseconds of uptime."""
+class Staged(Event, kind="staged"):
+    """Messages with a payload that wait in a stage for its publish."""
 
-    kind = "staged"
     stage: str
     queue: str
     count: int
     sizes: int | Ints
-    up: int
-    attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("traits"))  # see `Attributes.journaled`
-    kept: Ints | None = None  # as of Enqueued
-    exchange: str | None = None  # they came by this one: a queue that is gone when they are published takes its own along
-    time: int | None = None  # None: an old journal's
+    time: int
+    attributes: dict[str, Any] | None = None  # see `Attributes.journaled`
+    payload_rows: Ints | None = None  # as in `Enqueued`
+    exchange: str | None = None  # that routed them; if their queue is deleted before the publish, they go with it
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        stage = state.begin_stage(self.stage, self.time)
+        attributes = Attributes.of_journal(self.attributes)
+        part = StagedPart(self.queue, position, self.count, self.sizes, attributes, self.payload_rows, self.exchange)
+        stage.parts.append(part)
+        state.count_staged(part, 1)
 
 
 @dataclass(frozen=True)
-class Published(Event):
-    """All messages of the stages, in this order, are appended to their queues: all at once or never. Of a write, the stages
-    are those of `attempts`, and all others of it go."""
+class Published(Event, kind="published"):
+    """All messages of these stages, in this order, appended to their queues.
 
-    kind = "published"
+    A write names its stages by `attempts`; its other stages are discarded.
+    """
+
     stages: list[str]
     key: PublishKey | None
     time: int
-    makes_room: bool | None = None  # they count as staged no more when they are appended; None: an old journal's still do
     write: str | None = None
     attempts: Ints | None = None
-    sent: list[list[Any]] | None = None  # leases and numbers of the batches that were read for this
-    user: str | None = None  # whose key it is; None: an old journal's
-    elsewhere: str | None = None  # what belongs to the write at other brokers, in the words of its writer
+    sent: list[list[Any]] | None = None  # lease and number of each batch that was read for this write
+    user: str | None = None  # owner of the key
+    elsewhere: str | None = None  # the writer's text about the parts of the write at other brokers
 
     @property
     def names(self) -> list[str]:
@@ -50,24 +62,53 @@ class Published(Event):
             return self.stages
         return [attempt_name(self.write, attempt) for attempt in self.attempts.tolist()]
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        names = self.names
+        stages = [state.stages[name] for name in names]
+        state.end_stages(names if self.write is None else state.stages_of(self.write))
+        for stage in stages:
+            for part in stage.parts:
+                if part.exchange is not None and part.queue not in state.queues:
+                    continue
+                arrival = Arrival(part.sizes, runs_of(part.count, part.payload_rows, part.position), self.time, part.attributes)
+                append(state, state.queues[part.queue], arrival)
+            for staged in stage.outcomes:
+                batch = state.leases[staged.lease].batches[staged.batch]
+                if batch.state is BatchState.READ:  # a settled batch has them already: Spark repeated the write
+                    batch.outcomes.add(staged.outcomes)
+        write = self.write if self.write is not None else next(iter(names), None)
+        if write is not None and not is_transactional(write):
+            state.end_write(write, sum(part.count for stage in stages for part in stage.parts))
+        if self.key is not None:
+            state.publish_keys.note(self.key, self.time, self.user or "", self.elsewhere)
+            for lease, number in self.sent or ():
+                state.leases[lease].batches[number].reads.note_sent(series_of(self.key.kind, self.key.id))
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return {part.queue: None for name in self.names for part in state.stages[name].parts}
+
 
 @dataclass(frozen=True)
-class Discarded(Event):
-    """Stages dropped without a publish."""
+class Discarded(Event, kind="discarded"):
+    """Stages that end without a publish."""
 
-    kind = "discarded"
     stages: list[str]
-    write: str | None = None  # all stages of this one, which has ended
+    write: str | None = None  # a write that ends with all its stages
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.end_stages(self.stages)
+        if self.write is not None:
+            state.end_stages(state.stages_of(self.write))
+            state.end_write(self.write, DISCARDED)
 
 
 @dataclass(frozen=True)
-class ReadDropped(Event):
-    """A batch was read for a write that turned out to be a repetition, and that had not sent it before."""
+class ReadDropped(Event, kind="read.dropped"):
+    """A batch was read for a write that only repeats an earlier one, and that has not sent the batch."""
 
-    kind = "read.dropped"
     lease: str
     batch: int
     series: str  # see `reads.series_of`
 
-
-know(Staged, Published, Discarded, ReadDropped)
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.leases[self.lease].batches[self.batch].reads.note_dropped(self.series)

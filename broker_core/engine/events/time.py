@@ -1,75 +1,135 @@
-"""Events that time brings, and the start of the clock."""
+"""Events of time, and of the start of the broker."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..columns.limits import NEVER
 from ..columns.rowset import RowSet
-from .codec import Event, know
+from ..columns.states import Outcome, Verb
+from ..model.search import keeps_order
+from ..model.state import BrokerState
+from .event import Event
+from .lifetimes import UNTIL_EMPTY, with_lifetime
+from .transitions import Ending, archive, replace_values
 
 
 @dataclass(frozen=True)
-class Expired(Event):
-    """Messages AVAILABLE or DELAYED → ARCHIVED: their time has passed."""
+class Expired(Event, kind="expired"):
+    """Messages AVAILABLE or DELAYED → ARCHIVED, because they have expired."""
 
-    kind = "expired"
     queue: str
     rows: RowSet
     time: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        rows = queue.allowed(self.rows, Verb.EXPIRE)
+        archive(state, queue, rows, Verb.EXPIRE, Ending(Outcome.EXPIRED, self.time))
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return (self.queue,) if keeps_order(state.queues[self.queue]) else ()
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return with_lifetime(state, self.queue, UNTIL_EMPTY)
+
 
 @dataclass(frozen=True)
-class Delayed(Event):
-    """Messages AVAILABLE → DELAYED, in the same event in which they came back: they wait for their retry until `until`,
-    milliseconds since 1970."""
+class Delayed(Event, kind="delayed"):
+    """Messages AVAILABLE → DELAYED until their retry. They returned in the same `Together`."""
 
-    kind = "delayed"
     queue: str
     rows: RowSet
-    until: int
+    until: int  # milliseconds since 1970
     time: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        for number, rows in queue.allowed(self.rows, Verb.DELAY).items():  # a newer value may have replaced some
+            block = queue.blocks[number]
+            block.delay_until(rows, self.until)
+            queue.move(block, rows, Verb.DELAY)
+            queue.note_times(block)
+
 
 @dataclass(frozen=True)
-class CameDue(Event):
-    """Messages DELAYED → AVAILABLE, at their sequence numbers: their delay is over."""
+class CameDue(Event, kind="came.due"):
+    """Messages DELAYED → AVAILABLE, at their sequence numbers, because their delay is over."""
 
-    kind = "came.due"
     queue: str
     rows: RowSet
     time: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        for number, rows in self.rows.items():
+            queue.move(queue.blocks[number], rows, Verb.DUE)
+        queue.came_back(self.rows)
+        if queue.rules.key:
+            replace_values(state, queue, self.rows, self.time)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return (self.queue,)
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return with_lifetime(state, self.queue, UNTIL_EMPTY)  # a newer value may replace the last message
+
 
 @dataclass(frozen=True)
-class Locked(Event):
-    """Time until which messages acquired just now may be held, in milliseconds of uptime."""
+class Locked(Event, kind="locked", journaled=False):
+    """The time until which a link may hold messages that it has just acquired."""
 
-    kind = "locked"
-    journaled = False
     queue: str
     rows: RowSet
-    until: int
+    until: int  # milliseconds of uptime
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        queue = state.queues[self.queue]
+        for number, rows in self.rows.items():
+            block = queue.blocks[number]
+            block.lock_until(rows, self.until)
+            queue.note_times(block)
 
 
 @dataclass(frozen=True)
-class TimePassed(Event):
-    """Times up to which all that was due is done: delays and expiry in milliseconds since 1970, locks in those of uptime."""
+class TimePassed(Event, kind="time.passed", journaled=False):
+    """The times up to which everything that was due is done. `due` and `expiry`: milliseconds since 1970; `lock`: of uptime."""
 
-    kind = "time.passed"
-    journaled = False
     due: int
     expiry: int
     lock: int
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        if self.expiry:
+            state.expired_at = self.expiry
+        for clock, until, noted in (
+            (state.clocks.due, self.due, "noted_due"),
+            (state.clocks.expiry, self.expiry, "noted_expiry"),
+            (state.clocks.lock, self.lock, "noted_lock"),
+        ):
+            for name, number in clock.passed(until):
+                queue = state.queues.get(name)
+                block = queue.blocks.get(number) if queue is not None else None
+                if queue is not None and block is not None:
+                    block.look_ahead(self.due)
+                    setattr(block, noted, NEVER)
+                    queue.note_times(block)
+
 
 @dataclass(frozen=True)
-class ClockStarted(Event):
-    """A new life of the broker: leases and stages count its uptime from here."""
+class ClockStarted(Event, kind="clock.started", journaled=False):
+    """A start of the broker: leases, groups and totals count its uptime from here."""
 
-    kind = "clock.started"
-    journaled = False
     up: int
     nonce: str = ""
 
-
-know(Expired, Delayed, CameDue)
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.started, state.nonce = self.up, self.nonce
+        for queue in state.queues.values():
+            queue.changes += 1
+            queue.totals.begin(queue.next_sequence, queue.live, queue.ended)
+            if queue.grouping is not None:
+                queue.grouping.restarted()
+        for lease in state.leases.values():
+            lease.renewed = self.up

@@ -6,62 +6,75 @@ from dataclasses import dataclass
 
 from ...errors import PenstockError
 from ..columns.rowset import RowSet
+from ..model.state import BrokerState
 from ..model.transaction import ProvisionalOutcome
-from .codec import Event
+from .event import Event
 
 
 @dataclass(frozen=True)
-class TransactionBegun(Event):
-    """A new transaction of a connection, which is a user's."""
+class TransactionBegun(Event, kind="transaction.begun", journaled=False):
+    """A new transaction of a connection."""
 
-    kind = "transaction.begun"
-    journaled = False
     transaction: int
     owner: int
     user: str | None
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.transactions.begin(self.transaction, self.owner, self.user)
+
 
 @dataclass(frozen=True)
-class Posted(Event):
-    """Messages posted in a transaction, beside the `Staged` that holds them; `up` is microseconds of uptime."""
+class Posted(Event, kind="transaction.posted", journaled=False):
+    """The size of messages posted in a transaction. A `Staged` holds the messages."""
 
-    kind = "transaction.posted"
-    journaled = False
     transaction: int
     count: int
     bytes: int
-    up: int
+    up: int  # microseconds of uptime
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        transaction = state.transactions.open[self.transaction]
+        transaction.posted += self.count
+        transaction.bytes += self.bytes
+        transaction.works(self.up)
 
 
 @dataclass(frozen=True)
-class Retired(Event):
-    """Outcome that messages held by a link get at the commit; `up` is microseconds of uptime."""
+class Retired(Event, kind="transaction.retired", journaled=False):
+    """The outcome that messages of a link get at the commit."""
 
-    kind = "transaction.retired"
-    journaled = False
     transaction: int
     queue: str
     holder: int
     rows: RowSet
     outcome: ProvisionalOutcome
-    up: int
+    up: int  # microseconds of uptime
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        user = state.user_of(state.queues[self.queue], self.holder)
+        state.transactions.retire(self.transaction, self.queue, self.holder, user, self.rows, self.outcome)
+        state.transactions.open[self.transaction].works(self.up)
 
 
 @dataclass(frozen=True)
-class TransactionFailed(Event):
-    """Failure of a transaction, which can only be rolled back. `undone`: its work is forgotten already."""
+class TransactionFailed(Event, kind="transaction.failed", journaled=False):
+    """The failure of a transaction, which can only be rolled back. `undone`: its work is forgotten."""
 
-    kind = "transaction.failed"
-    journaled = False
     transaction: int
     why: PenstockError
     undone: bool
 
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.transactions.open[self.transaction].failed = self.why
+        if self.undone:
+            state.transactions.forget_work(self.transaction)
+
 
 @dataclass(frozen=True)
-class TransactionEnded(Event):
+class TransactionEnded(Event, kind="transaction.ended", journaled=False):
     """The end of a transaction, by commit or rollback."""
 
-    kind = "transaction.ended"
-    journaled = False
     transaction: int
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        state.transactions.end(self.transaction)

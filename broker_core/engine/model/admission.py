@@ -25,19 +25,34 @@ class NamesFull(errors.QueueFull):
     """There are as many keys or groups as the queue keeps apart: capacity for messages changes nothing about that."""
 
 
-class Admission(NamedTuple):
-    """Result of a check of messages that arrive."""
+class Candidates(NamedTuple):
+    """Messages that ask for admission to a queue."""
 
-    kept: Ints | None = None  # of the messages' indices, ascending; None: all of them
+    messages: int
+    sizes: int | Ints  # stored bytes of each message, or of every message
+    attributes: Attributes
+
+    def take(self, rows: Ints) -> Candidates:
+        """Select messages by their indexes."""
+        sizes = self.sizes if isinstance(self.sizes, int) else self.sizes[rows]
+        return Candidates(len(rows), sizes, self.attributes.take(rows))
+
+
+class Admission(NamedTuple):
+    """Result of the check of candidates."""
+
+    rows: Ints | None = None  # indexes of the admitted messages, ascending; None: all messages
     refused: Ints = NONE
     duplicates: int = 0
 
 
-def admit(
-    queue: Queue, count: int, sizes: int | Ints, attributes: Attributes, now: int, *, whole: bool = False, held: bool = False
-) -> Admission:
-    """Check messages for a queue with limits. `now`: milliseconds since 1970. QueueFull if `whole` and some are refused. `held`:
-    links hold the messages from their arrival on, so that a ring cannot drop them for the next ones."""
+def admit(queue: Queue, candidates: Candidates, now: int, *, whole: bool = False, held: bool = False) -> Admission:
+    """Check messages for a queue with limits. `now`: milliseconds since 1970.
+
+    `whole`: raise QueueFull if some messages are refused. `held`: links acquire the messages as they arrive, so a ring cannot
+    drop them for the next ones.
+    """
+    count, sizes, attributes = candidates
     rows = np.arange(count)
     if attributes.ids is not None and queue.rules.duplicate_window:
         rows = rows[fresh(queue, attributes.ids, now)]
@@ -51,19 +66,20 @@ def admit(
         fits[fits] = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[named], stays)
     if whole and not fits.all():
         raise full(queue, len(rows))
-    kept, refused = rows[fits], rows[~fits]
-    if duplicates and len(refused):  # whose first one is refused is refused, too: it is nowhere
+    admitted, refused = rows[fits], rows[~fits]
+    if duplicates and len(refused):  # a duplicate of a refused message is refused, because no copy of it is stored
         assert attributes.ids is not None
         dropped = np.delete(np.arange(count), rows)
         again = dropped[np.isin(attributes.ids[dropped], attributes.ids[refused])]
         refused, duplicates = np.sort(np.concatenate([refused, again])), duplicates - len(again)
-    return Admission(None if len(kept) == count else kept, refused, duplicates)
+    return Admission(None if len(admitted) == count else admitted, refused, duplicates)
 
 
-def admit_stage(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes) -> None:
-    """Raise QueueFull unless there is capacity for all, so that a publish never blocks. The publish finds duplicates."""
+def admit_stage(queue: Queue, candidates: Candidates) -> None:
+    """Raise QueueFull unless there is capacity for all messages, so that a publish never blocks. The publish finds duplicates."""
     if queue.rules.unrestricted:
         return
+    count, sizes, attributes = candidates
     if not _within_names(queue, attributes, np.arange(count)).all():
         raise full(queue, count, NamesFull)
     if not _within_limits(queue, sizes, np.ones(count, np.int64)).all():
@@ -79,11 +95,11 @@ def capacity_left(queue: Queue, usual: int = 0) -> int | None:
     rules = queue.rules
     if rules.overflow != "block" or not (rules.max_messages or rules.max_bytes):
         return None
-    left, messages = [], queue.live + queue.staged
+    left, messages = [], queue.live + queue.staged.messages
     if rules.max_messages:
         left.append(rules.max_messages - messages)
     if rules.max_bytes:
-        size = queue.bytes + queue.staged_bytes
+        size = queue.bytes + queue.staged.bytes
         counted, sized = (messages, size) if size else (1, usual or rules.max_bytes)
         left.append(-(-(rules.max_bytes - size) * counted // sized))
     return max(0, min(left))
@@ -99,8 +115,8 @@ def may_wait(queue: Queue, messages: int, size: int) -> bool:
 def must_wait(queue: Queue, messages: int, size: int) -> bool:
     """Say whether so many messages, of so many bytes together, have to wait now."""
     rules = queue.rules
-    full = rules.max_messages and queue.live + queue.staged + messages > rules.max_messages
-    full = full or (rules.max_bytes and queue.bytes + queue.staged_bytes + size > rules.max_bytes)
+    full = rules.max_messages and queue.live + queue.staged.messages + messages > rules.max_messages
+    full = full or (rules.max_bytes and queue.bytes + queue.staged.bytes + size > rules.max_bytes)
     return bool(full) and may_wait(queue, messages, size)
 
 
@@ -116,9 +132,9 @@ def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFu
     limits = [f"{rules.max_messages} messages"] * bool(rules.max_messages) + [f"{rules.max_bytes} bytes"] * bool(rules.max_bytes)
     names = [f"{rules.max_keys} keys"] * bool(rules.key) + [f"{MAX_GROUPS} groups"] * (rules.groups != "none")
     return kind(
-        f"queue {queue.name!r} has no room for {count} more: it has {queue.live} messages of {queue.bytes} bytes, {queue.staged} "
-        f"more staged, and a limit of {' and '.join(limits + names)}. Nothing was stored; drain it, or raise the limit "
-        "(`penstock queue alter`)"
+        f"queue {queue.name!r} has no room for {count} more: it has {queue.live} messages of {queue.bytes} bytes, "
+        f"{queue.staged.messages} more staged, and a limit of {' and '.join(limits + names)}. Nothing was stored; drain it, or "
+        "raise the limit (`penstock queue alter`)"
     )
 
 
@@ -127,7 +143,7 @@ def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
 
     A message that would not fit alone takes nothing from those that came with it.
     """
-    rules, taken, taken_bytes = queue.rules, queue.live + queue.staged, queue.bytes + queue.staged_bytes
+    rules, taken, taken_bytes = queue.rules, queue.live + queue.staged.messages, queue.bytes + queue.staged.bytes
     if rules.overflow == "ring":  # what is AVAILABLE gives way
         taken -= queue.counts[State.AVAILABLE]
         taken_bytes -= queue.available_bytes
@@ -160,7 +176,7 @@ def _within_names(queue: Queue, attributes: Attributes, rows: Ints) -> Ints:
 
 def within_keys(queue: Queue, keys: Coded) -> Ints:
     """By message, whether a last-value queue knows its key, or has capacity for one more."""
-    return _known(keys, queue.keys, queue.staged_keys, queue.rules.max_keys)
+    return _known(keys, queue.keys, queue.staged.keys, queue.rules.max_keys)
 
 
 def _known(coded: Coded, dictionary: Dictionary, staged: Collection[str], most: int) -> Ints:

@@ -65,6 +65,16 @@ class StagedOutcomes:
     epoch: int
     outcomes: list[RowsOutcome]
 
+    def to_json(self) -> list[Any]:
+        """Return the form of snapshots."""
+        return [self.lease, self.batch, self.epoch, [outcome.to_json() for outcome in self.outcomes]]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> StagedOutcomes:
+        """Read the form of snapshots."""
+        lease, batch, epoch, outcomes = data
+        return cls(lease, batch, epoch, [RowsOutcome.from_json(outcome) for outcome in outcomes])
+
 
 class BatchOutcomes:
     """Outcomes of a batch's messages. Each message is in one entry at most."""

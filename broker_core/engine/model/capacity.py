@@ -38,9 +38,9 @@ def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet
         rows = _not_larger(source, rows, rules.max_bytes)  # else it would keep back those behind it for ever
     messages, size = coming.get(queue.name, (0, 0))
     if rules.max_messages:
-        rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged - messages))
+        rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged.messages - messages))
     if rules.max_bytes:
-        rows = _within(source, rows, max(0, rules.max_bytes - queue.bytes - queue.staged_bytes - size))
+        rows = _within(source, rows, max(0, rules.max_bytes - queue.bytes - queue.staged.bytes - size))
     coming[queue.name] = messages + rows.count, size + _bytes(source, rows)
     return rows
 

@@ -1,92 +1,126 @@
-"""Consumers of a queue beside one another: exclusive ones, and a single active one (Q5, Q22). Who only browses consumes nothing.
+"""Consumers of a queue: exclusive ones, and a single active one. Browsers do not count as consumers.
 
 | option `consumers` | a second consumer | an exclusive link (`Subscribe.exclusive`) |
 |---|---|---|
-| all | shares | is refused where anybody consumes; beside it nobody may |
-| exclusive | is refused | as every link of this queue is |
-| single | waits, until the active one ends; then the one of the highest priority goes on, of these the oldest | as with `all` |
+| all | shares the messages | is refused if the queue has a consumer; refuses every later one |
+| exclusive | is refused | is like every link of this queue |
+| single | waits until the active one ends; the highest priority follows, then the oldest | is like with `all` |
 
-A link consumes from its attach to its end, with credit or without. A lease consumes while it holds a batch: between two of them
-another may go on, and a query that has stopped locks nobody out. So no two consumers of a *single* queue hold messages at a time,
-and a newcomer of a higher priority waits like everybody: to change over at once would let two work together. What a link that
-has ended said in an open transaction it still holds.
+A link is a consumer from its attach to its end, with or without credit. A lease is a consumer while it holds a batch: between two
+batches another consumer may become active, and a stopped query blocks none. So two consumers of a *single* queue never hold
+messages at a time, and a new consumer of a higher priority waits. A link that has ended still holds the messages that its open
+transactions settle.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from ...errors import InUse
-from .queue import Queue
+from ..columns.blocks import Block
+from ..columns.rowset import RowSet
+from .exclusions import Exclusions, refused_by
 
 
-def check_link(queue: Queue, exclusive: bool) -> None:
-    """InUse unless another link may consume the queue."""
-    if queue.exclusive:
-        raise InUse(f"queue {queue.name!r} has an exclusive consumer: no other link may consume it before that one ends")
-    if (exclusive or queue.rules.consumers == "exclusive") and (queue.subscriptions or queue.batches):
-        raise InUse(
-            f"queue {queue.name!r} is consumed by {len(queue.subscriptions)} links and {len(queue.batches)} leases that hold a "
-            "batch: an exclusive consumer may come when they have ended"
-        )
+@dataclass
+class Subscription:
+    """A consuming link, until the broker ends. For each level: its position, and the epoch of the return log that it has seen."""
+
+    holder: int
+    positions: list[int]
+    epochs: list[int]
+    priority: int = 0  # among consumers
+    selector: str | None = None
+    user: str | None = None  # of the link
+    held: dict[int, int] = field(default_factory=dict)  # block → rows held there: the end of the link searches only these
+    excluded: Exclusions = field(default_factory=Exclusions)
 
 
-def check_lease(queue: Queue) -> None:
-    """InUse unless a lease that holds nothing may take a batch."""
-    alone = queue.rules.consumers == "exclusive"
-    if queue.exclusive or (alone and queue.subscriptions):
-        raise InUse(f"queue {queue.name!r} has an exclusive consumer, a link: a lease may acquire when that has ended")
-    if alone and queue.batches:
-        raise InUse(f"queue {queue.name!r} takes one consumer at a time, and another lease holds a batch of it")
+class Consumers:
+    """The consumers of one queue. `rule` is the queue's option `consumers`."""
 
+    def __init__(self, queue: str, rule: str) -> None:
+        self.subscriptions: dict[int, Subscription] = {}  # by holder
+        self.active: int | None = 0 if rule == "single" else None  # the holder that may take messages; 0: none; None: all may
+        self.rule = rule
+        self._queue = queue
+        self._batches: set[int] = set()  # holders: batches of leases that hold messages
+        self._exclusive = 0  # the link that alone may consume
+        self._outlasting = 0  # messages that the active link, which has ended, holds by open transactions
 
-def may_take(queue: Queue, holder: int) -> bool:
-    """Say whether it is the turn of this link, or (0) of a lease that holds nothing: else it finds the queue empty."""
-    return queue.active is None or queue.active == holder
+    @property
+    def holders(self) -> set[int]:
+        """All consumers: links, and batches of leases."""
+        return {*self.subscriptions, *self._batches}
 
+    def refused_by_all(self, blocks: dict[int, Block]) -> RowSet:
+        """Return the AVAILABLE messages that every link has refused."""
+        sets = [subscription.excluded for subscription in self.subscriptions.values()]
+        return refused_by(sets, None, blocks) if sets else RowSet()
 
-def joined(queue: Queue, holder: int, exclusive: bool) -> None:
-    """A link has subscribed."""
-    if exclusive:  # what the option says is asked anew of each newcomer: it may be altered
-        queue.exclusive = holder
-    reconsider(queue)
+    def check_link(self, exclusive: bool) -> None:
+        """Raise InUse unless another link may consume the queue."""
+        if self._exclusive:
+            raise InUse(f"queue {self._queue!r} has an exclusive consumer: no other link may consume it before that one ends")
+        if (exclusive or self.rule == "exclusive") and (self.subscriptions or self._batches):
+            raise InUse(
+                f"queue {self._queue!r} is consumed by {len(self.subscriptions)} links and {len(self._batches)} leases that hold "
+                "a batch: an exclusive consumer may come when they have ended"
+            )
 
+    def check_lease(self) -> None:
+        """Raise InUse unless a lease without a batch may acquire one."""
+        alone = self.rule == "exclusive"
+        if self._exclusive or (alone and self.subscriptions):
+            raise InUse(f"queue {self._queue!r} has an exclusive consumer, a link: a lease may acquire when that has ended")
+        if alone and self._batches:
+            raise InUse(f"queue {self._queue!r} takes one consumer at a time, and another lease holds a batch of it")
 
-def left(queue: Queue, holder: int, held: int) -> None:
-    """A link's subscription is gone. `held`: messages that it still holds, as open transactions say something of them."""
-    if queue.exclusive == holder:
-        queue.exclusive = 0
-    if queue.active == holder:
-        queue.outlasting = held
-    reconsider(queue)
+    def may_take(self, holder: int) -> bool:
+        """Return True if this link, or (0) a lease without a batch, may take messages. Otherwise it finds the queue empty."""
+        return self.active is None or self.active == holder
 
+    def subscribe(self, subscription: Subscription, exclusive: bool) -> None:
+        """Add a link."""
+        self.subscriptions[subscription.holder] = subscription
+        if exclusive:  # the option can be altered, so `check_link` reads it for each link
+            self._exclusive = subscription.holder
+        self.reconsider()
 
-def let_go(queue: Queue, holder: int, messages: int) -> None:
-    """A link that has ended, or a lease, holds so many fewer."""
-    if outlasts(queue, holder):
-        queue.outlasting -= messages
-        reconsider(queue)
+    def unsubscribe(self, holder: int) -> None:
+        """Remove a link. The messages that it still counts as held are those of its open transactions."""
+        held = sum(self.subscriptions.pop(holder).held.values())
+        if self._exclusive == holder:
+            self._exclusive = 0
+        if self.active == holder:
+            self._outlasting = held
+        self.reconsider()
 
+    def let_go(self, holder: int, messages: int) -> None:
+        """Reduce the messages that a lease, or a link that has ended, holds."""
+        if self.outlasts(holder):
+            self._outlasting -= messages
+            self.reconsider()
 
-def began(queue: Queue, holder: int) -> None:
-    """A lease holds a batch."""
-    queue.batches.add(holder)
-    reconsider(queue)
+    def begin_batch(self, holder: int) -> None:
+        """Add a batch of a lease."""
+        self._batches.add(holder)
+        self.reconsider()
 
+    def end_batch(self, holder: int) -> None:
+        """Remove a batch of a lease."""
+        self._batches.discard(holder)
+        self.reconsider()
 
-def ended(queue: Queue, holder: int) -> None:
-    """Note that a link consumes no more."""
-    queue.batches.discard(holder)
-    reconsider(queue)
+    def outlasts(self, holder: int) -> bool:
+        """Return True if this link has ended, and is still active by its open transactions."""
+        return self._outlasting > 0 and self.active == holder
 
-
-def outlasts(queue: Queue, holder: int) -> bool:
-    """Say whether this link has ended and is active still, by what it said in open transactions."""
-    return queue.outlasting > 0 and queue.active == holder
-
-
-def reconsider(queue: Queue) -> None:
-    """Say who is active: who was and is still there, else the next. After a change of consumers, or of the option."""
-    if queue.rules.consumers != "single":
-        queue.active, queue.outlasting = None, 0
-    elif not queue.outlasting and queue.active not in queue.subscriptions and queue.active not in queue.batches:
-        following = max(queue.subscriptions.values(), key=lambda each: (each.priority, -each.holder), default=None)
-        queue.active = max(queue.batches, default=0) or (0 if following is None else following.holder)
+    def reconsider(self) -> None:
+        """Find the active consumer, after a change of the consumers or of the option."""
+        if self.rule != "single":
+            self.active, self._outlasting = None, 0
+        elif not self._outlasting and self.active not in self.subscriptions and self.active not in self._batches:
+            links = self.subscriptions.values()
+            following = max(links, key=lambda link: (link.priority, -link.holder), default=None)
+            self.active = max(self._batches, default=0) or (0 if following is None else following.holder)

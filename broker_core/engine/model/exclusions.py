@@ -1,4 +1,4 @@
-"""Messages that one link cannot work on (*undeliverable here*): not offered to it again, and to all others as before."""
+"""Messages that a link refused (*undeliverable here*). They are not offered to this link again, only to others."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from ..columns.states import ARCHIVED, AVAILABLE
 
 if TYPE_CHECKING:
     from ..columns.blocks import Block
-    from .queue import Queue
 
 
 class Exclusions:
-    """A sparse set of rows, by block in ascending order: what an acquisition pays for it is a search in what lies before it."""
+    """A sparse set of rows, by block, ascending. An acquisition pays for it with a binary search."""
 
     __slots__ = ("_blocks", "count")
 
@@ -29,7 +28,7 @@ class Exclusions:
         return self.count > 0
 
     def rows(self, block: int) -> Ints | None:
-        """Return the rows of a block that are not offered; None where there are none."""
+        """Return the excluded rows of a block; None: no rows."""
         return self._blocks.get(block)
 
     def items(self) -> Iterator[tuple[int, Ints]]:
@@ -37,20 +36,20 @@ class Exclusions:
         return iter(self._blocks.items())
 
     def add(self, rows: RowSet) -> None:
-        """Rows that the link held, so none of them is in here yet."""
+        """Add rows. The link held them, so the set contains none of them."""
         for number, part in rows.items():
             new, known = as_array(part), self._blocks.get(number)
             self._blocks[number] = new if known is None else np.insert(known, np.searchsorted(known, new), new)
         self.count += rows.count
 
     def live(self, blocks: dict[int, Block]) -> int:
-        """Count the rows that can ever be offered to anybody again."""
+        """Count the rows that are not archived."""
         return sum(len(_live(blocks[number], rows)) for number, rows in self._blocks.items() if number in blocks)
 
     def forget(self, blocks: dict[int, Block]) -> None:
-        """Drop those that cannot."""
-        kept = {number: _live(blocks[number], rows) for number, rows in self._blocks.items() if number in blocks}
-        self._blocks = {number: rows for number, rows in kept.items() if len(rows)}
+        """Remove the archived rows."""
+        live = {number: _live(blocks[number], rows) for number, rows in self._blocks.items() if number in blocks}
+        self._blocks = {number: rows for number, rows in live.items() if len(rows)}
         self.count = sum(len(rows) for rows in self._blocks.values())
 
 
@@ -59,27 +58,21 @@ def _live(block: Block, rows: Ints) -> Ints:
     return live
 
 
-def refused_by_all(queue: Queue) -> int:
-    """AVAILABLE messages that every link of the queue has refused, so that nobody there will ever take them."""
-    sets = [subscription.excluded for subscription in queue.subscriptions.values()]
-    return refused_by(sets, None, queue).count if sets else 0
-
-
-def refused_by(sets: Sequence[Exclusions], among: RowSet | None, queue: Queue) -> RowSet:
-    """The messages that are in each of these sets: of `among`, or of those that are AVAILABLE."""
-    sets = sorted(sets, key=lambda each: each.count)
+def refused_by(sets: Sequence[Exclusions], among: RowSet | None, blocks: dict[int, Block]) -> RowSet:
+    """Return the messages that are in each of these sets: of `among`, or of the AVAILABLE messages."""
+    sets = sorted(sets, key=lambda exclusions: exclusions.count)
     if sets and not sets[0]:
         return RowSet()
     candidates = among.items() if among is not None else sets[0].items()
-    found: list[tuple[int, Rows]] = []
+    refused: list[tuple[int, Rows]] = []
     for number, part in candidates:
-        rows, block = as_array(part), queue.blocks.get(number)
+        rows, block = as_array(part), blocks.get(number)
         if among is None:
             rows = rows[:0] if block is None else rows[block.state[rows] == AVAILABLE]
-        for each in sets:
+        for exclusions in sets:
             if not len(rows):
                 break
-            theirs = each.rows(number)
-            rows = rows[:0] if theirs is None else np.intersect1d(rows, theirs, assume_unique=True)
-        found.append((number, rows))
-    return RowSet.of(found)
+            excluded = exclusions.rows(number)
+            rows = rows[:0] if excluded is None else np.intersect1d(rows, excluded, assume_unique=True)
+        refused.append((number, rows))
+    return RowSet.of(refused)

@@ -48,8 +48,8 @@ def arrived(queue: Queue, first: int) -> RowSet:
 def surplus(queue: Queue) -> RowSet:
     """Of a ring, the oldest AVAILABLE messages that have to go so that the rest keeps within its limits."""
     rules = queue.rules
-    messages = queue.live + queue.staged - rules.max_messages if rules.max_messages else 0
-    size = queue.bytes + queue.staged_bytes - rules.max_bytes if rules.max_bytes else 0
+    messages = queue.live + queue.staged.messages - rules.max_messages if rules.max_messages else 0
+    size = queue.bytes + queue.staged.bytes - rules.max_bytes if rules.max_bytes else 0
     parts = []
     for number in queue.blocks_with_available(None, 0):
         if messages <= 0 and size <= 0:

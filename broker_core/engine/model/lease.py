@@ -44,23 +44,22 @@ class Batch:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form of snapshots."""
-        batch = {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.state.value}
-        if self.sign is not None:
-            batch["sign"] = self.sign
-        if self.outcomes:
-            batch["outcomes"] = [outcome.to_json() for outcome in self.outcomes]
-        if self.state is BatchState.READ:
-            batch["reads"] = self.reads.to_json()
-        return batch
+        return {
+            "number": self.number,
+            "holder": self.holder,
+            "rows": self.rows.to_json(),
+            "state": self.state.value,
+            "outcomes": [outcome.to_json() for outcome in self.outcomes],
+            "sign": self.sign,
+            "reads": self.reads.to_json(),
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Batch:
         """Read the form of snapshots."""
-        outcomes = BatchOutcomes([RowsOutcome.from_json(outcome) for outcome in data.get("outcomes", ())])
-        rows, state = RowSet.from_json(data["rows"]), BatchState(data["stage"])
-        # An older version did not write for what a batch was read.
-        reads = Reads.from_json(data["reads"]) if "reads" in data else Reads(unknown=state is BatchState.READ)
-        return cls(data["number"], data["holder"], rows, state, outcomes, data.get("sign"), reads)
+        outcomes = BatchOutcomes([RowsOutcome.from_json(outcome) for outcome in data["outcomes"]])
+        rows, state, reads = RowSet.from_json(data["rows"]), BatchState(data["state"]), Reads.from_json(data["reads"])
+        return cls(data["number"], data["holder"], rows, state, outcomes, data["sign"], reads)
 
 
 def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: int) -> str | None:
@@ -100,10 +99,7 @@ class Lease:
 
     @property
     def checkpointed(self) -> bool:
-        """True if a checkpoint names a batch of this run: tasks of one were planned, and Spark writes its offset before.
-
-        Before that Spark may have written an offset, too: it plans next. Older versions did not note a plan, so a batch that was
-        read or finished shows it as well."""
+        """True if a checkpoint names a batch of this run. Spark writes the offset of a batch before its tasks are planned."""
         unread = (BatchState.ACQUIRED, BatchState.VOID)
         return self.planned or self.finished > 0 or any(batch.state not in unread for batch in self.batches.values())
 
@@ -142,7 +138,6 @@ class Lease:
     def from_json(cls, data: dict[str, Any]) -> Lease:
         """Read the form of snapshots."""
         batches = [Batch.from_json(batch) for batch in data["batches"]]
-        fields = {key: data[key] for key in ("name", "queue", "run", "epoch", "finished", "timeout")}
-        fields["selector"] = data.get("selector")  # which older versions did not write
-        excluded, planned = RowSet.from_json(data["excluded"]), data.get("planned", False)
-        return cls(**fields, batches={batch.number: batch for batch in batches}, excluded=excluded, planned=planned)
+        fields = {name: data[name] for name in ("name", "queue", "run", "epoch", "finished", "timeout", "selector", "planned")}
+        excluded = RowSet.from_json(data["excluded"])
+        return cls(**fields, batches={batch.number: batch for batch in batches}, excluded=excluded)

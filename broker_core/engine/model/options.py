@@ -25,10 +25,8 @@ QUEUE_NAME = "the name of a queue"
 PRIORITIES = 10  # of AMQP and JMS: 0 to 9
 DEFAULT_PRIORITY = 4
 DEFAULT_ATTEMPTS = 20  # as many as a quorum queue of RabbitMQ's allows
-#: Version of the defaults: a queue keeps those that it was declared with. To change a default that old queues are to keep: raise
-#: it, and keep the former one in `rules`. The first had a limit of 10 attempts with a dead-letter queue, and none without one.
-DEFAULTS, FIRST_DEFAULTS = 2, 1
-_FIRST_ATTEMPTS = 10
+# To change a default that existing queues are to keep: store a version of the defaults with each queue (in `QueueDeclared` and in
+# the snapshot), and let `rules` use the earlier default for the earlier version.
 MAX_BACKOFF = 100
 _KEY = re.compile(r"groupId|subject|messageId|correlationId|properties\..{1,200}", re.DOTALL)
 
@@ -126,10 +124,10 @@ class Rules:
         alterable=True,
         on_arrival=False,
     )
-    max_attempts: int = option(  # None: DEFAULT_ATTEMPTS, or what was the default when the queue was declared
-        None,
+    max_attempts: int = option(
+        DEFAULT_ATTEMPTS,
         range(1_000_000),
-        f"Most attempts for a message; 0: no limit. Default: {DEFAULT_ATTEMPTS}.",
+        "Most attempts for a message; 0: no limit.",
         alterable=True,
         on_arrival=False,
     )
@@ -343,22 +341,14 @@ def check_names(given: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not {QUEUE_NAME}, {NODE_NAME}")
 
 
-def rules(type_: str, options: Mapping[str, Any], defaults: int = DEFAULTS) -> Rules:
-    """Return the rules of a queue of this type with these checked options, and the defaults of this version."""
+def rules(type_: str, options: Mapping[str, Any]) -> Rules:
+    """Return the rules of a queue of this type with these checked options."""
     values = {_SNAKE[name]: options.get(name, option.default) for name, option in OPTIONS.items()}
     if type_ != "priority":
         values["levels"] = 1
-    if values["max_attempts"] is None:
-        first = _FIRST_ATTEMPTS if values["dead_letter_queue"] else 0
-        values["max_attempts"] = first if defaults == FIRST_DEFAULTS else DEFAULT_ATTEMPTS
     if values["archive"] is None:
         values["archive"] = values["lifetime"] == "permanent"
     return Rules(**values)
-
-
-def former_defaults(rules: Rules, defaults: int) -> dict[str, Any]:
-    """Return the options of which a queue has the default of an earlier version: who reads its options cannot know it."""
-    return {} if defaults == DEFAULTS else {"maxAttempts": rules.max_attempts}
 
 
 def level_of_priority(levels: int) -> npt.NDArray[np.uint8]:

@@ -73,15 +73,15 @@ class PublishKeys:
                 del self._counts[known.user]
 
     def to_json(self) -> list[list[Any]]:
-        """Return the form of snapshots."""
-        return [[*name, *(known if known.elsewhere is not None else known[:3])] for name, known in self._known.items()]
+        """Return the form of snapshots, without `skipped`."""
+        return [[*name, *known] for name, known in self._known.items()]
 
     @classmethod
-    def from_json(cls, data: Iterable[list[Any]], time: int) -> PublishKeys:
-        """`time`: for keys of a version that kept none, that of the snapshot."""
+    def from_json(cls, data: Iterable[list[Any]], skipped: int) -> PublishKeys:
+        """Read the form of snapshots."""
         keys = cls()
-        for kind, name, number, *rest in data:
-            known = Known(number, *(rest or (time, "")))
-            keys._known[kind, name] = known
+        keys.skipped = skipped
+        for kind, name, *fields in data:
+            known = keys._known[kind, name] = Known(*fields)
             keys._counts[known.user] += 1
         return keys

@@ -1,11 +1,11 @@
-"""A queue: blocks in order, who looks at them from where, and how far back a return sends them."""
+"""A queue: its blocks in order, its consumers, and the indexes by which they find messages."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -36,25 +36,11 @@ from ..columns.states import (
 from ..columns.timetable import Timetable
 from ..columns.totals import Totals
 from ..columns.waiting import FirstRetries, Waiting
+from .consumers import Consumers, Subscription
 from .duplicates import DuplicateWindow
-from .exclusions import Exclusions
 from .groups import Groups
-from .options import DEFAULTS, level_of_priority, rules
-from .passes import Passes
-
-
-@dataclass
-class Subscription:
-    """A link that consumes, until the broker ends: its position at each level, and the epochs of the return logs it has seen."""
-
-    holder: int
-    positions: list[int]
-    epochs: list[int]
-    priority: int = 0  # among consumers
-    selector: str | None = None
-    user: str | None = None  # of the link; None: it has no name
-    held: dict[int, int] = field(default_factory=dict)  # block → rows held there, so that losing the link looks only there
-    excluded: Exclusions = field(default_factory=Exclusions)
+from .options import checked, level_of_priority, rules
+from .recordings import QueueRecordings
 
 
 class Clocks(NamedTuple):
@@ -67,20 +53,20 @@ class Clocks(NamedTuple):
 
 @dataclass
 class PackedBlock:
-    """A full block without a live row, out of memory: where its columns lie in the journal."""
+    """A full block without a live row, which has left memory: the place of its columns in the journal."""
 
     number: int
-    position: int  # log position of the record whose payload is the packed block
-    highest_payload: int  # its rows are gone once retention has passed this log position
+    position: int  # log position of the record whose payload is the packed columns
+    highest_payload: int  # log position of the newest payload of its rows
     first_time: int  # microseconds since 1970 of the first arrival
     last_time: int
     outcomes: list[int]  # the outcomes that occur
-    unrecorded: RowSet = field(default_factory=RowSet)  # those that are not in the archive's table yet
-    unrecorded_bytes: int = 0  # of these, stored
-    lowest_payload: int = 0  # log position of the oldest payload of its rows; 0 also where an older version did not note it
-    recorded: int = 0  # number of the pass that has recorded what was not recorded when it was packed, plus one
-    recorded_before: int = 0  # the greatest number of a pass that had recorded some when it was packed, plus one
-    not_wanted: int = 0  # rows that no pass is to have
+    lowest_payload: int  # log position of the oldest payload of its rows
+    unrecorded: RowSet = field(default_factory=RowSet)  # rows that are not in the archive yet
+    unrecorded_bytes: int = 0  # stored bytes of these rows
+    recorded: int = 0  # number plus one of the recording that stored the rows that were unrecorded when the block was packed
+    recorded_before: int = 0  # highest number of a recording, plus one, that had stored rows when the block was packed
+    not_wanted: int = 0  # rows that the archive does not store
 
     def to_json(self) -> dict[str, Any]:
         """Return the form of snapshots."""
@@ -88,69 +74,77 @@ class PackedBlock:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> PackedBlock:
-        """Read the form of snapshots. An older one knew no archive: nothing of it is recorded."""
-        whole = {str(data["number"]): [0, BLOCK_ROWS]}
-        return cls(**{**data, "unrecorded": RowSet.from_json(data.get("unrecorded", whole))})
+        """Read the form of snapshots."""
+        return cls(**{**data, "unrecorded": RowSet.from_json(data["unrecorded"])})
+
+
+@dataclass
+class StagedContent:
+    """Messages that wait in stages for a publish to one queue. They count towards its limits."""
+
+    messages: int = 0
+    bytes: int = 0
+    keys: Counter[str] = field(default_factory=Counter)  # of a last-value queue: by key, the number of parts that contain it
+
+    def add(self, messages: int, size: int, keys: Iterable[str], sign: int) -> None:
+        """Count a part of a stage that was added (1) or removed (-1)."""
+        self.messages += sign * messages
+        self.bytes += sign * size
+        for key in keys:
+            self.keys[key] += sign
+            if not self.keys[key]:
+                del self.keys[key]
 
 
 class Queue:
     """One queue. `enqueued` equals delayed + available + acquired + archived after every command."""
 
     def __init__(
-        self,
-        name: str,
-        kind: str,
-        options: dict[str, Any],
-        clocks: Clocks | None = None,
-        user: str | None = None,
-        defaults: int = DEFAULTS,
+        self, name: str, kind: str, options: dict[str, Any], clocks: Clocks | None = None, user: str | None = None
     ) -> None:
-        # persisted
+        # Persisted: the declaration
+        self.id = 0  # unique in the data directory, also among deleted queues
         self.name = name
         self.kind = kind
-        self.options = options  # those that say something else than their default
-        self.defaults = defaults  # version of the options' defaults
-        self.user = user  # whose link has made it; None: nobody's
-        self.paused = False  # nothing is delivered
+        self.options = options  # those that differ from their defaults
+        self.user = user  # whose link made the queue; None: it was declared by name
+        self.paused = False
+        # Persisted: the messages
         self.next_sequence = 0
         self.blocks: dict[int, Block] = {}
         self.packed: dict[int, PackedBlock] = {}
-        self.packed_rows = 0  # archived messages of blocks that left memory
-        self.unread = 0  # messages given back because a finished batch was never read
-        self.malformed = 0  # messages that no reader could decode, set aside
+        self.packed_rows = 0  # archived messages of packed blocks
+        self.recordings = QueueRecordings()
+        self.remembered = DuplicateWindow()
+        # Persisted: names that rows store as codes
         self.groups = Dictionary()
         self.keys = Dictionary()
-        self.remembered = DuplicateWindow()
-        self.origins: list[str] = []  # queues that dead letters in here come from
-        self.takers = Names(MAX_TAKERS)  # leases, and users of links, that had messages when these ended
-        self.ended = [0] * OUTCOME_CODES  # messages by outcome, also those that left memory
-        self.id = 0  # unique in the data directory, also over queues that are gone
-        self.passes = Passes()
-        # derived
-        self.rules = rules(kind, options, defaults)
-        self.counts = [0] * len(State)  # of resident blocks
-        self.bytes = 0  # stored bytes of what is not archived
+        self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # see `newest`
+        self.origins: list[str] = []  # queues that the dead letters come from
+        self.takers = Names(MAX_TAKERS)  # leases and users of links that had messages when these ended
+        # Persisted: counts
+        self.ended = [0] * OUTCOME_CODES  # messages by outcome, those of packed blocks included
+        self.unread = 0  # messages that returned because a finished batch was never read
+        self.malformed = 0  # messages that no reader could decode
+
+        # Derived from the options
+        self.rules = rules(kind, options)
+        self._level_of = level_of_priority(self.rules.levels)
+        # Derived from the blocks in memory
+        self.counts = [0] * len(State)
+        self.bytes = 0  # stored bytes of messages that are not archived
         self.available_bytes = 0
-        self.changes = 0  # grows whenever what `service.queue_counts` tells of the queue may be another
-        self.totals = Totals()
-        self.unlocked = 0  # messages that went back because a lock ended, since the broker started
-        self.staged = 0  # messages that wait in stages for a publish, and their bytes
-        self.staged_bytes = 0
-        self.staged_keys: Counter[str] = Counter()  # of a last-value queue: by key, how many parts of stages have it
-        self.overlay_bytes = 0  # of resident blocks
-        self.stayed = 0  # dead letters that no other queue could take, of resident blocks
-        self.subscriptions: dict[int, Subscription] = {}
-        self.batches: set[int] = set()  # holders: batches of leases that hold messages
-        self.exclusive = 0  # the link that alone may consume, if there is one
-        self.active: int | None = 0 if self.rules.consumers == "single" else None  # who alone may take, 0: nobody; None: all may
-        self.outlasting = 0  # messages that the active one, a link that has ended, holds by open transactions
-        levels = self.rules.levels
-        self.returns = [ReturnLog() for _ in range(levels)]
-        self.waiting = [Waiting() for _ in range(levels)]
-        self._level_of = level_of_priority(levels)
-        self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        self.overlay_bytes = 0
+        self.stayed = 0  # dead letters that no other queue could take
+        self.waiting = [Waiting() for _ in range(self.rules.levels)]
         self.grouping = self._grouping()
-        self.first_retries: FirstRetries | None = None  # None: something has changed since they were found
+        self.first_retries: FirstRetries | None = None  # None: they have changed since they were found
+        # Derived, and lost at a restart
+        self.consumers = Consumers(name, self.rules.consumers)
+        self.returns = [ReturnLog() for _ in range(self.rules.levels)]
+        self.totals = Totals()
+        self.staged = StagedContent()
+        self.changes = 0  # grows with every change that `service.queue_counts` shows
         self._clocks = clocks or Clocks(Timetable(), Timetable(), Timetable())
 
     @property
@@ -163,17 +157,17 @@ class Queue:
         """Messages that are not archived."""
         return self.counts[DELAYED] + self.counts[AVAILABLE] + self.counts[ACQUIRED]
 
-    def subscription(self, holder: int, priority: int = 0, selector: str | None = None, user: str | None = None) -> Subscription:
-        """A new one, which has seen nothing yet."""
-        levels = self.rules.levels
-        return Subscription(holder, [0] * levels, [log.epoch for log in self.returns], priority, selector, user)
+    def alter(self, options: dict[str, Any]) -> None:
+        """Set options. None: the default."""
+        self.changes += 1
+        self.options = checked(self.kind, {**self.options, **options})
+        self.rules = rules(self.kind, self.options)
+        self.consumers.rule = self.rules.consumers
+        self.consumers.reconsider()
 
-    def count_staged_keys(self, names: Sequence[str], sign: int) -> None:
-        """A part of a stage came (1) or went (-1)."""
-        for name in names:
-            self.staged_keys[name] += sign
-            if not self.staged_keys[name]:
-                del self.staged_keys[name]
+    def frees_others(self, holder: int) -> bool:
+        """Return True if other consumers may take more when messages of this holder end: by a group, or as the active one."""
+        return self.grouping is not None or self.consumers.outlasts(holder)
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """Give the messages of `runs`, in order, the next sequence numbers, and their names codes of this queue."""
@@ -333,9 +327,9 @@ class Queue:
         return self.blocks[min(blocks)].base + self.blocks[min(blocks)].low if blocks else self.next_sequence
 
     def unsubscribe(self, holder: int) -> None:
-        """A link has ended, and what it held is back."""
+        """Remove a link that holds no more messages, except those of its open transactions."""
         self.changes += 1
-        del self.subscriptions[holder]
+        self.consumers.unsubscribe(holder)
         if self.grouping is not None:
             self._freed(self.grouping.left(holder))
 
@@ -394,7 +388,7 @@ class Queue:
         self.available_bytes += block.sizes.total(available, len(available))
         self.note_times(block)
         self.overlay_bytes += block.overlays.bytes
-        self.passes.adopt(block)
+        self.recordings.adopt(block)
         live = np.flatnonzero(block.state[: block.filled] != ARCHIVED)
         self.bytes += block.sizes.total(live, len(live))
         self._keep_names(block, live)
@@ -426,7 +420,7 @@ class Queue:
 
     def take_up(self, block: Block, rows: Rows) -> None:
         """Make rows AVAILABLE at their sequence numbers again, as if nobody had tried them."""
-        self.passes.revived(block, rows)
+        self.recordings.revived(block, rows)
         self.move(block, rows, Verb.REDRIVE)
         self.bytes += block.sizes.total(rows, row_count(rows))
         self.stayed -= row_count(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -99,42 +100,42 @@ def particulars(exchanges: Mapping[str, Exchange], name: str, keys: str | Coded)
     return found
 
 
-def route(
-    exchanges: Mapping[str, Exchange],
-    queues: Mapping[str, object],
-    name: str,
-    count: int,
-    keys: str | Coded = "",
-    examined: Mapping[str, Examined] | None = None,
-    container: str | None = None,
-) -> Routed:
-    """Route `count` messages that were sent to exchange `name` from `container`. `keys`: their routing keys, one for all or
-    one each. Raises Stale when `examined` does not say what a binding has to know."""
-    hunt = _Hunt(count, keys, examined or {}, container)
-    rows: Rows = slice(0, count)
+class Sending(NamedTuple):
+    """A batch of messages that is sent to an exchange."""
+
+    messages: int
+    keys: str | Coded = ""  # routing keys: one for all messages, or one for each
+    examined: Mapping[str, Examined] = MappingProxyType({})  # by exchange
+    container: str | None = None  # AMQP container of the sender
+
+
+def route(exchanges: Mapping[str, Exchange], queues: Mapping[str, object], name: str, sending: Sending) -> Routed:
+    """Route messages that are sent to exchange `name`. Raises Stale if `sending.examined` lacks what a binding needs."""
+    routing = _Routing(sending)
+    rows: Rows = slice(0, sending.messages)
     last: Exchange | None = None
     for last in chain(exchanges, name):
-        rows = hunt.through(last, rows)
+        rows = routing.through(last, rows)
         if not row_count(rows):
-            return Routed(hunt.parts(), NO_ROWS, 0)
+            return Routed(routing.parts(), NO_ROWS, 0)
         if last.unroutable == "drop":
-            return Routed(hunt.parts(), NO_ROWS, row_count(rows))
+            return Routed(routing.parts(), NO_ROWS, row_count(rows))
     if last is not None and last.alternate in queues:
         assert last.alternate is not None
-        hunt.give((last.alternate,), rows)
+        routing.give((last.alternate,), rows)
         rows = NO_ROWS
-    return Routed(hunt.parts(), rows, 0)
+    return Routed(routing.parts(), rows, 0)
 
 
 def _distinct(keys: str | Coded) -> Iterable[str]:
     return (keys,) if isinstance(keys, str) else ("", *keys.names)
 
 
-class _Hunt:
-    """One batch on its way."""
+class _Routing:
+    """The routing of one batch."""
 
-    def __init__(self, count: int, keys: str | Coded, examined: Mapping[str, Examined], container: str | None) -> None:
-        self._count, self._keys, self._examined, self._container = count, keys, examined, container
+    def __init__(self, sending: Sending) -> None:
+        self._count, self._keys, self._examined, self._container = sending
         self._given: list[Part] = []
 
     def give(self, queues: tuple[str, ...], rows: Rows) -> None:

@@ -113,12 +113,12 @@ NOTHING = Found(RowSet())
 
 def find(queue: Queue, first: int, search: Search, level: int | None = 0) -> Found:
     """Find the next eligible messages of a level from sequence number `first` on; of all levels, in order, if `level` is None."""
-    return _at_the_front(queue, first, search, level) or _Hunt(queue, search).through(level, first).found()
+    return _at_the_front(queue, first, search, level) or _RunningSearch(queue, search).through(level, first).found()
 
 
 def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -> Found | None:
     """As nearly always: all that is wanted, or there, are neighbours in the first block that has any, and nothing holds one of
-    them back. None where that does not meet the eye; then a hunt decides."""
+    them back. None where that does not meet the eye; then a full search decides."""
     if len(queue.waiting) > 1 or search.matching is not None or search.until is not None or queue.paused:
         return None
     if level is not None and barrier(queue, level) != NEVER:
@@ -144,15 +144,15 @@ def _at_the_front(queue: Queue, first: int, search: Search, level: int | None) -
 
 def find_all(queue: Queue, search: Search) -> Found:
     """The next eligible messages of the queue, higher levels first: for who takes from the whole queue, as a lease does."""
-    hunt = _Hunt(queue, search)
+    running = _RunningSearch(queue, search)
     for level in reversed(range(queue.rules.levels)):
-        hunt.through(level, 0)
-        if hunt.done or barrier(queue, level) != NEVER:
+        running.through(level, 0)
+        if running.done or barrier(queue, level) != NEVER:
             break
-    return hunt.found()
+    return running.found()
 
 
-class _Hunt:
+class _RunningSearch:
     """One search under way: what it has found, and what is left to be found."""
 
     def __init__(self, queue: Queue, search: Search) -> None:
@@ -170,7 +170,7 @@ class _Hunt:
             parts = _merged(parts)  # of several levels
         return Found(RowSet.of(parts), self._unknown, self._unevaluated)
 
-    def through(self, level: int | None, first: int) -> _Hunt:
+    def through(self, level: int | None, first: int) -> _RunningSearch:
         stop = NEVER if level is None else barrier(self._queue, level)  # who browses, at all levels, keeps no order
         if stop != NEVER:
             self._until = stop if self._search.until is None else min(stop, self._search.until)
@@ -196,8 +196,7 @@ class _Hunt:
             self._unevaluated = block.number if len(matches) < block.filled else None
             if len(matches) < stop:
                 stop, self._unknown, self.done = len(matches), block.base + max(start, len(matches)), True
-        filters = [each for each in search.filters if each.concerns(block)]
-        rows = _eligible(block, level, start, stop, self._left, filters, matches)
+        rows = self._eligible(block, level, start, stop, matches)
         count = row_count(rows)
         if self._room is not None and count:
             rows, used = _within(block, rows, self._room, alone=not self._parts)
@@ -209,54 +208,56 @@ class _Hunt:
         if self._left <= 0 or taken < count:
             self.done, self._unknown = True, None
 
-
-def _eligible(
-    block: Block,
-    level: int | None,
-    start: int,
-    stop: int,
-    limit: int,
-    filters: Sequence[Filter],
-    matches: npt.NDArray[np.bool_] | None,
-) -> Rows:
-    """The first `limit` rows of the level, from `start` up to `stop`, that are AVAILABLE and pass."""
-    start, stop = max(start, block.low), min(stop, block.filled)
-    if start >= stop:
-        return slice(start, start)
-    levels = None if level is None else block.level
-    of_level: npt.NDArray[np.uint16] | None = None  # where `start` and `stop` lead, if not to the block's rows one after another
-    if levels is not None and level is not None and block.full:
-        of_level = block.of_level(level)
-        if of_level is None:
-            levels = None
-    if levels is None and matches is None and not filters and block.counts[AVAILABLE] == block.filled - block.low:
-        return slice(start, min(stop, start + limit))
-    if of_level is not None:
-        start = int(of_level.searchsorted(np.uint16(start)))
-        stop = int(of_level.searchsorted(np.uint16(stop))) if stop < BLOCK_ROWS else len(of_level)
-    found: list[Ints] = []
-    wanted, width = limit, max(_SCAN_ROWS, min(limit, BLOCK_ROWS))
-    while wanted > 0 and start < stop:
-        end = min(stop, start + width)
-        if of_level is None:
-            here = block.state[start:end] == AVAILABLE
-            if levels is not None:
-                here &= levels[start:end] == level
-            if matches is not None:
-                here &= matches[start:end]
-            rows: Rows = np.flatnonzero(here) + start if start else np.flatnonzero(here)
-        else:
-            some = of_level[start:end].astype(np.int64)
-            here = block.state[some] == AVAILABLE
-            if matches is not None:
-                here &= matches[some]
-            rows = some if here.all() else some[here]
-        for each in filters:
-            rows = each.keep(block, rows)
-        found.append(as_array(rows)[:wanted])
-        wanted -= len(found[-1])
-        start, width = end, width * _WIDER
-    return np.concatenate(found) if len(found) > 1 else found[0] if found else slice(start, start)
+    def _eligible(
+        self,
+        block: Block,
+        level: int | None,
+        start: int,
+        stop: int,
+        matches: npt.NDArray[np.bool_] | None,
+    ) -> Rows:
+        """Return the first AVAILABLE rows of the level, from `start` up to `stop`, that pass all filters: as many as are left to
+        find."""
+        limit, filters = self._left, [row_filter for row_filter in self._search.filters if row_filter.concerns(block)]
+        start, stop = max(start, block.low), min(stop, block.filled)
+        if start >= stop:
+            return slice(start, start)
+        levels = None if level is None else block.level
+        of_level: npt.NDArray[np.uint16] | None = (
+            None  # where `start` and `stop` lead, if not to the block's rows one after another
+        )
+        if levels is not None and level is not None and block.full:
+            of_level = block.of_level(level)
+            if of_level is None:
+                levels = None
+        if levels is None and matches is None and not filters and block.counts[AVAILABLE] == block.filled - block.low:
+            return slice(start, min(stop, start + limit))
+        if of_level is not None:
+            start = int(of_level.searchsorted(np.uint16(start)))
+            stop = int(of_level.searchsorted(np.uint16(stop))) if stop < BLOCK_ROWS else len(of_level)
+        found: list[Ints] = []
+        wanted, width = limit, max(_SCAN_ROWS, min(limit, BLOCK_ROWS))
+        while wanted > 0 and start < stop:
+            end = min(stop, start + width)
+            if of_level is None:
+                here = block.state[start:end] == AVAILABLE
+                if levels is not None:
+                    here &= levels[start:end] == level
+                if matches is not None:
+                    here &= matches[start:end]
+                rows: Rows = np.flatnonzero(here) + start if start else np.flatnonzero(here)
+            else:
+                some = of_level[start:end].astype(np.int64)
+                here = block.state[some] == AVAILABLE
+                if matches is not None:
+                    here &= matches[some]
+                rows = some if here.all() else some[here]
+            for row_filter in filters:
+                rows = row_filter.keep(block, rows)
+            found.append(as_array(rows)[:wanted])
+            wanted -= len(found[-1])
+            start, width = end, width * _WIDER
+        return np.concatenate(found) if len(found) > 1 else found[0] if found else slice(start, start)
 
 
 def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:

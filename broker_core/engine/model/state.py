@@ -23,12 +23,11 @@ from ..columns.series import Ints
 from ..columns.states import State
 from ..columns.timetable import Timetable
 from ..columns.values import from_json, to_json
-from .batch_outcomes import RowsOutcome, StagedOutcomes
-from .consumers import began
+from .batch_outcomes import StagedOutcomes
 from .duplicates import DuplicateWindow
 from .exchange import Exchanges, Link
 from .lease import Batch, Lease
-from .options import FIRST_DEFAULTS, checked
+from .options import checked
 from .policies import NO_POLICIES, Policies
 from .publish_keys import PublishKey, PublishKeys
 from .queue import Clocks, PackedBlock, Queue
@@ -37,21 +36,15 @@ from .retention import Finished
 from .stages import write_of
 from .transaction import Transactions
 
-# To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
-# and keys, no origins, no pause, no attributes of stages, no exchanges; the second no signs of batches, no outcomes `malformed`,
-# no times of stages, no writes that have ended, and nothing about the reads of a batch; the third no ids of queues, no passes of
-# the archive's, no queues that are gone and still have some; the fourth no version of queues' defaults; the fifth no takers; the
-# sixth no leases whose first batch is planned and not read; the seventh no epoch of leases that are gone, and
-# nothing about steps of the clock.
-SNAPSHOT_VERSION = 8
-READ_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
+# The version of the snapshot's description. To change the description after a release: raise the version, and let `restore` read
+# the earlier one too (a missing entry has a value that means the same).
+SNAPSHOT_VERSION = 1
 
-
-# Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
-# broker, so that theirs may begin anew in every life.
+# The holder of a row is a number in a column. Even numbers are batches of leases, and persisted. Odd numbers are links: these end
+# with the broker, so their numbers begin at 1 after each start.
 LEASE_HOLDER, LINK_HOLDER, NEXT_HOLDER = 2, 1, 2
 
-DISCARDED = -1  # of a write that has ended: nothing of it was published
+DISCARDED = -1  # in place of the number of published messages, for a write that was discarded
 
 
 @dataclass
@@ -63,13 +56,27 @@ class StagedPart:
     count: int
     sizes: int | Ints
     attributes: Attributes = NO_ATTRIBUTES
-    kept: Ints | None = None  # which of the record's rows they are; None: all of them
-    exchange: str | None = None  # what they came by, if not by the queue's name
+    payload_rows: Ints | None = None  # the rows of the record's payload; None: all
+    exchange: str | None = None  # that routed the messages; None: they were sent to the queue
 
     @property
     def bytes(self) -> int:
-        """Bytes of all its messages."""
+        """Stored bytes of its messages."""
         return self.sizes * self.count if isinstance(self.sizes, int) else int(self.sizes.sum(dtype="int64"))
+
+    def to_json(self) -> list[Any]:
+        """Return the form of snapshots."""
+        sizes = self.sizes if isinstance(self.sizes, int) else self.sizes.tolist()
+        attributes, payload_rows = to_json(self.attributes.journaled()), to_json(self.payload_rows)
+        return [self.queue, self.position, self.count, sizes, attributes, payload_rows, self.exchange]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> StagedPart:
+        """Read the form of snapshots."""
+        queue, position, count, sizes, attributes, payload_rows, exchange = data
+        sizes = sizes if isinstance(sizes, int) else np.array(sizes)
+        attributes = Attributes.of_journal(from_json(attributes))
+        return cls(queue, position, count, sizes, attributes, from_json(payload_rows), exchange)
 
 
 @dataclass
@@ -208,7 +215,7 @@ class BrokerState:
 
     def user_of(self, queue: Queue, holder: int) -> str | None:
         """Name the user of a link that holds messages: it may have ended, and hold them by an open transaction."""
-        subscription = queue.subscriptions.get(holder)
+        subscription = queue.consumers.subscriptions.get(holder)
         return self.transactions.user_of(holder) if subscription is None else subscription.user
 
     def count_staged(self, part: StagedPart, sign: int) -> None:
@@ -218,18 +225,21 @@ class BrokerState:
         if queue is not None:
             _count_among(queue, part, sign)
 
-    def add_queue(
-        self, name: str, type_: str, options: dict[str, Any], user: str | None = None, defaults: int | None = None
-    ) -> Queue:
-        """Make a queue. `defaults`: the version of its options' defaults; None: the first."""
-        queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user, defaults or FIRST_DEFAULTS)
+    def add_queue(self, name: str, type_: str, options: dict[str, Any], user: str | None = None) -> Queue:
+        """Make a queue."""
+        queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user)
         self.give_id(queue)
         self.count_made(user, 1)
-        for stage in self.stages.values():  # for an older queue of this name
+        for stage in self.stages.values():  # for an earlier queue of this name
             for part in stage.parts:
                 if part.queue == name:
                     _count_among(queue, part, 1)
         return queue
+
+    def lifetime_of(self, node: str) -> str:
+        """Return the lifetime of a queue or an exchange."""
+        queue, exchange = self.queues.get(node), self.exchanges.by_name.get(node)
+        return queue.rules.lifetime if queue is not None else exchange.lifetime if exchange is not None else "permanent"
 
     def give_id(self, queue: Queue, number: int | None = None) -> None:
         """Give a queue the next id, or its own again."""
@@ -246,14 +256,14 @@ class BrokerState:
 
     def forget_departed(self, queue: Queue) -> None:
         """Forget a queue that was deleted, once it has nothing to be recorded."""
-        if queue.id in self.departed and not queue.passes.rows and queue.passes.current is None:
+        if queue.id in self.departed and not queue.recordings.rows and queue.recordings.current is None:
             del self.departed[queue.id], self.by_id[queue.id]
 
-    def delete_queue(self, name: str, *, departs: bool | None = None) -> None:
+    def delete_queue(self, name: str, *, departs: bool) -> None:
         """Stages still hold messages for a queue of this name. Not those that its bindings brought: who declares it again may
         bind it otherwise."""
         queue = self.queues[name]
-        for stage in self.stages.values() if queue.staged else ():
+        for stage in self.stages.values() if queue.staged.messages else ():
             for part in stage.parts:
                 if part.queue == name and part.exchange is not None:
                     self.count_staged(part, -1)
@@ -295,7 +305,7 @@ class BrokerState:
         self.finished.dropped(self.dropped)
         for queue in self.by_id.values():
             for entry in [entry for entry in queue.packed.values() if self._is_gone(entry)]:
-                queue.passes.lost(entry)
+                queue.recordings.lost(entry)
                 del queue.packed[entry.number]
 
     def _is_gone(self, entry: PackedBlock) -> bool:
@@ -305,7 +315,7 @@ class BrokerState:
 
     def blocks_to_pack(self, most: int) -> list[tuple[str, int]]:
         """Name some of the blocks that are to leave memory, by queue and number; not those of which a pass has rows."""
-        ready = (entry for entry in self.finished.leaving if not self.queues[entry[0]].passes.is_passing(entry[1]))
+        ready = (entry for entry in self.finished.leaving if not self.queues[entry[0]].recordings.is_recording(entry[1]))
         return list(itertools.islice(ready, most))
 
     def note_finished(self, queue: Queue, block: Block) -> None:
@@ -317,7 +327,6 @@ class BrokerState:
         """One cut of everything persisted: a JSON-able description, and the columns of each resident block, copied."""
         every = [*self.queues.values(), *self.departed.values()]
         blocks = [block.persisted() for queue in every for block in queue.blocks.values()]
-        stages = {name: [_staged(part) for part in stage.parts] for name, stage in self.stages.items()}
         return {
             "v": SNAPSHOT_VERSION,
             "time": self.time,
@@ -328,32 +337,30 @@ class BrokerState:
             "queueId": self.next_queue_id,
             "leases": [lease.to_json() for lease in self.leases.values()],
             "pastEpoch": self.past_epoch,
-            "stages": stages,
-            "outcomes": {name: _outcomes(stage) for name, stage in self.stages.items() if stage.outcomes},
-            "staged": {name: write.time for name, write in self.writes.items()},
-            "ended": list(self.ended_writes.items()),
-            "keys": self.publish_keys.to_json(),
+            "stages": {name: [part.to_json() for part in stage.parts] for name, stage in self.stages.items()},
+            "outcomes": {
+                name: [staged.to_json() for staged in stage.outcomes] for name, stage in self.stages.items() if stage.outcomes
+            },
+            "writes": {name: write.time for name, write in self.writes.items()},
+            "endedWrites": list(self.ended_writes.items()),
+            "publishKeys": self.publish_keys.to_json(),
             "skipped": self.publish_keys.skipped,
             "exchanges": self.exchanges.to_json(),
         }, blocks
 
-    def restore_queue(self, queue: Queue, fields: dict[str, Any], arrays: Iterator[Any]) -> None:
-        """Fill a queue with what a snapshot says of it; `arrays` has its packed blocks next."""
-        if "id" in fields:
-            self.give_id(queue, fields["id"])
-        queue.next_sequence, queue.packed_rows, queue.unread = fields["next"], fields["away"], fields["unread"]
-        queue.malformed = fields.get("malformed", 0)
-        queue.packed = {entry["number"]: PackedBlock.from_json(entry) for entry in fields["archive"]}
-        queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
-        queue.takers = Names(MAX_TAKERS, fields.get("takers", ()))
-        queue.ended[: len(fields.get("ended", ()))] = fields.get("ended", ())
-        queue.restore_names(fields.get("groups", ()), fields.get("keys", ()), fields.get("newest", ()))
+    def _restore_queue(self, queue: Queue, fields: dict[str, Any], arrays: Iterator[Any]) -> None:
+        """Fill a queue from its entry in a snapshot. Its packed blocks are the next of `arrays`."""
+        self.give_id(queue, fields["id"])
+        queue.next_sequence, queue.packed_rows, queue.paused = fields["next"], fields["packedRows"], fields["paused"]
+        queue.unread, queue.malformed, queue.ended = fields["unread"], fields["malformed"], fields["ended"]
+        queue.packed = {entry["number"]: PackedBlock.from_json(entry) for entry in fields["packed"]}
+        queue.origins, queue.takers = fields["origins"], Names(MAX_TAKERS, fields["takers"])
+        queue.restore_names(fields["groups"], fields["keys"], fields["newest"])
         if "remembered" in fields:
             queue.remembered = DuplicateWindow(**from_json(fields["remembered"]))
-        if "passes" in fields:
-            queue.passes.restore(fields["passes"])
+        queue.recordings.restore(fields["recordings"])
         for entry in queue.packed.values():
-            queue.passes.adopt_packed(entry)
+            queue.recordings.adopt_packed(entry)
         for _ in range(fields["blocks"]):
             block = Block.restored(unpack(next(arrays)))
             queue.adopt(block)
@@ -364,44 +371,40 @@ class BrokerState:
     def restore(
         cls, meta: bytes, arrays: Sequence[Any], policies: Policies = NO_POLICIES, *, records: bool = False
     ) -> BrokerState:
-        """The state that `snapshot` described, `arrays` being the packed blocks in its order."""
+        """Restore the state from a snapshot: its description, and the packed blocks in the same order."""
         data = json.loads(meta)
-        if data["v"] not in READ_VERSIONS:
+        if data["v"] != SNAPSHOT_VERSION:
             raise DamagedJournal(
-                f"a snapshot of format {data['v']}: this Penstock reads up to {SNAPSHOT_VERSION}; use the version that wrote it"
+                f"a snapshot of format {data['v']}: this Penstock reads format {SNAPSHOT_VERSION}; use the version that wrote it"
             )
         state = cls(policies, records=records)
-        state.time, state.next_holder = data["time"], data["holder"]
-        state.dropped = Intervals(data["dropped"] if "dropped" in data else [[0, data["retained"]]])
+        state.time, state.next_holder, state.dropped = data["time"], data["holder"], Intervals(data["dropped"])
         packed = iter(arrays)
         for fields in data["queues"]:
-            queue = state.add_queue(fields["name"], fields["type"], fields["options"], fields.get("user"), fields.get("defaults"))
-            state.restore_queue(queue, fields, packed)
-        for fields in data.get("departed", ()):
+            queue = state.add_queue(fields["name"], fields["type"], fields["options"], fields["user"])
+            state._restore_queue(queue, fields, packed)
+        for fields in data["departed"]:
             queue = Queue(fields["name"], fields["type"], fields["options"])
-            state.restore_queue(queue, fields, packed)
+            state._restore_queue(queue, fields, packed)
             state.departed[queue.id] = queue
-        state.next_queue_id = data.get("queueId", state.next_queue_id)
+        state.next_queue_id = data["queueId"]
         state.leases = {lease["name"]: Lease.from_json(lease) for lease in data["leases"]}
-        state.past_epoch = data.get("pastEpoch", 0)
+        state.past_epoch = data["pastEpoch"]
         for lease in state.leases.values():
             if lease.current is not None:
-                began(state.queues[lease.queue], lease.current.holder)
+                state.queues[lease.queue].consumers.begin_batch(lease.current.holder)
                 for reader in lease.current.reads.by:
                     state.readers.setdefault(reader.query, {})[lease.name] = lease.current.number
-        times = data.get("staged", {})
         for name, parts in data["stages"].items():
-            stage = state.begin_stage(name, times.get(write_of(name), state.time))
-            for fields in parts:
-                part = _staged_of(*fields)
-                stage.parts.append(part)
+            stage = state.begin_stage(name, data["writes"][write_of(name)])
+            stage.parts = [StagedPart.from_json(part) for part in parts]
+            for part in stage.parts:
                 state.count_staged(part, 1)
-        for name, waiting in data.get("outcomes", {}).items():
-            state.stages[name].outcomes = [_outcomes_of(*fields) for fields in waiting]
-        state.ended_writes = dict(data.get("ended", ()))
-        state.publish_keys = PublishKeys.from_json(data["keys"], state.time)
-        state.publish_keys.skipped = data.get("skipped", 0)
-        state.exchanges = Exchanges.from_json(data.get("exchanges", ()))
+        for name, outcomes in data["outcomes"].items():
+            state.stages[name].outcomes = [StagedOutcomes.from_json(staged) for staged in outcomes]
+        state.ended_writes = dict(data["endedWrites"])
+        state.publish_keys = PublishKeys.from_json(data["publishKeys"], data["skipped"])
+        state.exchanges = Exchanges.from_json(data["exchanges"])
         for exchange in state.exchanges.by_name.values():
             state.count_made(exchange.user, 1)
         return state
@@ -409,60 +412,36 @@ class BrokerState:
 
 def _described(queue: Queue) -> dict[str, Any]:
     """Describe a queue for a snapshot, without its blocks."""
+    remembered = {"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}
     return {
         "name": queue.name,
         "id": queue.id,
         "type": queue.kind,
         "options": queue.options,
-        "defaults": queue.defaults,
-        "next": queue.next_sequence,
-        "away": queue.packed_rows,
-        "unread": queue.unread,
-        "malformed": queue.malformed,
+        "user": queue.user,
         "paused": queue.paused,
-        **({"user": queue.user} if queue.user is not None else {}),
+        "next": queue.next_sequence,
+        "packedRows": queue.packed_rows,
+        "recordings": queue.recordings.to_json(),
+        **remembered,
         "groups": queue.groups.persisted(),
         "keys": queue.keys.persisted(),
         "newest": queue.newest()[1 : queue.keys.size].tolist() if queue.rules.key else [],
-        **({"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}),
         "origins": list(queue.origins),
         "takers": list(queue.takers.names),
         "ended": list(queue.ended),
-        "passes": queue.passes.to_json(),
-        "archive": [entry.to_json() for entry in queue.packed.values()],
+        "unread": queue.unread,
+        "malformed": queue.malformed,
+        "packed": [entry.to_json() for entry in queue.packed.values()],
         "blocks": len(queue.blocks),
     }
 
 
 def _count_among(queue: Queue, part: StagedPart, sign: int) -> None:
     queue.changes += 1
-    queue.staged += sign * part.count
-    queue.staged_bytes += sign * part.bytes
-    if queue.rules.key and part.attributes.key is not None:
-        key = part.attributes.key
-        queue.count_staged_keys([key.names[code - 1] for code in key.used().tolist()], sign)
-
-
-def _outcomes(stage: StageParts) -> list[Any]:
-    return [[each.lease, each.batch, each.epoch, [outcome.to_json() for outcome in each.outcomes]] for each in stage.outcomes]
-
-
-def _outcomes_of(lease: str, batch: int, epoch: int, outcomes: list[Any]) -> StagedOutcomes:
-    return StagedOutcomes(lease, batch, epoch, [RowsOutcome.from_json(each) for each in outcomes])
-
-
-def _staged(part: StagedPart) -> list[Any]:
-    sizes = part.sizes if isinstance(part.sizes, int) else part.sizes.tolist()
-    attributes = part.attributes.journaled()
-    more = [to_json(attributes), to_json(part.kept), part.exchange]
-    return [part.queue, part.position, part.count, sizes, *(more if attributes or part.exchange or part.kept is not None else [])]
-
-
-def _staged_of(
-    queue: str, position: int, count: int, sizes: Any, attributes: Any = None, kept: Any = None, exchange: str | None = None
-) -> StagedPart:
-    each = sizes if isinstance(sizes, int) else np.array(sizes)
-    return StagedPart(queue, position, count, each, Attributes.of_journal(from_json(attributes)), from_json(kept), exchange)
+    key = part.attributes.key if queue.rules.key else None
+    names = [] if key is None else [key.names[code - 1] for code in key.used().tolist()]
+    queue.staged.add(part.count, part.bytes, names, sign)
 
 
 def packed_columns(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
@@ -483,4 +462,4 @@ def conserved(queue: Queue) -> bool:
     """Say whether the conservation laws hold: of the messages by state, of the totals since the start, and of what is not
     recorded in the archive yet."""
     totals = queue.totals.conserved(queue.next_sequence, queue.live, queue.ended)
-    return counted(queue) and totals and queue.passes.conserved(queue)
+    return counted(queue) and totals and queue.recordings.conserved(queue)

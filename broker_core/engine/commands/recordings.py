@@ -1,15 +1,15 @@
-"""Commands about the archive's table: what goes to it, in passes (see `model.passes`)."""
+"""Commands about the archive's table: what goes to it, in passes (see `model.recordings`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model.passes import Backlog, Pass
+from ..model.recordings import Backlog, Recording
 from .command import Command
 
 
 @dataclass(frozen=True)
-class BeginPass(Command[Pass | None]):
+class BeginRecording(Command[Recording | None]):
     """The begin of a queue's next pass, of at most about so many rows and stored bytes. Reply: the pass, or the one that has
     begun and not ended; None where nothing is to be recorded, or the queue is gone."""
 
@@ -19,7 +19,7 @@ class BeginPass(Command[Pass | None]):
 
 
 @dataclass(frozen=True)
-class EndPass(Command[bool]):
+class EndRecording(Command[bool]):
     """The end of a pass: its rows are in the table of this version. Reply: whether it had not ended yet."""
 
     queue_id: int

@@ -29,7 +29,7 @@ NOT_WANTED = 1
 
 
 @dataclass
-class Pass:
+class Recording:
     """Rows of a queue that go to its table together."""
 
     number: int
@@ -53,14 +53,14 @@ class Backlog(NamedTuple):
     departed: bool  # True: the queue was deleted
 
 
-class Passes:
+class QueueRecordings:
     """The passes of one queue, and how much is not recorded yet."""
 
     def __init__(self) -> None:
         # persisted
         self.finished = 0  # number of the last pass that has ended
         self.version = NO_TABLE  # of the table after that pass
-        self.current: Pass | None = None
+        self.current: Recording | None = None
         # derived
         self.rows = 0  # settled, wanted in the table and not there
         self.bytes = 0  # stored bytes of these
@@ -108,9 +108,9 @@ class Passes:
             self.bytes += entry.unrecorded_bytes
             self.since = min(self.since, entry.first_time)
 
-    def next(self, queue: Queue, rows: RowSet) -> Pass:
+    def next(self, queue: Queue, rows: RowSet) -> Recording:
         """Return the next pass, if it has these rows."""
-        return Pass(self.finished + 1, rows, _bytes(queue, rows), self.since)
+        return Recording(self.finished + 1, rows, _bytes(queue, rows), self.since)
 
     def begin(self, queue: Queue, rows: RowSet) -> None:
         """Begin the next pass, with these rows."""
@@ -143,7 +143,7 @@ class Passes:
         self.rows -= entry.unrecorded.count
         self.bytes -= entry.unrecorded_bytes
 
-    def is_passing(self, block: int) -> bool:
+    def is_recording(self, block: int) -> bool:
         """Say whether the current pass has rows of the block of this number."""
         return self.current is not None and self.current.rows.rows(block) is not None
 
@@ -189,7 +189,7 @@ class Passes:
         self.finished, self.version, current = data
         if current is not None:
             number, rows, size, since = current
-            self.current = Pass(number, RowSet.from_json(rows), size, since)
+            self.current = Recording(number, RowSet.from_json(rows), size, since)
 
 
 def _settled_since(block: Block, rows: Any) -> int:
@@ -225,14 +225,23 @@ def backlogs(queues: Iterable[Queue], departed: Container[int]) -> list[Backlog]
     """Describe each queue that has something to be recorded; `departed` has the ids of those that were deleted."""
     found = []
     for queue in queues:
-        passes = queue.passes
-        current = passes.current
-        if passes.rows or current is not None:
-            in_pass = (0, 0) if current is None else (current.rows.count, current.bytes)
-            waiting = (passes.rows - in_pass[0], passes.bytes - in_pass[1], passes.since)
+        recordings = queue.recordings
+        current = recordings.current
+        if recordings.rows or current is not None:
+            in_recording = (0, 0) if current is None else (current.rows.count, current.bytes)
+            waiting = (recordings.rows - in_recording[0], recordings.bytes - in_recording[1], recordings.since)
             number = None if current is None else current.number
             found.append(
-                Backlog(queue.id, queue.name, passes.rows, passes.bytes, passes.oldest, *waiting, number, queue.id in departed)
+                Backlog(
+                    queue.id,
+                    queue.name,
+                    recordings.rows,
+                    recordings.bytes,
+                    recordings.oldest,
+                    *waiting,
+                    number,
+                    queue.id in departed,
+                )
             )
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 
@@ -16,9 +15,9 @@ from penstock.broker_core.engine.columns.limits import NEVER
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.runs import NOWHERE
 from penstock.broker_core.engine.columns.states import Outcome, State
-from penstock.broker_core.engine.model.passes import NOT_WANTED, Pass
+from penstock.broker_core.engine.model.recordings import NOT_WANTED, Recording
 from penstock.broker_core.engine.model.retention import Keeping
-from penstock.broker_core.engine.model.state import BrokerState, conserved, packed_columns
+from penstock.broker_core.engine.model.state import BrokerState, conserved
 
 from .ends import queue, survives
 from .harness import SECOND, START, Engine
@@ -41,13 +40,13 @@ def accept(engine: Engine, count: int, outcome: Outcome = Outcome.ACCEPTED) -> R
     return rows
 
 
-def begin(engine: Engine, rows: int = ALL, size: int = ALL, queue_id: int = 1) -> Pass:
-    found = engine.run(c.BeginPass(queue_id, rows, size))
-    assert isinstance(found, Pass)
+def begin(engine: Engine, rows: int = ALL, size: int = ALL, queue_id: int = 1) -> Recording:
+    found = engine.run(c.BeginRecording(queue_id, rows, size))
+    assert isinstance(found, Recording)
     return found
 
 
-def sequences(found: Pass) -> list[int]:
+def sequences(found: Recording) -> list[int]:
     return [int(row) for row in found.rows.sequences()]
 
 
@@ -59,14 +58,14 @@ def test_a_pass_has_what_is_settled_and_the_next_what_is_settled_since() -> None
     assert (first.number, sequences(first), first.bytes, first.since) == (1, [0, 1, 2, 3, 4], 50, START)
     accept(engine, 2)
     assert begin(engine) == first
-    assert engine.run(c.EndPass(1, 2, 7)) is False
-    assert engine.run(c.EndPass(1, 1, 0)) is True
-    assert engine.run(c.EndPass(1, 1, 9)) is False
-    assert queue(engine).passes.version == 0
+    assert engine.run(c.EndRecording(1, 2, 7)) is False
+    assert engine.run(c.EndRecording(1, 1, 0)) is True
+    assert engine.run(c.EndRecording(1, 1, 9)) is False
+    assert queue(engine).recordings.version == 0
     second = begin(engine)
     assert (second.number, sequences(second)) == (2, [5, 6])
-    engine.run(c.EndPass(1, 2, 1))
-    assert engine.run(c.BeginPass(1, ALL, ALL)) is None
+    engine.run(c.EndRecording(1, 2, 1))
+    assert engine.run(c.BeginRecording(1, ALL, ALL)) is None
     assert queue(engine).blocks[0].recorded.get(slice(0, 10)).tolist() == [2] * 5 + [3] * 2 + [0] * 3  # type: ignore[union-attr]
     survives(engine)
 
@@ -76,8 +75,8 @@ def test_a_table_that_was_made_anew_has_its_own_versions() -> None:
     engine = settled(30)
     for version, known in ((500, 500), (1, 1), (-1, 1)):
         begin(engine, 10)
-        engine.run(c.EndPass(1, queue(engine).passes.last, version))
-        assert queue(engine).passes.version == known
+        engine.run(c.EndRecording(1, queue(engine).recordings.last, version))
+        assert queue(engine).recordings.version == known
 
 
 def test_a_pass_is_as_large_as_was_asked_for() -> None:
@@ -86,7 +85,7 @@ def test_a_pass_is_as_large_as_was_asked_for() -> None:
     for rows, size, expected in ((3, ALL, [0, 1, 2]), (ALL, 25, [3, 4, 5]), (ALL, 1, [6]), (ALL, ALL, [7, 8, 9])):
         found = begin(engine, rows, size)
         assert sequences(found) == expected
-        engine.run(c.EndPass(1, found.number, 0))
+        engine.run(c.EndRecording(1, found.number, 0))
 
 
 def test_a_backlog_says_how_much_and_since_when() -> None:
@@ -99,7 +98,7 @@ def test_a_backlog_says_how_much_and_since_when() -> None:
     (found,) = engine.run(c.ListBacklogs())
     assert (found.queue, found.rows, found.bytes, found.since) == ("q", 5, 50, START)
     assert (found.waiting_rows, found.waiting_bytes, found.waiting_since, found.current) == (2, 20, START, 1)
-    engine.run(c.EndPass(1, 1, 0))
+    engine.run(c.EndRecording(1, 1, 0))
     begin(engine)
     assert engine.run(c.ListBacklogs())[0].waiting_since == NEVER
     engine.pass_time(10)
@@ -127,7 +126,7 @@ def test_every_way_to_end_is_recorded() -> None:
 def test_what_is_settled_without_archive_is_never_recorded() -> None:
     """D4: the option counts at the time of the settlement; it is false for what does not stay."""
     engine = settled(2, archive=False)
-    assert engine.run(c.BeginPass(1, ALL, ALL)) is None
+    assert engine.run(c.BeginRecording(1, ALL, ALL)) is None
     engine.run(c.AlterQueue("q", {"archive": True}), c.Enqueue("q", 2, 1))
     accept(engine, 1)
     engine.run(c.AlterQueue("q", {"archive": "false"}))
@@ -161,13 +160,13 @@ def test_a_redriven_dead_letter_is_one_more_row_when_it_is_settled_again() -> No
     engine = Engine(BrokerState(records=True))
     engine.run(c.DeclareQueue("q", options={"deadLetterQueue": "nowhere"}), c.Enqueue("q", 3, 10))
     accept(engine, 3, Outcome.REJECTED)
-    engine.run(c.EndPass(1, begin(engine, 1).number, 0))
+    engine.run(c.EndRecording(1, begin(engine, 1).number, 0))
     assert begin(engine, 1).rows == RowSet.single(1)
     engine.run(c.Redrive("q"))
-    assert queue(engine).passes.current == Pass(2, RowSet(), 0, START)
+    assert queue(engine).recordings.current == Recording(2, RowSet(), 0, START)
     assert survives(engine).run(c.ListBacklogs())[0].rows == 0
     accept(engine, 3)
-    engine.run(c.EndPass(1, 2, 1))
+    engine.run(c.EndRecording(1, 2, 1))
     assert sequences(begin(engine)) == [0, 1, 2]
 
 
@@ -178,14 +177,14 @@ def test_a_packed_block_keeps_what_is_not_recorded_and_waits_for_its_pass() -> N
     assert engine.state.blocks_to_pack(9) == []
     engine.run(c.PackBlock("q", 0))
     assert list(queue(engine).blocks) == [0]
-    engine.run(c.EndPass(1, 1, 0))
+    engine.run(c.EndRecording(1, 1, 0))
     assert engine.state.blocks_to_pack(9) == [("q", 0)]
     engine.run(c.PackBlock("q", 0))
     entry = queue(engine).packed[0]
     assert (entry.unrecorded, entry.unrecorded_bytes) == (RowSet.range(10, BLOCK_ROWS), 10 * (BLOCK_ROWS - 10))
     engine = survives(engine)
     assert begin(engine, 5).rows == RowSet.range(10, BLOCK_ROWS)
-    engine.run(c.EndPass(1, 2, 1))
+    engine.run(c.EndRecording(1, 2, 1))
     entry = queue(engine).packed[0]
     assert (entry.unrecorded.count, entry.unrecorded_bytes, entry.recorded) == (0, 0, 3)
     assert engine.run(c.ListBacklogs()) == []
@@ -202,8 +201,8 @@ def test_retention_leaves_what_is_not_recorded_while_there_is_an_archive(packed:
     assert engine.retain(end) == []
     off = engine.from_snapshot()
     assert off.retain(end) == [[0, end]]
-    assert queue(off).passes.rows == (0 if packed else BLOCK_ROWS)
-    engine.run(c.EndPass(1, begin(engine).number, 0))
+    assert queue(off).recordings.rows == (0 if packed else BLOCK_ROWS)
+    engine.run(c.EndRecording(1, begin(engine).number, 0))
     assert engine.retain(end) == [[0, end]]
 
 
@@ -218,9 +217,9 @@ def test_a_deleted_queue_stays_until_its_last_pass_has_ended() -> None:
     for life in (engine.recovered(), engine.from_snapshot()):
         assert life.persisted() == engine.persisted()
         assert life.state.departed.keys() == {1}
-    assert engine.run(c.EndPass(1, 1, 0)) is True
+    assert engine.run(c.EndRecording(1, 1, 0)) is True
     assert not engine.state.departed
-    assert engine.run(c.EndPass(1, 1, 0)) is False
+    assert engine.run(c.EndRecording(1, 1, 0)) is False
     assert begin(engine, queue_id=2).rows == RowSet.single(0)
     survives(engine)
 
@@ -242,7 +241,7 @@ def test_what_lived_in_a_deleted_queue_keeps_no_part_of_the_journal() -> None:
 def test_a_deleted_queue_goes_at_once_without_anything_to_record_or_an_archive() -> None:
     """D4."""
     engine = settled(3)
-    engine.run(c.EndPass(1, begin(engine).number, 0), c.DeleteQueue("q"))
+    engine.run(c.EndRecording(1, begin(engine).number, 0), c.DeleteQueue("q"))
     assert not engine.state.departed
     off = Engine()
     off.run(c.DeclareQueue("q"), c.Enqueue("q", 1, 1))
@@ -250,25 +249,6 @@ def test_a_deleted_queue_goes_at_once_without_anything_to_record_or_an_archive()
     off.run(c.DeleteQueue("q"))
     assert not off.state.departed
     assert not off.state.by_id
-
-
-def test_a_snapshot_of_an_older_version_knows_no_archive_and_all_of_it_is_to_be_recorded() -> None:
-    """D4: queues get their ids in order; also what left memory is recorded."""
-    engine = settled(BLOCK_ROWS + 2)
-    engine.run(c.PackBlock("q", 0), c.DeclareQueue("r"))
-    meta, blocks = engine.state.snapshot()
-    meta["v"] = 3
-    del meta["departed"], meta["queueId"]
-    for fields in meta["queues"]:
-        del fields["id"], fields["passes"]
-        for entry in fields["archive"]:
-            for name in ("unrecorded", "unrecorded_bytes", "lowest_payload", "recorded"):
-                del entry[name]
-    found = Engine(BrokerState.restore(json.dumps(meta).encode(), packed_columns(blocks), records=True))
-    assert {name: each.id for name, each in found.state.queues.items()} == {"q": 1, "r": 2}
-    assert begin(found).rows == RowSet.range(0, BLOCK_ROWS + 2)
-    found.run(c.DeclareQueue("s"))
-    assert found.state.queues["s"].id == 3
 
 
 class History:
@@ -318,14 +298,14 @@ class History:
     def begin(self) -> None:
         ids = [each.queue_id for each in self.engine.run(c.ListBacklogs())]
         if ids:
-            self.engine.run(c.BeginPass(self.random.choice(ids), self.random.choice([1, 7, 70_000, ALL]), ALL))
+            self.engine.run(c.BeginRecording(self.random.choice(ids), self.random.choice([1, 7, 70_000, ALL]), ALL))
 
     def end(self) -> None:
         for number, each in list(self.engine.state.by_id.items()):
-            current = each.passes.current
+            current = each.recordings.current
             if current is not None and self.random.choice([True, False]):
                 self.table.update((number, row) for row in current.rows.sequences().tolist())
-                assert self.engine.run(c.EndPass(number, current.number, 0))
+                assert self.engine.run(c.EndRecording(number, current.number, 0))
 
     def pack(self) -> None:
         for name, number in self.engine.state.blocks_to_pack(9):
@@ -359,8 +339,8 @@ class History:
             for each in self.engine.state.queues.values():
                 assert conserved(each)
             for each in self.engine.state.departed.values():
-                assert each.passes.conserved(each)
-            recorded = sum(each.passes.rows for each in self.engine.state.by_id.values())
+                assert each.recordings.conserved(each)
+            recorded = sum(each.recordings.rows for each in self.engine.state.by_id.values())
             assert sum(self.settled.values()) == sum(self.table.values()) + recorded
         while self.engine.run(c.ListBacklogs()):
             self.begin()

@@ -1,0 +1,71 @@
+"""The base class of events, and `apply`: the only code that changes the broker's state, live and at recovery.
+
+An event is a decision (these rows, this outcome), never a command. It was checked before it was journaled, so `apply` trusts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..model.state import BrokerState
+
+#: The journaled kinds of events, by their name in the journal.
+KINDS: dict[str, type[Event]] = {}
+
+
+class Event:
+    """A decision of the engine. Each kind is a frozen dataclass, whose fields are stored in the journal.
+
+    A kind is declared as `class Acquired(Event, kind="acquired")`. With `journaled=False` it ends with the broker: its changes
+    concern links and transactions.
+    """
+
+    kind: ClassVar[str]
+    journaled: ClassVar[bool]
+    time: int | None = None  # microseconds since 1970; the state's time advances to it
+
+    def __init_subclass__(cls, *, kind: str, journaled: bool = True) -> None:
+        cls.kind, cls.journaled = kind, journaled
+        if journaled:
+            KINDS[kind] = cls
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        """Change the state. `position` is the log position of the event, and so of its payload."""
+        raise NotImplementedError
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        """Return the queues in which a waiting consumer may find messages after the event, and deleted queues.
+
+        `state` is the state before the event.
+        """
+        return ()
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        """Return the queues and exchanges whose lifetime may be over after the event. `state` is the state before the event."""
+        return ()
+
+
+def apply(state: BrokerState, event: Event, position: int) -> None:
+    """Change `state` by `event`. `position` is the event's log position."""
+    if event.time is not None and event.time > state.time:
+        state.go_on_to(event.time)
+    event.apply(state, position)
+
+
+@dataclass(frozen=True)
+class Together(Event, kind="together"):
+    """Several events, decided on one state: all of them happened. None of them has a payload of its own."""
+
+    parts: tuple[Event, ...]
+
+    def apply(self, state: BrokerState, position: int) -> None:
+        for part in self.parts:
+            apply(state, part, position)
+
+    def wakes(self, state: BrokerState) -> Iterable[str]:
+        return {name: None for part in self.parts for name in part.wakes(state)}
+
+    def may_end(self, state: BrokerState) -> Iterable[str]:
+        return {name: None for part in self.parts for name in part.may_end(state)}

@@ -1,0 +1,169 @@
+"""Transitions of rows between states, and their consequences. Events change messages through these functions alone.
+
+Some consequences follow from the state, so no event stores them. A newer value replaces an older one of its key, a ring drops
+its oldest messages, and a publish leaves out duplicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..columns.attributes import NO_ATTRIBUTES, Attributes
+from ..columns.limits import MAX_ERROR_TEXT
+from ..columns.rowset import RowSet, as_array, row_count
+from ..columns.runs import Run
+from ..columns.series import Ints
+from ..columns.states import LIMITED_BY_RULE, UNLIMITED, Cause, Outcome, Verb
+from ..model.admission import fresh
+from ..model.dispositions import counts_attempt
+from ..model.last_values import arrived, replaced, surplus
+from ..model.lease import Lease
+from ..model.queue import Queue
+from ..model.state import BrokerState
+
+
+class Arrival(NamedTuple):
+    """Messages that come into a queue together."""
+
+    sizes: int | Ints  # stored bytes of each message, or of every message
+    runs: Sequence[Run]  # where their payloads lie, in order
+    time: int  # microseconds since 1970
+    attributes: Attributes = NO_ATTRIBUTES
+
+
+class Ending(NamedTuple):
+    """How messages end: their outcome, and the details that the archive records."""
+
+    outcome: int
+    time: int  # microseconds since 1970
+    error: str | None = None
+    taker: str | None = None  # name of the lease, or of the link's user, that had the messages
+
+
+# Rows change their state in these three functions. Exceptions: a delay that ends, and dead letters that are redriven.
+def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None = None) -> None:
+    """Make rows ACQUIRED by `holder`, and count them for its subscription."""
+    subscription = queue.consumers.subscriptions.get(holder)
+    taker = subscription or lease
+    chose = taker is not None and bool(taker.selector is not None or taker.excluded)
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        queue.move(block, part, Verb.ACQUIRE)
+        queue.acquired(block, part, holder, chose=chose)
+        queue.totals.acquired(block, part)
+        block.lock.set(part, 0, len(block.state))
+        if subscription is not None:
+            subscription.held[number] = subscription.held.get(number, 0) + row_count(part)
+
+
+def archive(state: BrokerState, queue: Queue, rows: RowSet, verb: Verb, ending: Ending) -> None:
+    """Make rows ARCHIVED by a verb that leads there, and store their ending."""
+    code = queue.takers.code(ending.taker) if rows else 0
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        queue.move(block, part, verb)
+        block.archive(part, ending.outcome, ending.time, code)
+        queue.recordings.settled(block, part, ending.time, wanted=queue.rules.archive)
+        if ending.error:
+            block.note_errors(dict.fromkeys(as_array(part).tolist(), ending.error[:MAX_ERROR_TEXT]))
+        state.note_finished(queue, block)
+    queue.ended[ending.outcome] += rows.count
+
+
+def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> None:
+    """Make ACQUIRED rows AVAILABLE, and count the attempt if the cause counts. Then archive values that have a newer one."""
+    if not rows:
+        return
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        queue.move(block, part, Verb.RETURN)
+        block.returned.set(part, 1, len(block.state))
+        if counts_attempt(queue, Cause(cause)):
+            block.attempts.increment(part, len(block.state))
+            if cause in LIMITED_BY_RULE:
+                block.defaulted.increment(part, len(block.state))
+            if cause in UNLIMITED:
+                block.leased.increment(part, len(block.state))
+        if block.expiry.values is not None:  # these rows may expire before the others, or have expired
+            block.look_ahead(state.time // 1000)
+            queue.note_times(block)
+    queue.came_back(rows)
+    if queue.rules.key:
+        replace_values(state, queue, rows, state.time)
+
+
+def append(state: BrokerState, queue: Queue, arrival: Arrival, acquired: Sequence[tuple[int, RowSet]] = ()) -> None:
+    """Append messages to a queue, without duplicates of earlier ones. `acquired` names the links that acquire some of them as
+    they arrive."""
+    first, attributes = queue.next_sequence, arrival.attributes
+    if attributes.ids is not None and queue.rules.duplicate_window:
+        wall = arrival.time // 1000
+        rows = np.flatnonzero(fresh(queue, attributes.ids, wall))
+        if len(rows) < len(attributes.ids):
+            sizes = arrival.sizes if isinstance(arrival.sizes, int) else arrival.sizes[rows]
+            arrival = Arrival(sizes, _only(arrival.runs, rows), arrival.time, attributes.take(rows))
+        assert arrival.attributes.ids is not None
+        queue.remembered.remember(arrival.attributes.ids, wall, queue.rules.duplicate_window)
+    queue.append(*arrival)
+    for holder, rows_of_holder in acquired:  # before a ring drops messages: it drops only AVAILABLE ones
+        acquire(queue, rows_of_holder, holder)
+    settle_in(state, queue, first, arrival.time)
+
+
+def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
+    """Archive the messages that the messages from sequence number `first` on replace by their key, or push out of a ring."""
+    if queue.rules.key:
+        replace_values(state, queue, arrived(queue, first), time)
+    if queue.rules.overflow == "ring":
+        archive(state, queue, surplus(queue), Verb.DROP, Ending(Outcome.DROPPED, time))
+
+
+def replace_values(state: BrokerState, queue: Queue, rows: RowSet, time: int) -> None:
+    """Archive the values of a last-value queue that `rows`, which are no longer delayed, replace."""
+    older = queue.allowed(replaced(queue, rows), Verb.REPLACE)
+    archive(state, queue, older, Verb.REPLACE, Ending(Outcome.REPLACED, time))
+
+
+def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:
+    """Select messages of runs. `rows` are their indexes, ascending."""
+    selected: list[Run] = []
+    start = 0
+    for run in runs:
+        rows_of_run = rows[(rows >= start) & (rows < start + run.rows)]
+        if len(rows_of_run):
+            selected += runs_of(len(rows_of_run), rows_of_run - start + run.skip, run.position)
+        start += run.rows
+    return selected
+
+
+def runs_of(count: int, payload_rows: Ints | None, position: int) -> list[Run]:
+    """Return `count` messages of one payload as runs of consecutive rows. `payload_rows`: ascending; None: all rows."""
+    if payload_rows is None:
+        return [Run(count, position, 0)]
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(payload_rows) != 1) + 1])
+    lengths = np.diff(np.append(starts, count))
+    return [Run(rows, position, skip) for rows, skip in zip(lengths.tolist(), payload_rows[starts].tolist(), strict=True)]
+
+
+def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost: bool = False) -> None:
+    """Remove rows from the count of a link. `lost`: the link did not return them itself."""
+    state.transactions.take_back(holder, rows, lost=lost)
+    subscription = queue.consumers.subscriptions.get(holder)
+    if subscription is None:
+        queue.consumers.let_go(holder, rows.count)
+        return
+    for number, part in rows.items():
+        subscription.held[number] -= row_count(part)
+        if not subscription.held[number]:
+            del subscription.held[number]
+
+
+def take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:
+    """Remove rows that an operator ended from the batch of a lease."""
+    if lease is not None:
+        batch = state.leases[lease].current
+        assert batch is not None
+        batch.rows = batch.rows.minus(rows)
