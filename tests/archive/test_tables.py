@@ -21,7 +21,7 @@ from penstock.broker_core.archive.write.stores import store_of
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.engine.model import passes
+from penstock.broker_core.engine.model import recordings
 from penstock.broker_core.engine.model.recordings import Backlog, Recording
 from penstock.broker_core.messages.columns import SYSTEM_COLUMNS
 from penstock.broker_core.reading.batches import record_batches
@@ -203,7 +203,7 @@ def test_a_large_queue_does_not_hold_up_the_others(rig: Rig) -> None:
 
 def test_a_pass_has_few_blocks_however_few_of_their_messages_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """D4: the columns of a block are copied for its pass, and a queue may have thousands of blocks."""
-    monkeypatch.setattr(passes, "MOST_BLOCKS", 2)
+    monkeypatch.setattr(recordings, "MOST_BLOCKS", 2)
     for _ in range(5):
         rig.send("q", *[numbered(8192, 8)] * 8)
     ended = [number * BLOCK_ROWS + 7 for number in range(5)]

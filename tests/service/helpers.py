@@ -150,8 +150,8 @@ def described(state: BrokerState, *, archive: bool = True) -> Any:
     for lease in meta["leases"]:
         lease["batches"] = [{name: value for name, value in batch.items() if name != "sign"} for batch in lease["batches"]]
     for queue in meta["queues"]:
-        queue["archive"] = [entry["number"] for entry in queue["archive"]] if archive else None
-    meta["stages"] = {name: [[queue, count, sizes] for queue, _, count, sizes in parts] for name, parts in meta["stages"].items()}
+        queue["packed"] = [entry["number"] for entry in queue["packed"]] if archive else None
+    meta["stages"] = {name: [[part[0], *part[2:]] for part in parts] for name, parts in meta["stages"].items()}
     columns = [{name: _plain(value) for name, value in block.items() if not name.startswith("position_")} for block in blocks]
     return meta, columns
 

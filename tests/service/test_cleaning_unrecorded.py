@@ -70,7 +70,7 @@ def test_what_is_not_recorded_of_blocks_out_of_memory_is_copied_too() -> None:
         service.state.records = True
         found, before = described(service.state), described(service.state, archive=False)
         assert before[1] == state[1]
-        assert [each["archive"] for each in found[0]["queues"]] == [each["archive"] for each in state[0]["queues"]]
+        assert [each["packed"] for each in found[0]["queues"]] == [each["packed"] for each in state[0]["queues"]]
         assert slow(service).equals(content)
         begun = service.submit(c.BeginRecording(queue_id, 1 << 30, 1 << 40))
         assert begun.rows.count == 34 * SLOW
