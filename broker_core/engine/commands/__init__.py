@@ -1,20 +1,20 @@
-"""Commands: requests to the engine, by subject. The same names stand in `events`, `decide` and `apply`.
+"""Commands: requests to the engine, by subject. `events` and `decide` have the same file names.
 
-command        what a command is; `Now`
-queues         of queues and the messages that come into them
-stages         of messages that wait, unseen, until they are published
-links          of links: subscribe, acquire, browse, settle, release
-leases         of Spark's leases
-lifetimes      of the links to a node, and of nodes that end by themselves
-outcomes       of single messages of a lease's batch
-exchanges      of exchanges and bindings, and of messages sent through them
-moves          of messages that change their queue
-transactions   of transactions
-passes         of what goes to the archive's table
-cleaning       of the cleaner: payloads to be copied, parts of the log to be dropped
-time           time has passed; the broker has started
+command        the type of a command; `Now`
+queues         queues, and messages that arrive
+stages         messages that wait, unseen, until they are published
+links          links: subscribe, acquire, browse, settle, release
+leases         Spark's leases
+lifetimes      links to a node, and nodes that end on their own
+outcomes       outcomes of single messages of a lease's batch
+exchanges      exchanges and bindings, and messages sent through them
+moves          messages that change their queue
+transactions   transactions
+recordings     settled messages that go to the archive
+cleaning       the cleaner: payloads to copy, parts of the log to drop
+time           the passing of time; the start of the broker
 
-Everything is imported from here: `from ..engine import commands as c`, then `c.Acquire`. A single message is a batch of one.
+Import commands from here: `from ..engine import commands as c`, then `c.Acquire`. A single message is a batch of one.
 """
 
 from ..model.dispositions import Retry

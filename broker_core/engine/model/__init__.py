@@ -1,22 +1,22 @@
-"""State of the broker, and pure questions about it. Nothing here decides or changes a message.
+"""The state of the broker, and questions about it. These modules decide nothing.
 
-state                                   the broker's whole state and its snapshot
-queue, options, policies, names         a queue; what may be declared of it; policies by pattern; what names may be
-admission, capacity, duplicates         which arriving messages are stored, and how many
-last_values, retention                  older values that a newer one replaces; payloads that are still there
-consumers, search, groups, exclusions   who may consume, and which messages: exclusive consumers, groups, refusals
-lease, reads, batch_outcomes            leases and their batches; what is known of reads; outcomes of single messages
-exchange, exchange_options, bindings    exchanges, what may be declared of them, and what leads from them to queues
-topics, headers, routes                 patterns of routing keys, bindings by headers, which message goes where
-stages, publish_keys, transaction       writes before they are published; their keys; open transactions
-transfer, dispositions                  messages on their way to another queue; how a delivery ends, and when the next one is
-passes                                  settled messages on their way into the archive's table
+state                                   the whole state, and its snapshot
+queue, options, policies, names         a queue; its options; options by name pattern; valid names
+admission, capacity, duplicates         which arriving messages a queue stores, and how many
+last_values, retention                  older values that a newer one replaces; payloads that still exist
+consumers, search, groups, exclusions   which consumer may take which messages
+lease, reads, batch_outcomes            leases and their batches; reads of a batch; outcomes of single messages
+exchange, exchange_options, bindings    exchanges, their options, and the bindings that lead to queues
+topics, headers, routes                 patterns of routing keys, bindings by headers, the queues of each message
+stages, publish_keys, transaction       writes before their publish; their keys; open transactions
+transfer, dispositions                  messages that change their queue; how a delivery ends, and when the next one begins
+recordings                              settled messages that are written to the archive
 
-Survives a restart: queues and the columns of their blocks, exchanges and bindings, durable subscriptions (queues named
-`sub:…`), passes into the archive's table, message ids against duplicates, last values, leases with their batches and epochs,
-stages, publish keys.
+After a restart the broker still has: queues and the columns of their blocks, exchanges and bindings, durable subscriptions
+(queues named `sub:…`), recordings, remembered message ids, last values, leases with their batches and epochs, stages and publish
+keys.
 
-Derived anew at a start: holders of groups, counts of AVAILABLE messages per block, what is due when.
+It derives at its start: the holders of groups, the AVAILABLE messages of each block, and the times at which something is due.
 
-Gone with the broker: open transactions, which are rolled back; what links held, which the command `Recovered` gives back.
+It loses: open transactions, which are rolled back, and deliveries to links, which the command `Recovered` returns.
 """
