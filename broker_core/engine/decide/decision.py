@@ -48,7 +48,7 @@ class Decision(Generic[R]):
 
 @dataclass(frozen=True)
 class Basis:
-    """What a decision is based on: the state, the time, and what the decision has brought to queues so far.
+    """Basis of a decision: the state, the time, and the messages that the decision has brought to queues so far.
 
     A decision of several parts passes one basis to all of them, because each part is decided on the state before all of them.
     """

@@ -133,7 +133,7 @@ class Subscribed(Event, kind="subscribed", journaled=False):
 
 @dataclass(frozen=True)
 class Looked(Event, kind="looked", journaled=False):
-    """How far a subscription has searched, for each level: its positions, and the epochs of the return logs."""
+    """Progress of a subscription's search, for each level: its position, and the epoch of the return log."""
 
     queue: str
     holder: int

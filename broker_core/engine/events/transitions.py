@@ -35,7 +35,7 @@ class Arrival(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How messages end: their outcome, and the details that the archive records."""
+    """End of messages: their outcome, and the details that the archive records."""
 
     outcome: int
     time: int  # microseconds since 1970
