@@ -37,54 +37,54 @@ DECODED = tuple(name for name in TYPES if name not in ("delivery", "ttl", "deliv
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job until it has all, or with --follow until it is stopped; return the exit code."""
-    given = _parser().parse_args(argv)
-    spark = session(f"penstock archive {given.queue}")
+    args = _parser().parse_args(argv)
+    spark = session(f"penstock archive {args.queue}")
     penstock.register(spark)  # its code goes to the executors, for --decode
     try:
-        query = start(spark, given)
-        if given.follow:
+        query = start(spark, args)
+        if args.follow:
             stop_on_signal(query)
         total = progress.follow(query)
     except PySparkException as error:
-        return progress.fail(_explained(error, given))
-    progress.say(f"done: {total:,} messages of {given.queue}'s archive into {given.table}")
+        return progress.fail(_explained(error, args))
+    progress.say(f"done: {total:,} messages of {args.queue}'s archive into {args.table}")
     return 0
 
 
-def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
+def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     """Start the query that the arguments describe. Raises PySparkException."""
     writer = (
-        archived(spark, given)
+        archived(spark, args)
         .writeStream.format("delta")
-        .queryName(f"archive-{given.queue}")
-        .option("checkpointLocation", given.checkpoint)
+        .queryName(f"archive-{args.queue}")
+        .option("checkpointLocation", args.checkpoint)
         .option("mergeSchema", True)  # a newer broker may have one more column
         .outputMode("append")
     )
-    if given.partition_by:
-        writer = writer.partitionBy(*given.partition_by)
-    when = {"processingTime": f"{given.interval:g} seconds"} if given.follow else {"availableNow": True}
-    return writer.trigger(**when).start(given.table)
+    if args.partition_by:
+        writer = writer.partitionBy(*args.partition_by)
+    when = {"processingTime": f"{args.interval:g} seconds"} if args.follow else {"availableNow": True}
+    return writer.trigger(**when).start(args.table)
 
 
-def archived(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+def archived(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     """The archive as a stream of the chosen columns and rows."""
     # Retention removes whole files and adds none: such commits are passed over. One that also changed rows would be an error.
     reader = spark.readStream.format("delta").option("ignoreDeletes", True)
-    for name, value in given.option:
+    for name, value in args.option:
         reader = reader.option(name, value)
-    messages = reader.load(place(given))
-    if given.decode:
+    messages = reader.load(place(args))
+    if args.decode:
         there = [name for name in table.needed(DECODED) if name in messages.columns]  # an older broker's has fewer
-        messages = messages.select(*there).mapInArrow(decoder(given.queue), source_schema(DECODED))
-    if given.where:
-        messages = messages.where(given.where)
-    return messages.selectExpr(*given.columns) if given.columns else messages
+        messages = messages.select(*there).mapInArrow(decoder(args.queue), source_schema(DECODED))
+    if args.where:
+        messages = messages.where(args.where)
+    return messages.selectExpr(*args.columns) if args.columns else messages
 
 
-def place(given: argparse.Namespace) -> str:
+def place(args: argparse.Namespace) -> str:
     """Path or URL of the queue's table."""
-    return f"{given.archive.rstrip('/')}/{table.folder_name(given.queue)}"
+    return f"{args.archive.rstrip('/')}/{table.folder_name(args.queue)}"
 
 
 def decoder(queue: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -98,27 +98,27 @@ def decoder(queue: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
     return decode
 
 
-def _explained(error: PySparkException, given: argparse.Namespace) -> str:
+def _explained(error: PySparkException, args: argparse.Namespace) -> str:
     text = "\n".join(map(str, causes(error)))
     if "FILE_NOT_EXIST" in text:
         return (
-            f"files of {given.queue!r}'s archive that this job has not read yet are gone: it has not run for longer than the"
+            f"files of {args.queue!r}'s archive that this job has not read yet are gone: it has not run for longer than the"
             " broker's setting `archive_vacuum_after_s`, or somebody else has removed them. Begin again with a new checkpoint and"
             " a new table, then run the job more often, or raise the setting"
         )
     if "DELTA_SOURCE_TABLE_IGNORE_CHANGES" in text:
         return (
-            f"another program has deleted or changed rows of {given.queue!r}'s archive: pass over such"
+            f"another program has deleted or changed rows of {args.queue!r}'s archive: pass over such"
             " commits with --option skipChangeCommits=true. Rows that are in the new table already stay there"
         )
     if "DELTA_SCHEMA_CHANGED" in text:
         return (
-            f"{given.queue!r}'s archive has a new column, as after an upgrade of the broker: start the job again with the same"
+            f"{args.queue!r}'s archive has a new column, as after an upgrade of the broker: start the job again with the same"
             " checkpoint, and it goes on"
         )
     if any(name in text for name in ("DELTA_SCHEMA_NOT_SET", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND")):
         return (
-            f"there is no archive of {given.queue!r} at {place(given)}: the broker makes it when the first messages are due"
+            f"there is no archive of {args.queue!r} at {place(args)}: the broker makes it when the first messages are due"
             " (archive_after_s); is --archive the folder or URL that its setting `archive` names?"
         )
     return penstock.explain(error)

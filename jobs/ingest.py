@@ -30,37 +30,37 @@ from penstock.jobs.session import session
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job until it is stopped, or with --available-now until the queue is empty; return the exit code."""
-    given = _parser().parse_args(argv)
-    spark = session(f"penstock ingest {given.queue}")
+    args = _parser().parse_args(argv)
+    spark = session(f"penstock ingest {args.queue}")
     penstock.register(spark)
     try:
-        query = start(spark, given)
+        query = start(spark, args)
         stop_on_signal(query)
         total = progress.follow(query)
     except PySparkException as error:
         return progress.fail(penstock.explain(error))
-    progress.say(f"done: {total:,} messages of {given.queue} into {given.table}")
+    progress.say(f"done: {total:,} messages of {args.queue} into {args.table}")
     return 0
 
 
-def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
+def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     """Start the query that the arguments describe."""
-    named = {"url": given.url, "queue": given.queue, "lease": given.lease}
+    named = {"url": args.url, "queue": args.queue, "lease": args.lease}
     reader = spark.readStream.format("amqp").options(**{name: value for name, value in named.items() if value})
-    if given.schema:
-        reader = reader.schema(given.schema)
-    for name, value in given.option:
+    if args.schema:
+        reader = reader.schema(args.schema)
+    for name, value in args.option:
         reader = reader.option(name, value)
     writer = (
         reader.load()
-        .writeStream.format(given.format)
-        .queryName(f"ingest-{given.queue}")
-        .option("checkpointLocation", given.checkpoint)
+        .writeStream.format(args.format)
+        .queryName(f"ingest-{args.queue}")
+        .option("checkpointLocation", args.checkpoint)
         .outputMode("append")
     )
-    if given.available_now:
-        return writer.trigger(availableNow=True).start(given.table)
-    return writer.trigger(processingTime=f"{given.interval:g} seconds").start(given.table)
+    if args.available_now:
+        return writer.trigger(availableNow=True).start(args.table)
+    return writer.trigger(processingTime=f"{args.interval:g} seconds").start(args.table)
 
 
 def stop_on_signal(query: StreamingQuery) -> None:

@@ -47,49 +47,49 @@ WIDE = default_schema().add("annotations", NARROW["annotations"].dataType)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return the exit code."""
-    given = _parser().parse_args(argv)
-    spark = session(f"penstock redrive {given.queue}")
+    args = _parser().parse_args(argv)
+    spark = session(f"penstock redrive {args.queue}")
     penstock.register(spark)
     try:
-        options = _options(given)
+        options = _options(args)
         if len(options.urls) > 1:
             raise InvalidOption("option url names several brokers, and dead letters are moved within one: run the job for each")
         with options.access.client() as client:
-            stayed = client.call("queue.stat", queue=given.queue)["stayed"] > 0
-            chosen = choose(spark, given, stayed=stayed)
+            stayed = client.call("queue.stat", queue=args.queue)["stayed"] > 0
+            chosen = choose(spark, args, stayed=stayed)
             progress.say(f"chosen: {told(chosen)}")
-            if given.dry_run or not chosen.num_rows:
-                progress.say("done: nothing was sent" + (", this is a dry run" if given.dry_run else ""))
+            if args.dry_run or not chosen.num_rows:
+                progress.say("done: nothing was sent" + (", this is a dry run" if args.dry_run else ""))
                 return 0
             started, done = time.monotonic(), Redriven(0, 0)
-            for done in redrive(client, given.queue, ranges_of(chosen["sequenceNumber"].combine_chunks())):
+            for done in redrive(client, args.queue, ranges_of(chosen["sequenceNumber"].combine_chunks())):
                 progress.say(f"{done.messages:,} of {chosen.num_rows:,} are back where they came from")
     except PySparkException as error:
         return progress.fail(penstock.explain(error))
     except PenstockError as error:
         return progress.fail(f"{error}. The same command again goes on with what is left")
-    _say_the_end(given, chosen.num_rows, done, time.monotonic() - started)
+    _say_the_end(args, chosen.num_rows, done, time.monotonic() - started)
     return 0
 
 
-def choose(spark: SparkSession, given: argparse.Namespace, *, stayed: bool) -> pa.Table:
+def choose(spark: SparkSession, args: argparse.Namespace, *, stayed: bool) -> pa.Table:
     """The dead letters that the arguments choose: `sequenceNumber`, `deathQueue` and `deathReason`. `stayed`: also those that no
     other queue could take. Raises PySparkException."""
     try:
-        chosen = _matching(dead_letters(spark, given, NARROW, stayed=stayed), given)
+        chosen = _matching(dead_letters(spark, args, NARROW, stayed=stayed), args)
     except AnalysisException:  # the condition names other columns
-        chosen = _matching(dead_letters(spark, given, WIDE, stayed=stayed), given)
+        chosen = _matching(dead_letters(spark, args, WIDE, stayed=stayed), args)
     found = chosen.select("sequenceNumber", "deathQueue", "deathReason").toArrow().sort_by("sequenceNumber")
-    return found if given.limit is None else found.slice(0, given.limit)
+    return found if args.limit is None else found.slice(0, args.limit)
 
 
-def dead_letters(spark: SparkSession, given: argparse.Namespace, schema: StructType, *, stayed: bool) -> DataFrame:
+def dead_letters(spark: SparkSession, args: argparse.Namespace, schema: StructType, *, stayed: bool) -> DataFrame:
     """The dead letters of a queue, with what their annotations say of their deaths as columns of its own."""
-    reader = spark.read.format("amqp").schema(schema).options(**_options_of(given))
-    bounds = {"startingTimestamp": given.since, "endingTimestamp": given.until}
-    if given.sequence:
-        bounds["startingSequence"] = min(first for first, _ in given.sequence)
-        bounds["endingSequence"] = max(last for _, last in given.sequence)
+    reader = spark.read.format("amqp").schema(schema).options(**_options_of(args))
+    bounds = {"startingTimestamp": args.since, "endingTimestamp": args.until}
+    if args.sequence:
+        bounds["startingSequence"] = min(first for first, _ in args.sequence)
+        bounds["endingSequence"] = max(last for _, last in args.sequence)
     for name, value in bounds.items():
         if value is not None:
             reader = reader.option(name, value)
@@ -101,15 +101,15 @@ def dead_letters(spark: SparkSession, given: argparse.Namespace, schema: StructT
     return messages.where("deathReason IS NOT NULL").withColumn("deathSequence", F.col("deathSequence").cast("long"))
 
 
-def _matching(messages: DataFrame, given: argparse.Namespace) -> DataFrame:
-    if given.reason:
-        messages = messages.where(F.col("deathReason").isin(given.reason))
-    if given.origin:
-        messages = messages.where(F.col("deathQueue").isin(given.origin))
-    if given.sequence:
-        named = [F.col("sequenceNumber").between(first, last) for first, last in given.sequence]
+def _matching(messages: DataFrame, args: argparse.Namespace) -> DataFrame:
+    if args.reason:
+        messages = messages.where(F.col("deathReason").isin(args.reason))
+    if args.origin:
+        messages = messages.where(F.col("deathQueue").isin(args.origin))
+    if args.sequence:
+        named = [F.col("sequenceNumber").between(first, last) for first, last in args.sequence]
         messages = messages.where(functools.reduce(operator.or_, named))
-    return messages.where(given.where) if given.where else messages
+    return messages.where(args.where) if args.where else messages
 
 
 def told(chosen: pa.Table) -> str:
@@ -119,20 +119,20 @@ def told(chosen: pa.Table) -> str:
     return f"{chosen.num_rows:,} dead letters" + (f": {', '.join(parts)}" if parts else "")
 
 
-def _say_the_end(given: argparse.Namespace, named: int, done: Redriven, seconds: float) -> None:
-    progress.say(f"done: {progress.in_seconds(done.messages, seconds)} of {given.queue} are back where they came from")
+def _say_the_end(args: argparse.Namespace, named: int, done: Redriven, seconds: float) -> None:
+    progress.say(f"done: {progress.in_seconds(done.messages, seconds)} of {args.queue} are back where they came from")
     if done.stayed:
         progress.say(f"{done.stayed:,} stay: their queue is gone or full, or has a newer value")
     if gone := named - done.messages - done.stayed:
         progress.say(f"{gone:,} were taken or sent back by somebody else meanwhile")
 
 
-def _options_of(given: argparse.Namespace) -> dict[str, str]:
-    return {"url": given.url, "queue": given.queue, **dict(given.option)}
+def _options_of(args: argparse.Namespace) -> dict[str, str]:
+    return {"url": args.url, "queue": args.queue, **dict(args.option)}
 
 
-def _options(given: argparse.Namespace) -> Options:
-    return Options(_options_of(given))
+def _options(args: argparse.Namespace) -> Options:
+    return Options(_options_of(args))
 
 
 def _range(text: str) -> tuple[int, int]:

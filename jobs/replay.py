@@ -44,108 +44,108 @@ ONCE = 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return the exit code."""
-    given = _parser().parse_args(argv)
+    args = _parser().parse_args(argv)
     try:
-        if given.to_queue and given.once_as and sent_before(given):
-            progress.say(f"done: nothing was sent, since {given.once_as} has been sent to {given.to_queue} before")
+        if args.to_queue and args.once_as and sent_before(args):
+            progress.say(f"done: nothing was sent, since {args.once_as} has been sent to {args.to_queue} before")
             return 0
     except PenstockError as error:
         return progress.fail(str(error))
-    if as_stream(given) and (refusal := refused(given)) is not None:
+    if as_stream(args) and (refusal := refused(args)) is not None:
         return progress.fail(refusal)
-    spark = session(f"penstock replay {given.queue}")
+    spark = session(f"penstock replay {args.queue}")
     penstock.register(spark)
     started = time.monotonic()
     try:
-        count = stream(spark, given) if as_stream(given) else send(archive(spark, given), given)
+        count = stream(spark, args) if as_stream(args) else send(archive(spark, args), args)
     except PySparkException as error:
         return progress.fail(penstock.explain(error))
     done = progress.in_seconds(count, time.monotonic() - started)
-    progress.say(f"done: {done} from {given.queue} into {given.to_queue or given.to}")
+    progress.say(f"done: {done} from {args.queue} into {args.to_queue or args.to}")
     return 0
 
 
-def archive(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+def archive(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     """Read the chosen messages, with their `outcome`. Options narrow what is moved; `where` what is kept of that."""
-    return _chosen(spark.read.format("amqp"), given, {"states": given.states})
+    return _chosen(spark.read.format("amqp"), args, {"states": args.states})
 
 
-def replayed(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+def replayed(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     """Read the chosen messages as a stream, at a pace."""
-    return _chosen(spark.readStream.format("amqp"), given, {"mode": "replay", "pace": given.pace or 0})
+    return _chosen(spark.readStream.format("amqp"), args, {"mode": "replay", "pace": args.pace or 0})
 
 
-def _chosen(reader: Any, given: argparse.Namespace, more: dict[str, Any]) -> DataFrame:
+def _chosen(reader: Any, args: argparse.Namespace, more: dict[str, Any]) -> DataFrame:
     options = {
         **more,
-        "startingSequence": given.from_sequence,
-        "endingSequence": given.to_sequence,
-        "startingTimestamp": given.since,
-        "endingTimestamp": given.until,
-        "outcome": given.outcome,
+        "startingSequence": args.from_sequence,
+        "endingSequence": args.to_sequence,
+        "startingTimestamp": args.since,
+        "endingTimestamp": args.until,
+        "outcome": args.outcome,
     }
-    reader = reader.options(url=given.url, queue=given.queue)
-    for name, value in [*options.items(), *given.option]:
+    reader = reader.options(url=args.url, queue=args.queue)
+    for name, value in [*options.items(), *args.option]:
         if value is not None:
             reader = reader.option(name, value)
     schema = reader.load().schema
     for name in SETTLED:
         if name not in schema.names:
             schema = schema.add(name, StringType())
-    if given.to_queue:
+    if args.to_queue:
         schema = schema.add("message", BinaryType())
     messages: DataFrame = reader.schema(schema).load()
-    if given.where:
-        messages = messages.where(given.where)
+    if args.where:
+        messages = messages.where(args.where)
     return messages
 
 
-def as_stream(given: argparse.Namespace) -> bool:
+def as_stream(args: argparse.Namespace) -> bool:
     """Say whether the messages go as a stream: at a pace, or with those that are recorded later."""
-    return given.pace is not None or given.follow
+    return args.pace is not None or args.follow
 
 
-def refused(given: argparse.Namespace) -> str | None:
+def refused(args: argparse.Namespace) -> str | None:
     """Say what a stream cannot do of what is asked for; None: nothing."""
-    if given.checkpoint is None:
+    if args.checkpoint is None:
         return "--pace and --follow need --checkpoint PATH: by it a second run goes on where the first one ended"
-    if given.states != "archived" or given.once_as or given.mode != "append":
+    if args.states != "archived" or args.once_as or args.mode != "append":
         return "--states, --once-as and --mode have no meaning with --pace or --follow: a checkpoint says what was sent"
     return None
 
 
-def stream(spark: SparkSession, given: argparse.Namespace) -> int:
+def stream(spark: SparkSession, args: argparse.Namespace) -> int:
     """Send the chosen messages as a stream, and return how many. With `--follow` it ends by SIGTERM or Ctrl-C."""
-    query = start(spark, given)
-    if given.follow:
+    query = start(spark, args)
+    if args.follow:
         stop_on_signal(query)
     return progress.follow(query)
 
 
-def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
+def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     """Start the query that sends the chosen messages as a stream."""
-    messages = replayed(spark, given)
-    if given.to_queue:
-        writer = messages.select(*SENT).writeStream.format("amqp").options(**target(given))
+    messages = replayed(spark, args)
+    if args.to_queue:
+        writer = messages.select(*SENT).writeStream.format("amqp").options(**target(args))
     else:
-        writer = messages.writeStream.format(given.format).option("path", given.to)
-    writer = writer.option("checkpointLocation", given.checkpoint)
-    return (writer if given.follow else writer.trigger(availableNow=True)).start()
+        writer = messages.writeStream.format(args.format).option("path", args.to)
+    writer = writer.option("checkpointLocation", args.checkpoint)
+    return (writer if args.follow else writer.trigger(availableNow=True)).start()
 
 
-def target(given: argparse.Namespace) -> dict[str, str]:
+def target(args: argparse.Namespace) -> dict[str, str]:
     """Return the options of the sink. The login is that of the source where the broker is the same: no other one hears of it."""
-    own = dict(given.to_option)
-    if given.to_url is None and "connectionString" not in own:
-        login = {name: value for name, value in given.option if name.lower() in map(str.lower, LOGIN)}
-        return {"url": given.url, "queue": given.to_queue, **login, **own}
-    return {**({} if given.to_url is None else {"url": given.to_url}), "queue": given.to_queue, **own}
+    own = dict(args.to_option)
+    if args.to_url is None and "connectionString" not in own:
+        login = {name: value for name, value in args.option if name.lower() in map(str.lower, LOGIN)}
+        return {"url": args.url, "queue": args.to_queue, **login, **own}
+    return {**({} if args.to_url is None else {"url": args.to_url}), "queue": args.to_queue, **own}
 
 
-def sent_before(given: argparse.Namespace) -> bool:
+def sent_before(args: argparse.Namespace) -> bool:
     """Ask the broker for a run that has sent under this name: a second one reads nothing, and says so."""
-    options = Options(target(given))
-    name = written_as(given.once_as, {"queue": options["queue"][0]})
+    options = Options(target(args))
+    name = written_as(args.once_as, {"queue": options["queue"][0]})
     for each in options.each():
         with each.access.client() as client:
             if not client.call("stage.published", kind="txn", id=name, number=ONCE)["published"]:
@@ -153,17 +153,17 @@ def sent_before(given: argparse.Namespace) -> bool:
     return True
 
 
-def send(messages: DataFrame, given: argparse.Namespace) -> int:
+def send(messages: DataFrame, args: argparse.Namespace) -> int:
     """Write them; return how many. They are counted on their way, not by a second read."""
     seen = Observation("replay")
     counted = messages.observe(seen, F.count(F.lit(1)).alias("messages"))
-    if given.to_queue:
-        writer = counted.select(*SENT).write.format("amqp").mode("append").options(**target(given))
-        if given.once_as:
-            writer = writer.option("txnAppId", given.once_as).option("txnVersion", ONCE)
+    if args.to_queue:
+        writer = counted.select(*SENT).write.format("amqp").mode("append").options(**target(args))
+        if args.once_as:
+            writer = writer.option("txnAppId", args.once_as).option("txnVersion", ONCE)
         writer.save()
     else:
-        counted.write.format(given.format).mode(given.mode).save(given.to)
+        counted.write.format(args.format).mode(args.mode).save(args.to)
     return int(seen.get["messages"])
 
 

@@ -52,12 +52,12 @@ def session(app: str, confs: Mapping[str, str] | None = None) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return builder(app, confs).getOrCreate()
     spark = SparkSession.builder.appName(app).getOrCreate()
-    given = spark.sparkContext.getConf()
-    if not given.contains("spark.sql.extensions"):
+    conf = spark.sparkContext.getConf()
+    if not conf.contains("spark.sql.extensions"):
         _require_delta_by_flags()
     for name, value in {**RECOMMENDED, **(confs or {})}.items():
         # The rest is fixed once Spark runs, and which file manager fits is for those who know where the checkpoint is.
-        if name.startswith(("spark.databricks.", "spark.sql.parquet.")) and not given.contains(name):
+        if name.startswith(("spark.databricks.", "spark.sql.parquet.")) and not conf.contains(name):
             spark.conf.set(name, value)
     return spark
 

@@ -23,33 +23,33 @@ TURN_S = 0.25
 TIMEOUT_S = 60.0
 
 
-def check_url(given: argparse.Namespace) -> None:
+def check_url(args: argparse.Namespace) -> None:
     """Raise UsageError for a --url that is no AMQP address, or more than one."""
-    if "," in given.url:
+    if "," in args.url:
         raise UsageError("--url names several brokers: messages go to one, or come from one, so name it")
-    if not given.url.startswith(("amqp://", "amqps://")):
+    if not args.url.startswith(("amqp://", "amqps://")):
         raise UsageError(
-            f"--url cannot be {given.url!r}; messages go over AMQP, so it must be amqp://HOST[:PORT] or amqps://HOST[:PORT]"
+            f"--url cannot be {args.url!r}; messages go over AMQP, so it must be amqp://HOST[:PORT] or amqps://HOST[:PORT]"
             " (every command takes such a $PENSTOCK_URL)"
         )
-    calls.check_amqp(given.url)
+    calls.check_amqp(args.url)
 
 
-def credentials_of(given: argparse.Namespace) -> Credentials:
+def credentials_of(args: argparse.Namespace) -> Credentials:
     """Return what the login flags give. Raises UsageError, also where certificates have no meaning for the url."""
-    credentials = login.credentials(given)
-    if credentials.certificates and not given.url.startswith("amqps://"):
-        raise UsageError(f"certificates have no meaning for {given.url}: use amqps://, or leave them out")
+    credentials = login.credentials(args)
+    if credentials.certificates and not args.url.startswith("amqps://"):
+        raise UsageError(f"certificates have no meaning for {args.url}: use amqps://, or leave them out")
     return credentials
 
 
-def connection(given: argparse.Namespace) -> Connection:
+def connection(args: argparse.Namespace) -> Connection:
     """As --url and the login flags say."""
-    check_url(given)
-    credentials = credentials_of(given)
-    tls = given.url.startswith("amqps://")
+    check_url(args)
+    credentials = credentials_of(args)
+    tls = args.url.startswith("amqps://")
     return log_in(
-        given.url,
+        args.url,
         credentials.user,
         credentials.password,
         tls=credentials.tls_context() if tls else None,

@@ -18,15 +18,15 @@ _WAITING = {
 }
 
 
-def status(given: argparse.Namespace) -> int:
+def status(args: argparse.Namespace) -> int:
     """Run `penstock archive`."""
-    with several.brokers(given) as brokers:
+    with several.brokers(args) as brokers:
         answers = several.of_each(brokers, "archive.status")
     answer = next(iter(answers.values()))
     if len(answers) > 1:
         waiting = several.by_queue({url: each["queues"] for url, each in answers.items()})
         answer = {**several.added(answers), "queues": waiting}
-    if given.json:
+    if args.json:
         show.print_json(answer)
         return 0
     queues = answer.pop("queues")
@@ -35,7 +35,7 @@ def status(given: argparse.Namespace) -> int:
     return 0
 
 
-def work(given: argparse.Namespace) -> int:
+def work(args: argparse.Namespace) -> int:
     """Run `penstock archiver`, the process that writes tables: its broker starts it."""
     logs.begin()
     from ..archive.recorder.worker import run

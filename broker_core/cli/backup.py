@@ -52,10 +52,10 @@ class Progress:
             print(file=sys.stderr)
 
 
-def backup(given: argparse.Namespace) -> int:
+def backup(args: argparse.Namespace) -> int:
     """Run `penstock backup`."""
-    store, began = _open(given, given.to, Path(given.data)), time.monotonic()
-    disk = ReadOnlyDirectory(given.data)
+    store, began = _open(args, args.to, Path(args.data)), time.monotonic()
+    disk = ReadOnlyDirectory(args.data)
     progress = Progress("backup:")
     try:
         picture, put = _backup(store, disk, progress)
@@ -64,8 +64,8 @@ def backup(given: argparse.Namespace) -> int:
         disk.close()
     took = time.monotonic() - began
     facts = {"url": store.url, "broker": picture.broker, "position": picture.position, "bytes": picture.bytes, "put": put}
-    text = f"backed up {given.data} to {store.url}: {picture.bytes:,} bytes, {put:,} of them new, in {took:.1f} s"
-    return show.answer(given, {**facts, "seconds": round(took, 3)}, text)
+    text = f"backed up {args.data} to {store.url}: {picture.bytes:,} bytes, {put:,} of them new, in {took:.1f} s"
+    return show.answer(args, {**facts, "seconds": round(took, 3)}, text)
 
 
 def _backup(store: RetryingStore, disk: ReadOnlyDirectory, progress: Progress) -> tuple[pictures.Picture, int]:
@@ -104,51 +104,51 @@ def _forget_others(store: RetryingStore, disk: ReadOnlyDirectory, contents: Cont
             contents.remove([name])
 
 
-def _open(given: argparse.Namespace, url: str, of: Path | None = None) -> RetryingStore:
-    return RetryingStore(open_store(url, of), PATIENCE_S, partial(_say_trouble, given))
+def _open(args: argparse.Namespace, url: str, of: Path | None = None) -> RetryingStore:
+    return RetryingStore(open_store(url, of), PATIENCE_S, partial(_say_trouble, args))
 
 
-def _say_trouble(given: argparse.Namespace, error: StoreError) -> None:
-    if not given.json:  # which has stderr for one error
+def _say_trouble(args: argparse.Namespace, error: StoreError) -> None:
+    if not args.json:  # which has stderr for one error
         print(f"penstock: trying again for {PATIENCE_S:.0f} s: {error}", file=sys.stderr)
 
 
-def restore(given: argparse.Namespace) -> int:
+def restore(args: argparse.Namespace) -> int:
     """Run `penstock restore`."""
-    store, began = _open(given, given.source), time.monotonic()
+    store, began = _open(args, args.source), time.monotonic()
     progress = Progress("restore:")
-    writer = secrets.token_hex(8) if given.take_over else None
+    writer = secrets.token_hex(8) if args.take_over else None
     try:
-        report = restoring.restore(store, Path(given.data), writer=writer, progress=progress.say)
+        report = restoring.restore(store, Path(args.data), writer=writer, progress=progress.say)
     finally:
         progress.end()
     took = time.monotonic() - began
     written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(report.time_ms / 1000))
     text = [
-        f"restored {report.bytes:,} bytes from {store.url} to {given.data} in {took:.1f} s",
+        f"restored {report.bytes:,} bytes from {store.url} to {args.data} in {took:.1f} s",
         f"the {report.kind} was written last at {written} by {report.owner}",
     ]
     if report.kind == "copy":
         text.append(f"what was confirmed after that is not in it; {report.lag:,} bytes of the log were not copied at that moment")
     if report.taken_over:
         text.append("that broker cannot go on: the copy is this directory's now. To start:")
-        text.append(f"penstock serve --data {given.data} --copy-url {store.url}")
+        text.append(f"penstock serve --data {args.data} --copy-url {store.url}")
     elif report.kind == "copy":
         text.append("the broker that writes the copy goes on; with --take-over it would have been stopped first")
     facts = {**report._asdict(), "url": store.url, "seconds": round(took, 3)}
-    return show.answer(given, facts, "\n".join(text))
+    return show.answer(args, facts, "\n".join(text))
 
 
-def check(given: argparse.Namespace) -> int:
+def check(args: argparse.Namespace) -> int:
     """Run `penstock check`."""
-    disk = ReadOnlyDirectory(given.directory)
+    disk = ReadOnlyDirectory(args.directory)
     progress = Progress("check:")
     try:
         found = checking.check(disk, live=disk.live, progress=progress.say)
     finally:
         progress.end()
         disk.close()
-    if given.json:
+    if args.json:
         show.print_json({**checking.as_json(found), "live": disk.live})
         return STORAGE if found.damage else 0
     for text in found.damage:

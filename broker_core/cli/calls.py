@@ -26,15 +26,15 @@ _SCHEMES = ("amqp://", "amqps://", "grpc://", "grpc+tls://")
 
 
 @contextmanager
-def broker(given: argparse.Namespace) -> Iterator[Client]:
+def broker(args: argparse.Namespace) -> Iterator[Client]:
     """Connect to the broker of `--url`; close the connection afterwards. Raises UsageError for a url that cannot be."""
-    if "," in given.url:
+    if "," in args.url:
         raise UsageError(
             "--url names several brokers, which `penstock queue list`, `queue stat`, `lease list`, `archive`, `status` and `top`"
             " take: name one here"
         )
-    check_url(given.url)
-    with client(given.url, login.credentials(given)) as opened:
+    check_url(args.url)
+    with client(args.url, login.credentials(args)) as opened:
         yield opened
 
 

@@ -9,7 +9,7 @@ from argcomplete.shell_integration import shellcode
 from . import show
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run `penstock completion`."""
-    show.say(shellcode(["penstock"], shell=given.shell))
+    show.say(shellcode(["penstock"], shell=args.shell))
     return 0

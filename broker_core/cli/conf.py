@@ -27,12 +27,12 @@ FILES = {
 }
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run `penstock conf`."""
-    if given.name is None:
+    if args.name is None:
         for name, file in FILES.items():
             print(f"{name:11}{file.name:18}{file.purpose}")
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write((FOLDER / FILES[given.name].name).read_bytes())  # UTF-8 in every locale
+        sys.stdout.buffer.write((FOLDER / FILES[args.name].name).read_bytes())  # UTF-8 in every locale
     return 0

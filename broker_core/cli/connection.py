@@ -24,13 +24,13 @@ _LIST = {
 }
 
 
-def list_all(given: argparse.Namespace) -> int:
+def list_all(args: argparse.Namespace) -> int:
     """Run `penstock connection list`."""
-    with calls.broker(given) as broker:
+    with calls.broker(args) as broker:
         connections = broker.call("connection.list")["connections"]
-    if given.slow:
+    if args.slow:
         connections = [each for each in connections if each["slow"]]
-    if given.json:
+    if args.json:
         show.print_json(connections)
     else:
         show.print_table([_row(each) for each in connections], _LIST, empty="no such connections")
@@ -50,10 +50,10 @@ def _row(connection: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def close(given: argparse.Namespace) -> int:
+def close(args: argparse.Namespace) -> int:
     """Run `penstock connection close`."""
-    with calls.broker(given) as broker:
-        answer = broker.call("connection.close", id=given.name, reason=given.reason)
+    with calls.broker(args) as broker:
+        answer = broker.call("connection.close", id=args.name, reason=args.reason)
     if not answer["closed"]:
-        raise NotFound(f"there is no connection {given.name!r}, or it is gone: see `penstock connection list`")
-    return show.answer(given, answer, f"connection {given.name} is closed; what it held is back in its queues")
+        raise NotFound(f"there is no connection {args.name!r}, or it is gone: see `penstock connection list`")
+    return show.answer(args, answer, f"connection {args.name} is closed; what it held is back in its queues")

@@ -20,20 +20,20 @@ from .main import REFUSED, UsageError
 VERSION = 1
 
 
-def export(given: argparse.Namespace) -> int:
+def export(args: argparse.Namespace) -> int:
     """Run `penstock definitions export`."""
-    with calls.broker(given) as broker:
+    with calls.broker(args) as broker:
         definitions = of_broker(broker)
     text = json.dumps(definitions, indent=2, ensure_ascii=False) + "\n"
-    if given.file is None:
+    if args.file is None:
         sys.stdout.buffer.write(text.encode())  # a file of it can be read everywhere
         return 0
     try:
-        given.file.write_text(text, encoding="utf-8")
+        args.file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{given.file} cannot be written: {error.strerror or error}") from error
+        raise UsageError(f"{args.file} cannot be written: {error.strerror or error}") from error
     said = f"{show.counted(len(definitions['queues']), 'queue')} and {show.counted(len(definitions['exchanges']), 'exchange')}"
-    return show.answer(given, {"file": str(given.file)}, f"{said} written to {given.file}")
+    return show.answer(args, {"file": str(args.file)}, f"{said} written to {args.file}")
 
 
 def of_broker(broker: Client) -> dict[str, Any]:
@@ -49,18 +49,18 @@ def of_broker(broker: Client) -> dict[str, Any]:
     return {"version": VERSION, "queues": queues, "exchanges": exchanges}
 
 
-def import_(given: argparse.Namespace) -> int:
+def import_(args: argparse.Namespace) -> int:
     """Run `penstock definitions import`: what is there already, declared alike, stays; what differs is said and left."""
-    declarations = _read(given.file)
+    declarations = _read(args.file)
     made = there = 0
     refused: list[str] = []
-    with calls.broker(given) as broker:
+    with calls.broker(args) as broker:
         for action, fields in declarations:
             try:
                 created = broker.call(action, **fields)["created"]
             except PenstockError as error:
                 if error.fault != "caller" or isinstance(error, Unauthenticated):  # the next ones would fare alike
-                    _say_refused(given, refused)
+                    _say_refused(args, refused)
                     done = f"{made + there:,} of {len(declarations):,} are declared"
                     done += f", {len(refused):,} refused" if refused else ""
                     raise type(error)(f"{error}; {done}: import again") from error
@@ -68,13 +68,13 @@ def import_(given: argparse.Namespace) -> int:
                 continue
             made, there = made + created, there + (not created)
     text = f"{made:,} declared, {there:,} were there already, {len(refused):,} refused"
-    show.answer(given, {"declared": made, "there": there, "refused": refused}, text)
-    _say_refused(given, refused)
+    show.answer(args, {"declared": made, "there": there, "refused": refused}, text)
+    _say_refused(args, refused)
     return REFUSED if refused else 0
 
 
-def _say_refused(given: argparse.Namespace, refused: list[str]) -> None:
-    for reason in refused if not given.json else ():
+def _say_refused(args: argparse.Namespace, refused: list[str]) -> None:
+    for reason in refused if not args.json else ():
         print(f"penstock: {reason}", file=sys.stderr)
 
 

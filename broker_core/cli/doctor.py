@@ -38,23 +38,23 @@ class Finding(NamedTuple):
     text: str
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run `penstock doctor`; exit code 1 when something is wrong."""
     findings = [*_versions(), *_worker()]
     settings = None
-    if given.config is not None or given.data is not None:
+    if args.config is not None or args.data is not None:
         try:
-            settings = keys.load(given.config, {"data": given.data})
+            settings = keys.load(args.config, {"data": args.data})
         except errors.PenstockError as error:
             findings.append(Finding(WRONG, "settings", str(error)))
     if settings is not None:
         for look in (_directory, _disk, _users, _certificate, _files):
             findings += _looked(look, settings)
-    if given.url is not None:
-        findings += _broker(given)
+    if args.url is not None:
+        findings += _broker(args)
     elif settings is not None:
         findings += _ports(settings)
-    if given.json:
+    if args.json:
         show.print_json([finding._asdict() for finding in findings])
     else:
         show.print_table(
@@ -173,16 +173,16 @@ def _ports(settings: Settings) -> Iterator[Finding]:
             yield Finding(OK, setting, f"port {port} of {host} is free")
 
 
-def _broker(given: argparse.Namespace) -> Iterator[Finding]:
+def _broker(args: argparse.Namespace) -> Iterator[Finding]:
     try:
         began = time.monotonic()
-        with calls.broker(given) as broker:
+        with calls.broker(args) as broker:
             answer = broker.call("broker.status")
     except errors.PenstockError as error:
         yield Finding(WRONG, "broker", str(error))
         return
     took_ms = (time.monotonic() - began) * 1000
-    yield Finding(OK, "broker", f"answered at {given.url} after {took_ms:.0f} ms, up for {answer['uptimeSeconds']:,} s")
+    yield Finding(OK, "broker", f"answered at {args.url} after {took_ms:.0f} ms, up for {answer['uptimeSeconds']:,} s")
     if answer["version"] != __version__:
         yield Finding(WARNING, "broker", f"it is penstock {answer['version']}, this is {__version__}")
     for alarm in answer["alarms"]:

@@ -12,27 +12,27 @@ from .pairs import pairs
 _LIST = {"exchange": "exchange", "type": "type", "options": "options", "queue": "queue", "says": "binding"}
 
 
-def declare(given: argparse.Namespace) -> int:
+def declare(args: argparse.Namespace) -> int:
     """Run `penstock exchange declare`."""
-    options = pairs(given.option)
-    with calls.broker(given) as broker:
-        answer = broker.call("exchange.declare", exchange=given.name, type=given.type, options=options)
+    options = pairs(args.option)
+    with calls.broker(args) as broker:
+        answer = broker.call("exchange.declare", exchange=args.name, type=args.type, options=options)
     said = "is declared" if answer["created"] else "was there already, with the same type and options"
-    return show.answer(given, answer, f"exchange {given.name} {said}")
+    return show.answer(args, answer, f"exchange {args.name} {said}")
 
 
-def delete(given: argparse.Namespace) -> int:
+def delete(args: argparse.Namespace) -> int:
     """Run `penstock exchange delete`."""
-    with calls.broker(given) as broker:
-        answer = broker.call("exchange.delete", exchange=given.name)
-    return show.answer(given, answer, f"exchange {given.name} is deleted")
+    with calls.broker(args) as broker:
+        answer = broker.call("exchange.delete", exchange=args.name)
+    return show.answer(args, answer, f"exchange {args.name} is deleted")
 
 
-def list_all(given: argparse.Namespace) -> int:
+def list_all(args: argparse.Namespace) -> int:
     """Run `penstock exchange list`."""
-    with calls.broker(given) as broker:
+    with calls.broker(args) as broker:
         exchanges = broker.call("exchange.list")["exchanges"]
-    if given.json:
+    if args.json:
         show.print_json(exchanges)
     else:
         rows = [row for exchange in exchanges for row in _rows(exchange)]
@@ -59,14 +59,14 @@ def _pairs(values: dict[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def bind(given: argparse.Namespace) -> int:
+def bind(args: argparse.Namespace) -> int:
     """Run `penstock exchange bind`."""
-    arguments = {name: _value(text) for name, text in pairs(given.argument, "--argument").items()}
-    asked = {"key": given.key, "arguments": arguments, "selector": given.selector}
-    with calls.broker(given) as broker:
-        answer = broker.call("exchange.bind", exchange=given.name, queue=given.queue, **asked)
+    arguments = {name: _value(text) for name, text in pairs(args.argument, "--argument").items()}
+    asked = {"key": args.key, "arguments": arguments, "selector": args.selector}
+    with calls.broker(args) as broker:
+        answer = broker.call("exchange.bind", exchange=args.name, queue=args.queue, **asked)
     said = "leads" if answer["created"] else "led already, bound alike,"
-    return show.answer(given, answer, f"exchange {given.name} {said} to queue {given.queue}")
+    return show.answer(args, answer, f"exchange {args.name} {said} to queue {args.queue}")
 
 
 def _value(text: str) -> Any:
@@ -82,8 +82,8 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def unbind(given: argparse.Namespace) -> int:
+def unbind(args: argparse.Namespace) -> int:
     """Run `penstock exchange unbind`."""
-    with calls.broker(given) as broker:
-        answer = broker.call("exchange.unbind", exchange=given.name, queue=given.queue, key=given.key)
-    return show.answer(given, answer, f"{answer['unbound']} bindings of exchange {given.name} to queue {given.queue} are gone")
+    with calls.broker(args) as broker:
+        answer = broker.call("exchange.unbind", exchange=args.name, queue=args.queue, key=args.key)
+    return show.answer(args, answer, f"{answer['unbound']} bindings of exchange {args.name} to queue {args.queue} are gone")

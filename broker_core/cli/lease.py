@@ -18,36 +18,34 @@ _LIST = {
 }
 
 
-def list_all(given: argparse.Namespace) -> int:
+def list_all(args: argparse.Namespace) -> int:
     """Run `penstock lease list`."""
-    with several.brokers(given) as brokers:
+    with several.brokers(args) as brokers:
         lists = several.of_each(brokers, "lease.list")
     at = len(lists) > 1
     leases = [{**lease, **({"broker": url} if at else {})} for url, answer in lists.items() for lease in answer["leases"]]
     columns = _LIST | ({"broker": "broker"} if at else {})
-    return show.listed(given, leases, columns, empty="no leases: no Spark query has taken from a queue yet")
+    return show.listed(args, leases, columns, empty="no leases: no Spark query has taken from a queue yet")
 
 
-def release(given: argparse.Namespace) -> int:
+def release(args: argparse.Namespace) -> int:
     """Run `penstock lease release`."""
-    with calls.broker(given) as broker, show.waiting(f"releasing {given.name}", quiet=given.json):
-        answer = broker.call("lease.release", lease=given.name, how=given.how, timeout_s=calls.LONG_S)
-    done = "settled" if given.how == "settle" else "given back"
-    return show.answer(given, answer, f"{show.counted(answer['messages'], 'message')} of lease {given.name} {done}")
+    with calls.broker(args) as broker, show.waiting(f"releasing {args.name}", quiet=args.json):
+        answer = broker.call("lease.release", lease=args.name, how=args.how, timeout_s=calls.LONG_S)
+    done = "settled" if args.how == "settle" else "given back"
+    return show.answer(args, answer, f"{show.counted(answer['messages'], 'message')} of lease {args.name} {done}")
 
 
-def settle(given: argparse.Namespace) -> int:
+def settle(args: argparse.Namespace) -> int:
     """Run `penstock lease settle`."""
-    with calls.broker(given) as broker:
-        answer = broker.call(
-            "lease.settleRow", lease=given.name, sequence=given.sequence, outcome=given.outcome, error=given.error
-        )
-    said = f"message {answer['sequence']:,} is {given.outcome}; if the query of lease {given.name} runs, start it again"
-    return show.answer(given, answer, said)
+    with calls.broker(args) as broker:
+        answer = broker.call("lease.settleRow", lease=args.name, sequence=args.sequence, outcome=args.outcome, error=args.error)
+    said = f"message {answer['sequence']:,} is {args.outcome}; if the query of lease {args.name} runs, start it again"
+    return show.answer(args, answer, said)
 
 
-def delete(given: argparse.Namespace) -> int:
+def delete(args: argparse.Namespace) -> int:
     """Run `penstock lease delete`."""
-    with calls.broker(given) as broker:
-        answer = broker.call("lease.delete", lease=given.name)
-    return show.answer(given, answer, f"lease {given.name} is deleted")
+    with calls.broker(args) as broker:
+        answer = broker.call("lease.delete", lease=args.name)
+    return show.answer(args, answer, f"lease {args.name} is deleted")

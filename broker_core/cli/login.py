@@ -15,20 +15,20 @@ from .main import UsageError
 _LINE_OCTETS = 4 * 1024 + 2
 
 
-def user(given: argparse.Namespace) -> str | None:
+def user(args: argparse.Namespace) -> str | None:
     """Return the name of --user or the environment; None without one."""
-    return given.user or os.environ.get("PENSTOCK_USER") or None
+    return args.user or os.environ.get("PENSTOCK_USER") or None
 
 
-def credentials(given: argparse.Namespace) -> Credentials:
+def credentials(args: argparse.Namespace) -> Credentials:
     """From --user, --password-file, --ca-file, --cert-file and --key-file. Raises UsageError, without the password in it."""
-    name = user(given)
-    if given.password_file is not None and name is None:
+    name = user(args)
+    if args.password_file is not None and name is None:
         raise UsageError("--password-file needs --user, or $PENSTOCK_USER: say whose password it is")
-    file = given.password_file or os.environ.get("PENSTOCK_PASSWORD_FILE") or None
+    file = args.password_file or os.environ.get("PENSTOCK_PASSWORD_FILE") or None
     password = None if name is None else _password(name, file)
     try:
-        return Credentials.from_files(name, password, given.ca_file, given.cert_file, given.key_file)
+        return Credentials.from_files(name, password, args.ca_file, args.cert_file, args.key_file)
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
 

@@ -46,15 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code is the process's."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # where the locale is not UTF-8
-    given = _parsed(argv)
+    args = _parsed(argv)
     try:
-        code: int = given.run(given)
+        code: int = args.run(args)
         sys.stdout.flush()
         return code
     except errors.PenstockError as error:
-        return _report(given, error)
+        return _report(args, error)
     except EOFError:  # Ctrl-D
-        return _report(given, Failed("the question was not answered, so nothing was done"))
+        return _report(args, Failed("the question was not answered, so nothing was done"))
     except BrokenPipeError:  # penstock queue list | head
         _write_no_more()
         return 0
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in _FULL:
             raise
         _write_no_more()
-        return _report(given, Failed(f"the output cannot be written: {error.strerror}"))
+        return _report(args, Failed(f"the output cannot be written: {error.strerror}"))
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -72,8 +72,8 @@ def _write_no_more() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _report(given: argparse.Namespace, error: errors.PenstockError) -> int:
-    return report(error, as_json=getattr(given, "json", False), local=getattr(given, "local", False))
+def _report(args: argparse.Namespace, error: errors.PenstockError) -> int:
+    return report(error, as_json=getattr(args, "json", False), local=getattr(args, "local", False))
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -87,11 +87,11 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    given, rest = parser.parse_known_args(_command_first(words))
-    more = getattr(given, "more", None)
-    if rest and (more is None or any(text.startswith("-") for text in rest) or not more(given, rest)):
-        given.refuse(rest)
-    return given
+    args, rest = parser.parse_known_args(_command_first(words))
+    more = getattr(args, "more", None)
+    if rest and (more is None or any(text.startswith("-") for text in rest) or not more(args, rest)):
+        args.refuse(rest)
+    return args
 
 
 def _report_as_json(text: str) -> NoReturn:

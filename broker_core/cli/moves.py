@@ -13,75 +13,75 @@ from .main import UsageError
 from .pairs import pairs
 
 
-def alter(given: argparse.Namespace) -> int:
+def alter(args: argparse.Namespace) -> int:
     """Run `penstock queue alter`."""
-    options: dict[str, str | None] = {**pairs(given.option)}
-    if both := [name for name in given.reset if name in options]:
+    options: dict[str, str | None] = {**pairs(args.option)}
+    if both := [name for name in args.reset if name in options]:
         raise UsageError(f"--option and --reset both name {both[0]!r}; give one of them")
-    options.update(dict.fromkeys(given.reset))
+    options.update(dict.fromkeys(args.reset))
     if not options:
         raise UsageError("nothing to alter: give --option NAME=VALUE, or --reset NAME for its default")
-    answer = _ask(given, "queue.alter", options=options)
+    answer = _ask(args, "queue.alter", options=options)
     said = "is altered" if answer["altered"] else "had these options already"
-    return show.answer(given, answer, f"queue {given.name} {said}")
+    return show.answer(args, answer, f"queue {args.name} {said}")
 
 
-def pause(given: argparse.Namespace) -> int:
+def pause(args: argparse.Namespace) -> int:
     """Run `penstock queue pause`."""
-    answer = _ask(given, "queue.pause")
-    return show.answer(given, answer, f"queue {given.name} is paused: it delivers nothing until it is resumed")
+    answer = _ask(args, "queue.pause")
+    return show.answer(args, answer, f"queue {args.name} is paused: it delivers nothing until it is resumed")
 
 
-def resume(given: argparse.Namespace) -> int:
+def resume(args: argparse.Namespace) -> int:
     """Run `penstock queue resume`."""
-    return show.answer(given, _ask(given, "queue.resume"), f"queue {given.name} delivers again")
+    return show.answer(args, _ask(args, "queue.resume"), f"queue {args.name} delivers again")
 
 
-def move(given: argparse.Namespace) -> int:
+def move(args: argparse.Namespace) -> int:
     """Run `penstock queue move`."""
-    return _shift(given, "move", "moved")
+    return _shift(args, "move", "moved")
 
 
-def copy(given: argparse.Namespace) -> int:
+def copy(args: argparse.Namespace) -> int:
     """Run `penstock queue copy`."""
-    return _shift(given, "copy", "copied")
+    return _shift(args, "copy", "copied")
 
 
-def _shift(given: argparse.Namespace, what: str, done: str) -> int:
-    fields = {"target": given.target, "messages": given.limit, "first": given.first or 0, "last": given.last}
-    answer = _ask(given, f"queue.{what}", **fields)
-    full = f"; {given.target} has no room for the rest" if answer["full"] else ""
-    return show.answer(given, answer, f"{show.counted(answer[done], 'message')} of {given.name} {done} to {given.target}{full}")
+def _shift(args: argparse.Namespace, what: str, done: str) -> int:
+    fields = {"target": args.target, "messages": args.limit, "first": args.first or 0, "last": args.last}
+    answer = _ask(args, f"queue.{what}", **fields)
+    full = f"; {args.target} has no room for the rest" if answer["full"] else ""
+    return show.answer(args, answer, f"{show.counted(answer[done], 'message')} of {args.name} {done} to {args.target}{full}")
 
 
-def redrive(given: argparse.Namespace) -> int:
+def redrive(args: argparse.Namespace) -> int:
     """Run `penstock queue redrive`."""
-    if given.sequence:
-        answer = _redrive_numbered(given)
+    if args.sequence:
+        answer = _redrive_numbered(args)
     else:
-        answer = _ask(given, "queue.redrive", messages=given.limit, selector=given.selector)
-    said = f"{show.counted(answer['redriven'], 'dead letter')} of {given.name} sent back where they came from"
+        answer = _ask(args, "queue.redrive", messages=args.limit, selector=args.selector)
+    said = f"{show.counted(answer['redriven'], 'dead letter')} of {args.name} sent back where they came from"
     if answer["stayed"]:
         said += f"; {answer['stayed']:,} stay: their queue is gone or full, or has a newer value"
-    return show.answer(given, answer, said)
+    return show.answer(args, answer, said)
 
 
-def _redrive_numbered(given: argparse.Namespace) -> dict[str, Any]:
-    ranges = redriving.Ranges(*(pa.array(numbers, pa.int64()) for numbers in zip(*given.sequence, strict=True)))
-    with calls.broker(given) as broker, show.waiting(f"queue.redrive {given.name}", quiet=given.json):
-        *_, done = redriving.redrive(broker, given.name, ranges, given.limit)
+def _redrive_numbered(args: argparse.Namespace) -> dict[str, Any]:
+    ranges = redriving.Ranges(*(pa.array(numbers, pa.int64()) for numbers in zip(*args.sequence, strict=True)))
+    with calls.broker(args) as broker, show.waiting(f"queue.redrive {args.name}", quiet=args.json):
+        *_, done = redriving.redrive(broker, args.name, ranges, args.limit)
     return {"redriven": done.messages, "stayed": done.stayed}
 
 
-def discard(given: argparse.Namespace) -> int:
+def discard(args: argparse.Namespace) -> int:
     """Run `penstock queue discard`."""
-    if given.last is not None and given.last < given.sequence:
-        raise UsageError(f"--to {given.last} is before --sequence {given.sequence}")
-    answer = _ask(given, "queue.discard", sequence=given.sequence, last=given.last, error=given.error)
-    text = f"{show.counted(answer['discarded'], 'message')} of {given.name} discarded: archived as purged, with the reason"
-    return show.answer(given, answer, text)
+    if args.last is not None and args.last < args.sequence:
+        raise UsageError(f"--to {args.last} is before --sequence {args.sequence}")
+    answer = _ask(args, "queue.discard", sequence=args.sequence, last=args.last, error=args.error)
+    text = f"{show.counted(answer['discarded'], 'message')} of {args.name} discarded: archived as purged, with the reason"
+    return show.answer(args, answer, text)
 
 
-def _ask(given: argparse.Namespace, action: str, **fields: Any) -> dict[str, Any]:
-    with calls.broker(given) as broker, show.waiting(f"{action} {given.name}", quiet=given.json):
-        return broker.call(action, queue=given.name, timeout_s=calls.LONG_S, **fields)
+def _ask(args: argparse.Namespace, action: str, **fields: Any) -> dict[str, Any]:
+    with calls.broker(args) as broker, show.waiting(f"{action} {args.name}", quiet=args.json):
+        return broker.call(action, queue=args.name, timeout_s=calls.LONG_S, **fields)

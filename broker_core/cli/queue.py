@@ -37,20 +37,20 @@ _NAMED = 5  # queues of many that an error names
 _MAPS = ["properties", "annotations"]  # the latter say where a dead letter comes from, and why
 
 
-def declare(given: argparse.Namespace) -> int:
+def declare(args: argparse.Namespace) -> int:
     """Run `penstock queue declare`."""
-    options = pairs(given.option)
-    with calls.broker(given) as broker:
-        answer = broker.call("queue.declare", queue=given.name, type=given.type, options=options)
+    options = pairs(args.option)
+    with calls.broker(args) as broker:
+        answer = broker.call("queue.declare", queue=args.name, type=args.type, options=options)
     said = "is declared" if answer["created"] else "was there already, with the same type and options"
-    return show.answer(given, answer, f"queue {given.name} {said}")
+    return show.answer(args, answer, f"queue {args.name} {said}")
 
 
-def list_all(given: argparse.Namespace) -> int:
+def list_all(args: argparse.Namespace) -> int:
     """Run `penstock queue list`."""
-    with several.brokers(given) as brokers:
+    with several.brokers(args) as brokers:
         queues = several.queues(brokers)
-    if given.json:
+    if args.json:
         show.print_json(queues)
     else:
         columns = {key: heading for key, heading in _LIST.items() if key not in _SELDOM or any(queue[key] for queue in queues)}
@@ -58,18 +58,18 @@ def list_all(given: argparse.Namespace) -> int:
             columns["at"] = "brokers"
             queues = [{**queue, "at": len(queue["brokers"])} for queue in queues]
         empty = "no queues yet; make one with `penstock queue declare NAME`"
-        user = login.user(given)
+        user = login.user(args)
         if user is not None:
             empty = f"no queues on which {user} has a right; `penstock permit` gives one"
         show.print_table(queues, columns, empty=empty)
     return 0
 
 
-def stat(given: argparse.Namespace) -> int:
+def stat(args: argparse.Namespace) -> int:
     """Run `penstock queue stat`."""
-    with several.brokers(given) as brokers:
-        answer = several.queue(brokers, given.name)
-    if given.json:
+    with several.brokers(args) as brokers:
+        answer = several.queue(brokers, args.name)
+    if args.json:
         show.print_json(answer)
     else:
         show.print_facts({**answer, **_oldest(answer)})
@@ -84,69 +84,69 @@ def _oldest(answer: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def peek(given: argparse.Namespace) -> int:
+def peek(args: argparse.Namespace) -> int:
     """Run `penstock queue peek`."""
-    states = [state.strip() for state in given.states.split(",")]
+    states = [state.strip() for state in args.states.split(",")]
     if not set(states) <= set(STATES):
-        raise UsageError(f"--states cannot be {given.states!r}; allowed are {', '.join(STATES)}, comma-separated")
+        raise UsageError(f"--states cannot be {args.states!r}; allowed are {', '.join(STATES)}, comma-separated")
     rows: list[dict[str, Any]] = []
     hints: list[str] = []
     stopped: PenstockError | None = None
-    with calls.broker(given) as broker:
+    with calls.broker(args) as broker:
         try:
-            for row in islice(_messages(broker, given, states), given.count):
+            for row in islice(_messages(broker, args, states), args.count):
                 rows += [row]
         except PenstockError as error:
             if not rows:
                 raise
             stopped = error  # what came before it is shown
         if not rows:
-            hints = _hints(broker, given, states)
-    if given.json:
+            hints = _hints(broker, args, states)
+    if args.json:
         show.print_json(rows)
     else:
-        _show(given, rows, states)
+        _show(args, rows, states)
     show.notes(hints)
     if stopped is not None:
         raise stopped
     return 0
 
 
-def _hints(broker: Client, given: argparse.Namespace, states: list[str]) -> list[str]:
+def _hints(broker: Client, args: argparse.Namespace, states: list[str]) -> list[str]:
     """Return hints about a selector that matches nothing: names in it that may be meant as fields."""
-    selector = parse_optional(given.selector)
+    selector = parse_optional(args.selector)
     if selector is None or not selector.lookalikes:
         return []
-    asked = {"states": states, "first": given.first or 0, "count": 1, "selector": given.selector}
+    asked = {"states": states, "first": args.first or 0, "count": 1, "selector": args.selector}
     try:
-        hints: list[str] = broker.call("queue.messages", queue=given.name, **asked).get("hints", [])
+        hints: list[str] = broker.call("queue.messages", queue=args.name, **asked).get("hints", [])
     except ResourceLimit:  # it stops after some seconds, and a look does not
         return hints_of(selector)
     return hints
 
 
-def _show(given: argparse.Namespace, rows: list[dict[str, Any]], states: list[str]) -> None:
+def _show(args: argparse.Namespace, rows: list[dict[str, Any]], states: list[str]) -> None:
     for row in rows:
         row["body"] = show.preview(row["body"])
     columns = _PEEK if states == ["available"] else [*_PEEK[:2], *_SETTLED[:2], *_PEEK[2:]]
-    empty = f"no {' or '.join(states)} message in {given.name}" + (f" from {given.first:,} on" if given.first else "")
+    empty = f"no {' or '.join(states)} message in {args.name}" + (f" from {args.first:,} on" if args.first else "")
     show.print_table(rows, {name: name for name in columns}, empty=empty)
     for row in rows:
         if row["error"] is not None:  # too long for a column
             show.say(f"message {row['sequenceNumber']:,}: {show.printable(row['error'])}")
 
 
-def _messages(broker: Client, given: argparse.Namespace, states: list[str]) -> Iterator[dict[str, Any]]:
+def _messages(broker: Client, args: argparse.Namespace, states: list[str]) -> Iterator[dict[str, Any]]:
     ticket: dict[str, Any] = {
         "op": "browse",
-        "queue": given.name,
+        "queue": args.name,
         "states": states,
         "columns": [*_PEEK, *_SETTLED, "priority", "groupId", *_MAPS],
     }
-    if given.first is not None:
-        ticket["first"] = given.first
-    if given.selector is not None:
-        ticket["selector"] = given.selector
+    if args.first is not None:
+        ticket["first"] = args.first
+    if args.selector is not None:
+        ticket["selector"] = args.selector
     for batch in broker.get(**ticket):
         # Row by row: a batch may hold far more than what is asked for.
         for row in range(batch.num_rows):
@@ -155,45 +155,45 @@ def _messages(broker: Client, given: argparse.Namespace, states: list[str]) -> I
             yield message
 
 
-def purge(given: argparse.Namespace) -> int:
+def purge(args: argparse.Namespace) -> int:
     """Run `penstock queue purge`."""
-    with calls.broker(given) as broker, show.waiting(f"purging {given.name}", quiet=given.json):
-        answer = broker.call("queue.purge", queue=given.name, timeout_s=calls.LONG_S)
-    return show.answer(given, answer, f"{show.counted(answer['purged'], 'message')} of {given.name} purged")
+    with calls.broker(args) as broker, show.waiting(f"purging {args.name}", quiet=args.json):
+        answer = broker.call("queue.purge", queue=args.name, timeout_s=calls.LONG_S)
+    return show.answer(args, answer, f"{show.counted(answer['purged'], 'message')} of {args.name} purged")
 
 
-def delete(given: argparse.Namespace) -> int:
+def delete(args: argparse.Namespace) -> int:
     """Run `penstock queue delete`: what would be lost is counted, who sends messages there is named, and both are asked about."""
-    with calls.broker(given) as broker:
-        may_lose = given.yes or _may_lose(broker, given)
-        with show.waiting(f"deleting {given.name}", quiet=given.json):
+    with calls.broker(args) as broker:
+        may_lose = args.yes or _may_lose(broker, args)
+        with show.waiting(f"deleting {args.name}", quiet=args.json):
             answer = broker.call(
                 "queue.delete",
-                queue=given.name,
-                force=given.force,
-                ifEmpty=given.if_empty or not may_lose,
-                ifUnused=given.if_unused,
+                queue=args.name,
+                force=args.force,
+                ifEmpty=args.if_empty or not may_lose,
+                ifUnused=args.if_unused,
                 timeout_s=calls.LONG_S,
             )
     lost = f"; {show.counted(answer['messages'], 'message')} lost" if answer["messages"] else ""
-    return show.answer(given, answer, f"queue {given.name} is deleted{lost}")
+    return show.answer(args, answer, f"queue {args.name} is deleted{lost}")
 
 
-def _may_lose(broker: Client, given: argparse.Namespace) -> bool:
+def _may_lose(broker: Client, args: argparse.Namespace) -> bool:
     """Ask, if anything speaks against it. Return whether messages may be lost: not where there are none, so that none that come
     now are lost either."""
-    stat = broker.call("queue.stat", queue=given.name)
-    live = 0 if given.if_empty else sum(stat[state] for state in ("available", "acquired", "delayed"))
+    stat = broker.call("queue.stat", queue=args.name)
+    live = 0 if args.if_empty else sum(stat[state] for state in ("available", "acquired", "delayed"))
     said, ways = [], []
     if live:
-        said += [f"queue {given.name} has {show.counted(live, 'message')} that would be lost"]
-        ways += [f"`penstock queue move {given.name} TARGET` keeps them"]
-    for text, way in _named_by(broker, given.name):
+        said += [f"queue {args.name} has {show.counted(live, 'message')} that would be lost"]
+        ways += [f"`penstock queue move {args.name} TARGET` keeps them"]
+    for text, way in _named_by(broker, args.name):
         said += [text]
         ways += [way]
     if not said:
         return False
-    if given.json or not sys.stdin.isatty():
+    if args.json or not sys.stdin.isatty():
         deletes = "--yes deletes them" if live else "--yes deletes it"
         raise UsageError(f"{'; '.join(said)}: {', '.join([deletes, *ways])}")
     if live:

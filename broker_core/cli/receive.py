@@ -29,28 +29,26 @@ HINT_S = 1.0  # seconds without a message after which a hint is shown, rather th
 _FIELDS = ("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "groupId", "properties", "body")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run `penstock receive`."""
-    if given.json and given.output != "-":
+    if args.json and args.output != "-":
         raise UsageError("--json writes to stdout, so it has no meaning with --output DIR")
     # A bar would be torn apart by lines on the same terminal.
-    quiet = given.json or (given.output == "-" and sys.stdout.isatty())
-    with connection(given) as broker, Stop() as stop, Meter(f"receiving from {given.queue}", given.count, quiet=quiet) as meter:
-        place = (
-            Lines(_json_line if given.json else _line, stop, broker.idle) if given.output == "-" else Folder(Path(given.output))
-        )
+    quiet = args.json or (args.output == "-" and sys.stdout.isatty())
+    with connection(args) as broker, Stop() as stop, Meter(f"receiving from {args.queue}", args.count, quiet=quiet) as meter:
+        place = Lines(_json_line if args.json else _line, stop, broker.idle) if args.output == "-" else Folder(Path(args.output))
         credit = PIPE_CREDIT if isinstance(place, Lines) and place.pipe else CREDIT
-        credit = min(credit, given.count or credit)
-        asked: dict[str, Any] = {Symbol("exclusive"): True} if given.exclusive else {}
-        if given.priority is not None:
-            asked[Symbol("priority")] = Int(given.priority)
+        credit = min(credit, args.count or credit)
+        asked: dict[str, Any] = {Symbol("exclusive"): True} if args.exclusive else {}
+        if args.priority is not None:
+            asked[Symbol("priority")] = Int(args.priority)
         receiver = broker.receiver(
-            given.queue, credit, limit=given.count, browse=given.browse, selector=given.selector, properties=asked or None
+            args.queue, credit, limit=args.count, browse=args.browse, selector=args.selector, properties=asked or None
         )
         hint, count, malformed = _Hint(receiver.hint), 0, 0
-        while not stop.asked and (deliveries := _next(receiver, given.wait, stop, hint)):
+        while not stop.asked and (deliveries := _next(receiver, args.wait, stop, hint)):
             hint.drop()
-            readable = _readable(receiver, deliveries, given)
+            readable = _readable(receiver, deliveries, args)
             written = _take(receiver, readable, place, stop)
             malformed += len(deliveries) - len(readable)
             count += written + len(deliveries) - len(readable)
@@ -62,8 +60,8 @@ def run(given: argparse.Namespace) -> int:
         hint.show()
         receiver.close()  # before anything is said: the broker has then heard the last outcome
     if sys.stderr.isatty():
-        seen = "seen in" if given.browse else "received from"
-        print(f"{'interrupted: ' if stop.asked else ''}{show.counted(count, 'message')} {seen} {given.queue}", file=sys.stderr)
+        seen = "seen in" if args.browse else "received from"
+        print(f"{'interrupted: ' if stop.asked else ''}{show.counted(count, 'message')} {seen} {args.queue}", file=sys.stderr)
     return INTERRUPTED if stop.asked else REFUSED if malformed else 0
 
 
@@ -97,19 +95,19 @@ def _take(receiver: Receiver, deliveries: list[Delivery], place: Lines | Folder,
     return done
 
 
-def _readable(receiver: Receiver, deliveries: list[Delivery], given: argparse.Namespace) -> list[Delivery]:
+def _readable(receiver: Receiver, deliveries: list[Delivery], args: argparse.Namespace) -> list[Delivery]:
     """Return the deliveries that can be written.
 
     An older broker let others in: they are rejected, so that nobody gets them again and again."""
     found = []
     for delivery in deliveries:
         try:
-            _fields(delivery) if given.json else body_of(delivery)
+            _fields(delivery) if args.json else body_of(delivery)
         except errors.MalformedMessage as error:
-            if not given.browse:
+            if not args.browse:
                 receiver.reject([delivery], str(error), condition="amqp:decode-error")
-            done = "stays in the queue" if given.browse else "is rejected"
-            report(errors.MalformedMessage(f"{error}; it {done}"), as_json=given.json)
+            done = "stays in the queue" if args.browse else "is rejected"
+            report(errors.MalformedMessage(f"{error}; it {done}"), as_json=args.json)
         else:
             found.append(delivery)
     return found

@@ -25,26 +25,26 @@ BLOCK_OCTETS = 256 * 1024
 MAX_BODY_OCTETS = 64 << 20
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run `penstock send`."""
-    prefix = head(given)
-    for file in given.files:
+    prefix = head(args)
+    for file in args.files:
         if not os.access(file, os.R_OK) or file.is_dir():
             raise UsageError(f"{file} cannot be read; nothing was sent")
-    total = sum(file.stat().st_size for file in given.files) if given.files else None
-    with connection(given) as broker, Stop() as stop, Meter(f"sending to {given.queue}", total, quiet=given.json) as meter:
-        sender = broker.sender(given.queue)
+    total = sum(file.stat().st_size for file in args.files) if args.files else None
+    with connection(args) as broker, Stop() as stop, Meter(f"sending to {args.queue}", total, quiet=args.json) as meter:
+        sender = broker.sender(args.queue)
         try:
-            _send(sender, prefix, _Input(given, broker, sender, stop), meter)
+            _send(sender, prefix, _Input(args, broker, sender, stop), meter)
         except errors.PenstockError as error:
             with contextlib.suppress(errors.PenstockError):
                 sender.flush()
             counts = f"{show.counted(sender.accepted, 'message')} confirmed"
             raise type(error)(f"{error}; {counts}, {sender.unsettled:,} may or may not have arrived") from error
-    if given.json:
-        show.print_json({"queue": given.queue, "sent": sender.accepted, "interrupted": stop.asked})
+    if args.json:
+        show.print_json({"queue": args.queue, "sent": sender.accepted, "interrupted": stop.asked})
     else:
-        show.say(f"{'interrupted: ' if stop.asked else ''}{show.counted(sender.accepted, 'message')} sent to {given.queue}")
+        show.say(f"{'interrupted: ' if stop.asked else ''}{show.counted(sender.accepted, 'message')} sent to {args.queue}")
     return INTERRUPTED if stop.asked else 0
 
 
@@ -60,20 +60,20 @@ def _send(sender: Sender, prefix: bytes, blocks: _Input, meter: Meter) -> None:
 # --- Messages --------------------------------------------------------------------------------------------------------------
 
 
-def head(given: argparse.Namespace) -> bytes:
+def head(args: argparse.Namespace) -> bytes:
     """The sections before the body, which are the same for every message."""
-    properties = pairs(given.property, "--property")
+    properties = pairs(args.property, "--property")
     said = {
-        "message_id": given.message_id,
-        "subject": given.subject,
-        "content_type": given.content_type,
-        "group_id": given.group_id,
+        "message_id": args.message_id,
+        "subject": args.subject,
+        "content_type": args.content_type,
+        "group_id": args.group_id,
     }
-    ttl = None if given.ttl is None else _milliseconds(given.ttl)
+    ttl = None if args.ttl is None else _milliseconds(args.ttl)
     try:
         return amqp.Message(
-            header=Header(durable=given.durable, priority=given.priority, ttl=ttl),
-            message_annotations=None if given.delay is None else {DELIVERY_DELAY: Long(_milliseconds(given.delay))},
+            header=Header(durable=args.durable, priority=args.priority, ttl=ttl),
+            message_annotations=None if args.delay is None else {DELIVERY_DELAY: Long(_milliseconds(args.delay))},
             properties=Properties(**said) if any(value is not None for value in said.values()) else None,
             application_properties=properties or None,
         ).encode()
@@ -99,10 +99,10 @@ def message(prefix: bytes, body: bytes) -> bytes:
 class _Input:
     """Iterates over lists of bodies. While it waits for stdin, heartbeats are answered. `octets`: read so far."""
 
-    def __init__(self, given: argparse.Namespace, broker: Connection, sender: Sender, stop: Stop) -> None:
+    def __init__(self, args: argparse.Namespace, broker: Connection, sender: Sender, stop: Stop) -> None:
         self.octets = 0
-        self._files: list[Path] = given.files
-        self._whole: bool = given.whole
+        self._files: list[Path] = args.files
+        self._whole: bool = args.whole
         self._broker = broker
         self._stop = stop
         self._limit = sender.link.max_message_size or MAX_BODY_OCTETS

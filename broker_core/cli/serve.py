@@ -25,27 +25,27 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT)
 log = logging.getLogger("penstock")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run `penstock serve`."""
     # Blocked in every thread, before there is a second one, and taken by one that does nothing else: a handler would run in the
     # main thread, perhaps while that holds the very lock that `stop.set()` needs.
     signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, signal.SIGHUP))
     logs.begin()
     try:
-        settings = _settings(given)
+        settings = _settings(args)
         logging.getLogger().setLevel(settings.log_level.upper())
         logs.use_format(settings.log_format)
-        return _serve(settings, given.stop_with_stdin, lambda: _settings(given))
+        return _serve(settings, args.stop_with_stdin, lambda: _settings(args))
     except errors.PenstockError as error:
-        if given.stop_with_stdin:  # a parent process reads stdout; people read stderr
+        if args.stop_with_stdin:  # a parent process reads stdout; people read stderr
             _say({"ready": False, "error": json.loads(error.to_json())})
         report(error, as_json=False, local=True)
         return exit_code(error)
 
 
-def _settings(given: argparse.Namespace) -> Settings:
+def _settings(args: argparse.Namespace) -> Settings:
     try:
-        return keys.load(given.config, {name: getattr(given, name) for name in keys.KEYS})
+        return keys.load(args.config, {name: getattr(args, name) for name in keys.KEYS})
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
 

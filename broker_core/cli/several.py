@@ -27,13 +27,13 @@ _OBJECTS = frozenset(("archive", "deadLetters"))
 
 
 @contextmanager
-def brokers(given: argparse.Namespace) -> Iterator[list[Client]]:
+def brokers(args: argparse.Namespace) -> Iterator[list[Client]]:
     """Connect to each broker of `--url`. Raises UsageError for a url that cannot be, or one broker under two names."""
-    urls = [url.strip() for url in given.url.split(",")]
+    urls = [url.strip() for url in args.url.split(",")]
     for url in urls:
         calls.check_url(url)
     with ExitStack() as stack:
-        credentials = login.credentials(given)
+        credentials = login.credentials(args)
         clients = [stack.enter_context(calls.client(url, credentials)) for url in urls]
         if len(clients) > 1:
             _check(clients)

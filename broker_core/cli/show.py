@@ -86,9 +86,9 @@ def _fitted(text: str, width: int, right: bool) -> str:
     return padding + text if right else text + padding
 
 
-def listed(given: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> int:
+def listed(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> int:
     """`rows` for a program that said `--json`, a table of `columns` for a person. Returns the exit code."""
-    if given.json:
+    if args.json:
         print_json(rows)
     else:
         print_table(rows, columns, empty=empty)
@@ -153,10 +153,10 @@ def notes(texts: Iterable[str]) -> None:
         print(f"note: {printable(text)}", file=sys.stderr)
 
 
-def answer(given: argparse.Namespace, value: Mapping[str, Any], text: str) -> int:
+def answer(args: argparse.Namespace, value: Mapping[str, Any], text: str) -> int:
     """Print what a command has done: `value` for a program that said `--json`, `text` and `hints` for a person. Returns the exit
     code."""
-    if given.json:
+    if args.json:
         print_json(value)
     else:
         say(text)

@@ -9,11 +9,11 @@ from typing import Any
 from . import calls, several, show
 
 
-def status(given: argparse.Namespace) -> int:
+def status(args: argparse.Namespace) -> int:
     """Run `penstock status`."""
-    with several.brokers(given) as brokers:
+    with several.brokers(args) as brokers:
         answers = several.of_each(brokers, "broker.status")
-    if given.json:
+    if args.json:
         show.print_json(answers if len(answers) > 1 else next(iter(answers.values())))
         return 0
     for url, answer in answers.items():
@@ -34,11 +34,11 @@ def _show(answer: dict[str, Any]) -> None:
     show.print_table(rows, columns, empty="no alarms")
 
 
-def journal(given: argparse.Namespace) -> int:
+def journal(args: argparse.Namespace) -> int:
     """Run `penstock journal`."""
-    with calls.broker(given) as broker:
+    with calls.broker(args) as broker:
         answer = broker.call("broker.journal")
-    if given.json:
+    if args.json:
         show.print_json(answer)
         return 0
     segments, queues, oldest = answer.pop("segments"), answer.pop("queues"), answer.pop("oldest")

@@ -26,17 +26,17 @@ _ROWS = 20  # where no terminal says how many there is room for
 _TOP_LEFT, _CLEAR_BELOW = "\x1b[H\x1b[2J", "\x1b[J"
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run `penstock top`: until Ctrl-C, or for `--count` pictures."""
-    with several.brokers(given) as brokers:
+    with several.brokers(args) as brokers:
         before, at = _queues(brokers), time.monotonic()
         shown = 0
         try:
-            while given.count is None or shown < given.count:
-                time.sleep(given.interval)
+            while args.count is None or shown < args.count:
+                time.sleep(args.interval)
                 after, now = _queues(brokers), time.monotonic()
                 rows = [_row(before.get(name, queue), queue, now - at) for name, queue in after.items()]
-                _show(given, sorted(rows, key=_busy, reverse=True))
+                _show(args, sorted(rows, key=_busy, reverse=True))
                 before, at, shown = after, now, shown + 1
         except KeyboardInterrupt:
             return 0
@@ -58,8 +58,8 @@ def _busy(row: Mapping[str, Any]) -> tuple[float, int]:
     return row["in"] + row["settled"], row["available"]
 
 
-def _show(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    if given.json:
+def _show(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    if args.json:
         show.print_json([{name: row[name] for name in _COLUMNS} for row in rows])
     else:
         terminal = sys.stdout.isatty()

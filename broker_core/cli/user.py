@@ -21,38 +21,36 @@ _LIST = {"user": "user", "password": "password", "certificates": "certificates",
 _PERMISSIONS = {"user": "user", "queue": "queue", "rights": "rights"}
 
 
-def add(given: argparse.Namespace) -> int:
+def add(args: argparse.Namespace) -> int:
     """Run `penstock user add`."""
-    if given.no_password and not given.certificate:
+    if args.no_password and not args.certificate:
         raise UsageError("--no-password needs --certificate: with neither, nobody could log in as this user")
-    u.check_user_name(given.name)  # before anybody is asked for a password
-    credentials = None if given.no_password else u.credentials_of(_password(given), os.urandom(u.SALT_BYTES))
-    user = User(credentials, tuple(dict.fromkeys(given.certificate)))
+    u.check_user_name(args.name)  # before anybody is asked for a password
+    credentials = None if args.no_password else u.credentials_of(_password(args), os.urandom(u.SALT_BYTES))
+    user = User(credentials, tuple(dict.fromkeys(args.certificate)))
 
     def change(users: Users) -> Users:
-        if given.name in users.users and not given.replace:
-            raise errors.AlreadyExists(
-                f"there is a user {given.name!r} already; --replace replaces its password and certificates"
-            )
-        if given.replace:
-            users.need(given.name)
-        return users.add(given.name, user)
+        if args.name in users.users and not args.replace:
+            raise errors.AlreadyExists(f"there is a user {args.name!r} already; --replace replaces its password and certificates")
+        if args.replace:
+            users.need(args.name)
+        return users.add(args.name, user)
 
-    users = store.edit(_file(given, make=True), change)
-    if given.json:
-        show.print_json(_row(users, given.name))
+    users = store.edit(_file(args, make=True), change)
+    if args.json:
+        show.print_json(_row(users, args.name))
         return 0
-    show.say(f"user {given.name} is {'changed' if given.replace else 'added'}")
-    if len(users.users) == 1 and not given.replace:
+    show.say(f"user {args.name} is {'changed' if args.replace else 'added'}")
+    if len(users.users) == 1 and not args.replace:
         show.say("it is the first user: from now on the broker denies what no permission allows; see `penstock permit --help`")
     return 0
 
 
-def list_all(given: argparse.Namespace) -> int:
+def list_all(args: argparse.Namespace) -> int:
     """Run `penstock user list`."""
-    users = _read(given)
+    users = _read(args)
     rows = [_row(users, name) for name in sorted(users.users)]
-    if given.json:
+    if args.json:
         show.print_json(rows)
         return 0
     empty = "no users: everything is allowed to everybody. Add one with `penstock user add NAME`"
@@ -60,59 +58,59 @@ def list_all(given: argparse.Namespace) -> int:
     return 0
 
 
-def remove(given: argparse.Namespace) -> int:
+def remove(args: argparse.Namespace) -> int:
     """Run `penstock user remove`."""
 
     def change(users: Users) -> Users:
-        after = users.remove(given.name)
-        if not after.users and not given.force:
+        after = users.remove(args.name)
+        if not after.users and not args.force:
             raise errors.InUse(
-                f"{given.name!r} is the last user: without users everything is allowed to everybody. --force "
+                f"{args.name!r} is the last user: without users everything is allowed to everybody. --force "
                 f"removes it all the same"
             )
         return after
 
-    store.edit(_file(given), change)
-    return show.answer(given, {"user": given.name}, f"user {given.name} is removed, with its permissions")
+    store.edit(_file(args), change)
+    return show.answer(args, {"user": args.name}, f"user {args.name} is removed, with its permissions")
 
 
-def permit(given: argparse.Namespace) -> int:
+def permit(args: argparse.Namespace) -> int:
     """Run `penstock permit`."""
-    if given.list:
-        if given.queue is not None:
+    if args.list:
+        if args.queue is not None:
             raise UsageError("--list takes no QUEUE: it shows what one user may do, or all users")
-        return _list_permissions(given)
-    if given.rights is None:
+        return _list_permissions(args)
+    if args.rights is None:
         raise UsageError("permit takes USER QUEUE RIGHT[,RIGHT…], or --list")
-    rights = _rights(given.rights)
+    rights = _rights(args.rights)
 
     def change(users: Users) -> Users:
-        edit = users.revoke if given.revoke else users.permit
-        return edit(given.user, given.queue, rights)
+        edit = users.revoke if args.revoke else users.permit
+        return edit(args.user, args.queue, rights)
 
-    users = store.edit(_file(given), change)
-    held = sorted(right.value for right in users.permissions.get(given.user, {}).get(given.queue, ()))
-    if given.json:
-        show.print_json({"user": given.user, "queue": given.queue, "rights": held})
+    users = store.edit(_file(args), change)
+    held = sorted(right.value for right in users.permissions.get(args.user, {}).get(args.queue, ()))
+    if args.json:
+        show.print_json({"user": args.user, "queue": args.queue, "rights": held})
         return 0
-    show.say(f"{given.user} may {', '.join(held) or 'nothing any more'} on {given.queue}")
+    show.say(f"{args.user} may {', '.join(held) or 'nothing any more'} on {args.queue}")
     if not users.users:
         show.say("there are no users yet, so everything is allowed to everybody; see `penstock user add --help`")
     return 0
 
 
-def _list_permissions(given: argparse.Namespace) -> int:
-    users = _read(given)
-    if given.user not in (None, u.ANONYMOUS):
-        users.need(given.user)
-    names = sorted(users.permissions) if given.user is None else [given.user]
+def _list_permissions(args: argparse.Namespace) -> int:
+    users = _read(args)
+    if args.user not in (None, u.ANONYMOUS):
+        users.need(args.user)
+    names = sorted(users.permissions) if args.user is None else [args.user]
     rows = [
         {"user": name, "queue": queue, "rights": sorted(right.value for right in rights)}
         for name in names
         for queue, rights in sorted(users.permissions.get(name, {}).items())
     ]
     empty = "nothing is permitted yet" if users.users else "no users: everything is allowed to everybody"
-    return show.listed(given, rows, _PERMISSIONS, empty=empty)
+    return show.listed(args, rows, _PERMISSIONS, empty=empty)
 
 
 def _row(users: Users, name: str) -> dict[str, Any]:
@@ -141,49 +139,49 @@ def _rights(text: str) -> list[Right]:
         raise UsageError(f"{text!r} is not a list of rights; give all, or some of {', '.join(Right)}, comma-separated") from None
 
 
-def _file(given: argparse.Namespace, *, make: bool = False) -> Path:
+def _file(args: argparse.Namespace, *, make: bool = False) -> Path:
     try:
-        return _place(given, make)
+        return _place(args, make)
     except OSError as error:
         text = f"{error.filename} cannot be looked at: {error.strerror or error}; run this as the broker's account"
         raise UsageError(text) from error
 
 
-def _place(given: argparse.Namespace, make: bool) -> Path:
-    if given.users_file is not None:
-        path: Path = given.users_file
+def _place(args: argparse.Namespace, make: bool) -> Path:
+    if args.users_file is not None:
+        path: Path = args.users_file
         if not path.parent.is_dir():
             raise UsageError(f"--users-file cannot be {path}: there is no folder {path.parent}")
     else:
-        path = given.data / store.FILE_NAME
-        if make and not given.data.exists():  # users before the first start: the broker is never open
+        path = args.data / store.FILE_NAME
+        if make and not args.data.exists():  # users before the first start: the broker is never open
             try:
-                given.data.mkdir(mode=0o700, parents=True)
+                args.data.mkdir(mode=0o700, parents=True)
             except OSError as error:
-                raise UsageError(f"--data cannot be {given.data}: {error.strerror or error}") from error
-            print(f"penstock: {given.data} is new; no broker has run on it yet", file=sys.stderr)
+                raise UsageError(f"--data cannot be {args.data}: {error.strerror or error}") from error
+            print(f"penstock: {args.data} is new; no broker has run on it yet", file=sys.stderr)
     if not make and not path.exists():
         raise errors.NotFound(f"there is no users file {path}: `penstock user add NAME` makes it")
     return path
 
 
-def _read(given: argparse.Namespace) -> Users:
-    users = store.read(_file(given))
+def _read(args: argparse.Namespace) -> Users:
+    users = store.read(_file(args))
     if users is None:
         raise errors.NotFound("the users file is gone")
     return users
 
 
-def _password(given: argparse.Namespace) -> str:
+def _password(args: argparse.Namespace) -> str:
     """One line, without its end."""
-    if given.password_file not in (None, "-"):
+    if args.password_file not in (None, "-"):
         try:
-            with open(given.password_file, "rb") as file:
-                return _line(file.readline(4 * u.MAX_PASSWORD + 2), given.password_file)
+            with open(args.password_file, "rb") as file:
+                return _line(file.readline(4 * u.MAX_PASSWORD + 2), args.password_file)
         except OSError as error:
-            raise UsageError(f"--password-file {given.password_file} cannot be read: {error.strerror or error}") from error
-    if given.password_file is None and sys.stdin.isatty():
-        password = getpass.getpass(f"Password of {given.name}: ")
+            raise UsageError(f"--password-file {args.password_file} cannot be read: {error.strerror or error}") from error
+    if args.password_file is None and sys.stdin.isatty():
+        password = getpass.getpass(f"Password of {args.name}: ")
         if getpass.getpass("The same again: ") != password:
             raise UsageError("the two passwords are not the same; nothing was changed")
         return password

@@ -22,23 +22,23 @@ from .main import INTERRUPTED, REFUSED, UsageError
 log = logging.getLogger("penstock.work")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run `penstock work`. Exit code 1: a handler did not end in time; what it held goes back."""
     logs.begin()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what a function prints is seen at once, in a pipe, too
-    check_url(given)
-    credentials = credentials_of(given)
-    workers = [_worker(name) for name in given.workers]
+    check_url(args)
+    credentials = credentials_of(args)
+    workers = [_worker(name) for name in args.workers]
     stop = threading.Event()
     handlers = {number: signal.signal(number, _Stopping(stop).hear) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        if given.metrics_port is not None:
-            _serve_metrics(workers, given.metrics_port)
-        files = {"ca_file": given.ca_file, "cert_file": given.cert_file, "key_file": given.key_file}
-        with connect(given.url, credentials.user, credentials.password, **files) as connection:
+        if args.metrics_port is not None:
+            _serve_metrics(workers, args.metrics_port)
+        files = {"ca_file": args.ca_file, "cert_file": args.cert_file, "key_file": args.key_file}
+        with connect(args.url, credentials.user, credentials.password, **files) as connection:
             log.info("at work on %s at %s", ", ".join(worker.queue for worker in workers), connection.url)
-            ended = run_all(workers, connection, stop, given.grace)
+            ended = run_all(workers, connection, stop, args.grace)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -46,7 +46,7 @@ def run(given: argparse.Namespace) -> int:
         counts = worker.counts
         log.info("%s: %d accepted, %d retried, %d rejected", worker.queue, counts.accepted, counts.retried, counts.rejected)
     if not ended:
-        log.error("a handler did not end within %g s of the stop; its message goes back and comes again", given.grace)
+        log.error("a handler did not end within %g s of the stop; its message goes back and comes again", args.grace)
         logging.shutdown()
         os._exit(REFUSED)  # a thread that hangs would keep the interpreter
     return 0

@@ -76,10 +76,10 @@ _VERBS = {
 }
 
 
-def _command_like(given: str, known: Iterable[str]) -> str | None:
+def _command_like(word: str, known: Iterable[str]) -> str | None:
     known = list(known)
-    same = [verb for verb in _VERBS.get(given, ()) if verb in known]
-    return same[0] if same else nearest(given, known)
+    same = [verb for verb in _VERBS.get(word, ()) if verb in known]
+    return same[0] if same else nearest(word, known)
 
 
 def _sentence(text: str) -> str:
@@ -129,10 +129,10 @@ def add_login(command: argparse.ArgumentParser) -> None:
 def lazily(module: str, function: str) -> Run:
     """`--help` needs neither Arrow nor numpy: import what runs when it runs."""
 
-    def run(given: argparse.Namespace) -> int:
+    def run(args: argparse.Namespace) -> int:
         import importlib
 
-        code: int = getattr(importlib.import_module(f"penstock.broker_core.cli.{module}"), function)(given)
+        code: int = getattr(importlib.import_module(f"penstock.broker_core.cli.{module}"), function)(args)
         return code
 
     return run
@@ -141,8 +141,8 @@ def lazily(module: str, function: str) -> Run:
 def extending(name: str, kind: Callable[[str], object]) -> Callable[[argparse.Namespace, Sequence[str]], bool]:
     """Make what takes the words behind a flag, which argparse leaves over, into a list of positional arguments."""
 
-    def more(given: argparse.Namespace, words: Sequence[str]) -> bool:
-        getattr(given, name).extend(map(kind, words))
+    def more(args: argparse.Namespace, words: Sequence[str]) -> bool:
+        getattr(args, name).extend(map(kind, words))
         return True
 
     return more

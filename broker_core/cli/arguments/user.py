@@ -57,11 +57,11 @@ def add_commands(commands: Commands[Parser]) -> None:
     what.add_argument("--list", action="store_true", help="show what is permitted, to USER or to everybody")
 
 
-def _fill(given: argparse.Namespace, words: Sequence[str]) -> bool:
+def _fill(args: argparse.Namespace, words: Sequence[str]) -> bool:
     """Take words behind a flag; False where there are too many."""
-    free = [name for name in ("user", "queue", "rights") if getattr(given, name) is None]
+    free = [name for name in ("user", "queue", "rights") if getattr(args, name) is None]
     for name, word in zip(free, words, strict=False):
-        setattr(given, name, word)
+        setattr(args, name, word)
     return len(words) <= len(free)
 
 
