@@ -1,6 +1,6 @@
-"""Declarations in a broker's settings: queues, exchanges and bindings that are there when it has started, and policies by name.
+"""Declarations in a broker's settings: queues, exchanges, bindings and policies.
 
-This module says how they are written; whether the engine takes them shows when they are declared (`service.declared`).
+This module checks their form. The engine checks their content when the broker declares them at its start.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DeclaredExchange:
 
 @dataclass(frozen=True)
 class DeclaredBinding:
-    """`key`: of a direct exchange, the pattern of a topic exchange; `arguments`: of a headers exchange."""
+    """Binding that is declared at the start. `key` is also the pattern of a topic exchange; `arguments` are for headers."""
 
     exchange: str
     queue: str
@@ -44,7 +44,7 @@ class DeclaredBinding:
 
 @dataclass(frozen=True)
 class DeclaredPolicy:
-    """See `engine.policies.Policy`."""
+    """Policy for names that match `pattern`; see `engine.model.policies`."""
 
     pattern: str
     create: bool = False
@@ -63,28 +63,30 @@ _WORDS = {"str": "a text", "bool": "true or false", "str | None": "a text", "Map
 _TYPES: dict[str, Any] = {"str": str, "bool": bool, "str | None": (str, type(None)), "Mapping[str, Any]": Mapping}
 
 
-def allowed(what: str) -> str:
-    """In words, for the settings' table."""
-    return f"a list of tables, each with {', '.join(item.name for item in fields(KINDS[what]))}; on the command line as JSON"
+def allowed(key: str) -> str:
+    """Describe the form of a key's value, for `--help` and errors."""
+    return f"a list of tables, each with {', '.join(item.name for item in fields(KINDS[key]))}; on the command line as JSON"
 
 
-def parser(what: str) -> Callable[[object], tuple[Any, ...]]:
-    """From tables (as TOML or JSON have them), or the declarations themselves. ValueError when it is no list of tables;
-    InvalidRequest, with the place and the field, when a field is wrong."""
+def parser(key: str) -> Callable[[object], tuple[Any, ...]]:
+    """Return the parser of a key's value: tables of TOML or JSON, or declarations.
+
+    The parser raises ValueError for any other value, and InvalidRequest, with the place and the field, for a wrong field.
+    """
 
     def parse(value: object) -> tuple[Any, ...]:
         if isinstance(value, str):
             value = strict_json.loads(value)
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
             raise ValueError
-        return tuple(_one(KINDS[what], f"{what}[{number}]", table) for number, table in enumerate(value))
+        return tuple(_declaration(KINDS[key], f"{key}[{number}]", table) for number, table in enumerate(value))
 
     return parse
 
 
-def _one(kind: type[_T], where: str, table: object) -> _T:
+def _declaration(kind: type[_T], where: str, table: object) -> _T:
     if isinstance(table, kind):
-        table = asdict(table)  # type: ignore[call-overload]  # they all are dataclasses
+        table = asdict(table)  # type: ignore[call-overload]  # all kinds are dataclasses
     if not isinstance(table, Mapping):
         raise ValueError
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Kinds of settings: how a value is written, and which values are allowed."""
+"""Kinds of settings: the form of a value, and the allowed values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_S = 36_525 * 86_400.0
 
 @dataclass(frozen=True)
 class Kind:
-    """Form of a key's value: how it is written, and which values it may have."""
+    """Form of a key's value. `parse` raises ValueError for a value that is not `allowed`."""
 
     allowed: str
     parse: Callable[[object], Any]
@@ -30,7 +30,7 @@ def _number_with_unit(value: object, units: Mapping[str, int]) -> float:
 
 
 def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
-    """Kind of a number of bytes, with or without a unit, from `least` to `most`; None too where it may be `unset`."""
+    """Kind of a number of bytes, with or without a unit; None is allowed if the key may be `unset`."""
 
     def parse(value: object) -> int | None:
         if value is None and unset:
@@ -60,7 +60,7 @@ def count(least: int, most: int) -> Kind:
 
 
 def seconds(least: float, *, most: float = LONGEST_S, unset: bool = False) -> Kind:
-    """Kind of a duration, with or without a unit, from `least` to `most` seconds; None too where it may be `unset`."""
+    """Kind of a duration in seconds, with or without a unit; None is allowed if the key may be `unset`."""
 
     def parse(value: object) -> float | None:
         if value is None and unset:
@@ -78,13 +78,13 @@ def seconds(least: float, *, most: float = LONGEST_S, unset: bool = False) -> Ki
 
 
 def seconds_or_off(least: float) -> Kind:
-    """Kind of a duration as of `seconds`, or "off": None."""
-    plain = seconds(least)
-    return Kind(f'{plain.allowed}, or "off"', lambda value: None if value in (None, "off") else plain.parse(value))
+    """Kind of a duration in seconds, or "off", which becomes None."""
+    duration = seconds(least)
+    return Kind(f'{duration.allowed}, or "off"', lambda value: None if value in (None, "off") else duration.parse(value))
 
 
 def choice(*names: str) -> Kind:
-    """Kind of one word out of `names`."""
+    """Kind of one of `names`."""
 
     def parse(value: object) -> str:
         if value not in names:
@@ -155,8 +155,6 @@ ARCHIVE = Kind('a folder, a URL such as s3://bucket/folder, gs://… or abfss://
 STORE = Kind("a URL such as s3://bucket/folder, gs://…, az://…, or the path of a folder, or left out", _parse_text)
 SWITCH = Kind("true or false", _parse_switch)
 LISTENERS = Kind(listeners.ALLOWED, listeners.parse)
-QUEUES, EXCHANGES, BINDINGS, POLICIES = (
-    Kind(declarations.allowed(what), declarations.parser(what)) for what in declarations.KINDS
-)
+QUEUES, EXCHANGES, BINDINGS, POLICIES = (Kind(declarations.allowed(key), declarations.parser(key)) for key in declarations.KINDS)
 HOST_OR_UNSET = Kind("a host name or address to listen on, or left out", _parse_host_or_unset)
 NAMES = Kind("a list of host names; on the command line with commas between them", _parse_names)

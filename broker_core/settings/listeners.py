@@ -1,9 +1,9 @@
-"""Listeners for AMQP: each has its own address, TLS, WebSocket or not, and ways to log in.
+"""Listeners for AMQP: each has its own address, TLS, WebSocket and SASL mechanisms.
 
-What may be offered follows from who can listen in. A password in clear (PLAIN) needs TLS, or a loopback address; peers without
-a name (ANONYMOUS, no SASL layer at all) are let in on loopback, and elsewhere only where `allow_anonymous` or that listener's
-mechanisms say so. A WebSocket lets them in only where its mechanisms say so, also on loopback: every page that a browser of
-this machine shows can open one.
+- A password in clear text (PLAIN) requires TLS or a loopback address.
+- Clients without a name (ANONYMOUS, or no SASL layer) are accepted on loopback. Elsewhere `allow_anonymous` or the listener's
+  mechanisms must allow them.
+- On a WebSocket, only its mechanisms allow them, also on loopback, because every page in a browser of this machine can open one.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ from typing import Any
 from .. import errors
 from . import strict_json
 
-#: In the order in which they are offered: the strongest first, since clients take the first that they know.
+#: In the order of the offer: the strongest first, because clients choose the first that they support.
 MECHANISMS = ("EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
 
 
 @dataclass(frozen=True)
 class Listener:
-    """One address. `host` and `port` (0: a free one) as for any server; `tls`: with tls_cert_file and tls_key_file (amqps,
-    port 5671 by custom); `websocket`: AMQP in binary WebSocket frames, by HTTP's upgrade.
+    """An address for AMQP, or for HTTP.
 
-    `mechanisms`: the SASL mechanisms offered; empty means those that are safe here (see `safe_mechanisms`). `without_sasl`:
-    whether a peer that begins with AMQP's header instead of SASL's is let in, as nobody; None means where that is safe.
-    `Settings` fills both in.
+    Attributes:
+        host: Host name or address.
+        port: Port, or 0 for a free one.
+        tls: Use tls_cert_file and tls_key_file (amqps, usually on port 5671).
+        websocket: AMQP in binary WebSocket frames.
+        mechanisms: Offered SASL mechanisms. Empty: the safe ones (see `safe_mechanisms`).
+        without_sasl: Accept a client that skips SASL, without a user name. None: if that is safe here.
+
+    `Settings` completes the last two.
     """
 
     host: str = "127.0.0.1"
@@ -41,12 +46,12 @@ class Listener:
 
     @property
     def scheme(self) -> str:
-        """Of its URL."""
+        """Scheme of its URL."""
         return ("wss" if self.tls else "ws") if self.websocket else ("amqps" if self.tls else "amqp")
 
     @property
     def loopback(self) -> bool:
-        """True where only this machine can reach it. A name other than localhost may mean anything, so it does not count."""
+        """True if only this machine can reach it. Names other than localhost do not count: they can resolve to any address."""
         if self.host.lower() == "localhost":
             return True
         try:
@@ -62,26 +67,26 @@ ALLOWED = (
 
 
 def parse_host(value: object) -> str:
-    """A host name or an address; ValueError for anything else."""
+    """Return a host name or an address. Raises ValueError."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Za-z._:\[\]-]+", value):
         raise ValueError
     return value
 
 
 def in_url(host: str) -> str:
-    """Return a host as a URL has it: an IPv6 address in brackets."""
+    """Return a host in the form of a URL: an IPv6 address has brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def parse_number(value: object) -> int:
-    """A whole number, or a text of one in the digits 0 to 9; ValueError for anything else."""
+    """Parse a whole number, or a text of the digits 0 to 9. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, str)) or not str(value).isascii():
         raise ValueError
     return int(value)
 
 
 def parse_port(value: object) -> int:
-    """0 to 65535, as a number or a text; ValueError for anything else."""
+    """Parse 0 to 65535, as a number or a text. Raises ValueError."""
     number = parse_number(value)
     if not 0 <= number <= 65535:
         raise ValueError
@@ -89,22 +94,23 @@ def parse_port(value: object) -> int:
 
 
 def parse(value: object) -> tuple[Listener, ...]:
-    """From tables (as TOML or JSON have them), or Listeners. ValueError when it is no list of tables; InvalidRequest, with
-    the listener and its field, when a field is wrong.
+    """Parse tables of TOML or JSON, or Listeners.
+
+    Raises ValueError for any other value, and InvalidRequest, with the listener and the field, for a wrong field.
     """
     if isinstance(value, str):
         value = strict_json.loads(value)
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise ValueError
-    return tuple(_one(number, table) for number, table in enumerate(value))
+    return tuple(_listener(number, table) for number, table in enumerate(value))
 
 
 def to_json(listeners: Sequence[Listener]) -> str:
-    """Render listeners as text of which `parse` makes the same listeners."""
+    """Format listeners as a text that `parse` reads."""
     return json.dumps([asdict(listener) for listener in listeners])
 
 
-def _one(number: int, table: object) -> Listener:
+def _listener(number: int, table: object) -> Listener:
     if isinstance(table, Listener):
         table = asdict(table)
     if not isinstance(table, Mapping):
@@ -130,12 +136,12 @@ def _field(number: int, name: str, value: object) -> Any:
             return value
         raise ValueError
     except ValueError:
-        what = {
+        allowed = {
             "host": "a host name or address to listen on",
             "port": "a port number, or 0 for a free one",
-            "mechanisms": f"a list of some of {', '.join(MECHANISMS)}; leave it out for those that are safe there",
+            "mechanisms": f"a list of some of {', '.join(MECHANISMS)}; leave it out for the safe ones",
         }
-        raise _refused(number, name, f"cannot be {value!r}; it must be {what.get(name, 'true or false')}") from None
+        raise _refused(number, name, f"cannot be {value!r}; it must be {allowed.get(name, 'true or false')}") from None
 
 
 def _parse_mechanisms(value: object) -> tuple[str, ...]:
@@ -145,9 +151,10 @@ def _parse_mechanisms(value: object) -> tuple[str, ...]:
 
 
 def safe_mechanisms(listener: Listener, client_ca: bool, anonymous: bool) -> tuple[str, ...]:
-    """Return the SASL mechanisms that are offered where the listener names none.
+    """Return the SASL mechanisms of a listener that names none.
 
-    `client_ca`: client certificates can be checked. `anonymous`: peers without a name may come from a network."""
+    `client_ca`: client certificates can be checked. `anonymous`: clients without a name are accepted from a network.
+    """
     safe = {
         "EXTERNAL": listener.tls and client_ca,
         "SCRAM-SHA-256": True,
@@ -164,8 +171,8 @@ def _may_be_nameless(listener: Listener, anonymous: bool) -> bool:
 def complete(
     listeners: Sequence[Listener], *, certificate: bool, client_ca: bool, anonymous: bool = False
 ) -> tuple[Listener, ...]:
-    """Checked against each other and against the certificates there are, with mechanisms and without_sasl filled in."""
-    done: list[Listener] = []
+    """Check listeners against each other and against the available certificates; set mechanisms and without_sasl."""
+    completed: list[Listener] = []
     for number, listener in enumerate(listeners):
         _check(number, listener, certificate, client_ca)
         names = listener.mechanisms or safe_mechanisms(listener, client_ca, anonymous)
@@ -176,10 +183,10 @@ def complete(
             raise _refused(
                 number, "without_sasl", "lets clients in without a user name, so ANONYMOUS must be among its mechanisms"
             )
-        if listener.port and any((other.host, other.port) == (listener.host, listener.port) for other in done):
-            raise _refused(number, "port", f"{listener.host}:{listener.port} is another listener's already")
-        done.append(replace(listener, mechanisms=names, without_sasl=without))
-    return tuple(done)
+        if listener.port and (listener.host, listener.port) in [(earlier.host, earlier.port) for earlier in completed]:
+            raise _refused(number, "port", f"{listener.host}:{listener.port} is the address of another listener")
+        completed.append(replace(listener, mechanisms=names, without_sasl=without))
+    return tuple(completed)
 
 
 def _check(number: int, listener: Listener, certificate: bool, client_ca: bool) -> None:
@@ -187,7 +194,9 @@ def _check(number: int, listener: Listener, certificate: bool, client_ca: bool) 
         raise _refused(number, "tls", "needs a certificate: set tls_cert_file and tls_key_file")
     if "PLAIN" in listener.mechanisms and not (listener.tls or listener.loopback):
         raise _refused(
-            number, "mechanisms", f"PLAIN would show passwords to the network at {listener.host}: set tls, or listen on 127.0.0.1"
+            number,
+            "mechanisms",
+            f"PLAIN would show passwords to the network at {listener.host}: set tls, or listen on 127.0.0.1",
         )
     if "EXTERNAL" in listener.mechanisms and not (listener.tls and client_ca):
         raise _refused(number, "mechanisms", "EXTERNAL is a login by a client's certificate: it needs tls and tls_client_ca_file")

@@ -1,4 +1,4 @@
-"""Settings that may change while the broker runs: SIGHUP reads them again."""
+"""Settings that can change while the broker runs: SIGHUP reloads them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ LIVE = (
 
 
 class Change(NamedTuple):
-    """Result of reading the settings again."""
+    """Result of a reload."""
 
-    settings: Settings  # with what may change
-    changed: tuple[str, ...]  # keys that are different from now on
-    waiting: tuple[str, ...]  # keys that are different, and need a restart
+    settings: Settings  # with the changed values
+    changed: tuple[str, ...]  # keys with a new value
+    waiting: tuple[str, ...]  # keys whose new value needs a restart
 
 
 def change(now: Settings, read: Settings) -> Change:
-    """Take over from `read` what may change while the broker runs."""
+    """Return the settings with those values of `read` that can change while the broker runs."""
     different = [item.name for item in fields(Settings) if getattr(now, item.name) != getattr(read, item.name)]
     changed = tuple(name for name in different if name in LIVE)
     settings = replace(now, **{name: getattr(read, name) for name in changed})

@@ -1,4 +1,4 @@
-"""JSON in which a name stands once in an object: Python takes the last of two, where a person may have read the first."""
+"""JSON without duplicate names in an object. Python would use the last one, and a reader might see the first."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def loads(data: str | bytes) -> Any:
-    """As `json.loads`; ValueError for a name that stands twice in one object, too."""
+    """Parse JSON. Raises ValueError, also for a duplicate name in an object."""
     return json.loads(data, object_pairs_hook=_unique)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice in one object")
-    return found
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("an object has a duplicate name")
+    return members

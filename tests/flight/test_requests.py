@@ -139,7 +139,7 @@ def test_every_wrong_field_of_an_action_is_refused_by_name(client: Client, prepa
 def test_a_field_that_stands_twice_is_refused(client: Client, prepared: str) -> None:
     """A proxy or a log that takes the first, and a broker that takes the last, would not mean the same request."""
     twice = b'{"queue": "%s", "queue": "other"}' % prepared.encode()
-    with pytest.raises(flight.FlightServerError, match="a name stands twice in one object") as refused:
+    with pytest.raises(flight.FlightServerError, match="an object has a duplicate name") as refused:
         list(raw(client).do_action(("queue.stat", twice)))
     assert isinstance(errors.from_json(refused.value.extra_info), errors.InvalidRequest)
 
