@@ -1,4 +1,4 @@
-"""Every error of Penstock: who is at fault, what happened, what to do.
+"""Every error of Penstock: the party at fault, the event and the remedy.
 
 `fault` is one of *caller* (the request is wrong, or no longer allowed), *peer* (the other side broke the protocol or went away)
 and *storage* (the disk, or data on it). `code` is stable and travels over the wire, and into Spark's errors as
@@ -86,7 +86,7 @@ class StageNotFound(NotFound):
 
 
 class MessageNotFound(NotFound):
-    """Messages that are not where the request looks for them."""
+    """Messages that the queue of the request does not contain."""
 
     code = "MESSAGE_NOT_FOUND"
 
@@ -98,19 +98,19 @@ class UserNotFound(NotFound):
 
 
 class Unroutable(NotFound):
-    """A message that an exchange leads to no queue."""
+    """A message that matches no binding of an exchange."""
 
     code = "UNROUTABLE"
 
 
 class AlreadyExists(PenstockError):
-    """A name that is taken by something declared differently."""
+    """A name of an existing node with other options."""
 
     code = "ALREADY_EXISTS"
 
 
 class InUse(PenstockError):
-    """Something to be deleted or restarted that still holds messages for somebody."""
+    """A node or lease that cannot be deleted or restarted while it holds messages."""
 
     code = "IN_USE"
 
@@ -122,13 +122,13 @@ class LeaseInUse(InUse):
 
 
 class Fenced(PenstockError):
-    """A request of an older epoch of a lease, which another reader has taken over since; or of what has ended since."""
+    """A request of an older epoch of a lease that another reader has taken over, or of an ended batch."""
 
     code = "FENCED"
 
 
 class DataLoss(PenstockError):
-    """Messages named by an offset that are gone, or belong to it no longer (see `failOnDataLoss`)."""
+    """Messages of an offset that were deleted, or no longer belong to it (see `failOnDataLoss`)."""
 
     code = "DATA_LOSS"
 
@@ -140,19 +140,19 @@ class WrongOffset(PenstockError):
 
 
 class IllegalTransition(PenstockError):
-    """A message in a state from which the table does not allow this transition; nothing was changed."""
+    """A transition that a message's state does not allow; nothing was changed."""
 
     code = "ILLEGAL_TRANSITION"
 
 
 class ResourceLimit(PenstockError):
-    """A named limit that is reached: the disk's free-space mark, a size, a count."""
+    """A limit that is reached: the disk's free-space mark, a size, a count."""
 
     code = "RESOURCE_LIMIT"
 
 
 class QueueFull(ResourceLimit):
-    """A queue without capacity for messages to be stored there."""
+    """A queue without capacity for the messages."""
 
     code = "QUEUE_FULL"
 
@@ -194,13 +194,13 @@ class NotAllowed(PenstockError):
 
 
 class NotDelivered(PenstockError):
-    """Messages that the broker gave back: no queue was bound for them, or none can take them now."""
+    """Messages that the broker returned: no queue is bound for them, or no queue has capacity."""
 
     code = "NOT_DELIVERED"
 
 
 class NotMappable(PenstockError):
-    """Rows too scattered to be read from the segments in place; ask for the messages instead."""
+    """Rows that are too scattered for a read from the segments; request the messages instead."""
 
     code = "NOT_MAPPABLE"
 
@@ -213,19 +213,19 @@ class PeerError(PenstockError):
 
 
 class Unreachable(PeerError):
-    """A broker that nobody answers for, or that says nothing more."""
+    """A broker that does not answer."""
 
     code = "UNREACHABLE"
 
 
 class WrongPort(PeerError):
-    """A port at which another protocol is spoken: AMQP where Flight was expected, TLS where there is none."""
+    """A port of another protocol, such as AMQP instead of Flight, or TLS instead of plain text."""
 
     code = "WRONG_PORT"
 
 
 class MalformedMessage(PenstockError):
-    """A stored message that is not well-formed AMQP. Nothing of it was read; the text says how to go on without it."""
+    """A stored message that is not well-formed AMQP. It was not read. The text contains the remedy."""
 
     code = "MALFORMED_MESSAGE"
     fault = "peer"
@@ -241,20 +241,20 @@ class MalformedMessage(PenstockError):
 
 
 class StorageError(PenstockError):
-    """A failed write or fsync. The broker stops, since nobody can know what is on the disk."""
+    """A failed write or fsync. The broker stops, because the state of the disk is unknown."""
 
     code = "STORAGE"
     fault = "storage"
 
 
 class DamagedJournal(StorageError):
-    """Confirmed bytes that read back wrong. The text names the file and the offset."""
+    """Confirmed bytes that were read back wrong. The text names the file and the offset."""
 
     code = "DAMAGED_JOURNAL"
 
 
 class DamagedMessages(DamagedJournal):
-    """A damaged record that holds messages. The text names queue, messages, file and offset, and how to go on without them."""
+    """A damaged record of messages. The text names the queue, the messages, the file, the offset and the remedy."""
 
     code = "DAMAGED_MESSAGES"
     queue, first, last = "", 0, 0
@@ -280,7 +280,7 @@ class DamagedMessages(DamagedJournal):
 
 
 class ArchiveUnreachable(PenstockError):
-    """An archive's table, or a file of it, that cannot be read from here. The text names it."""
+    """An archive's table or file that cannot be read from this process. The text names it."""
 
     code = "ARCHIVE_UNREACHABLE"
     fault = "storage"

@@ -1,10 +1,10 @@
-"""The broker's log: lines of text for people or of JSON for programs.
+"""The broker's log: lines of text or JSON.
 
-Whoever logs never waits for who reads: a pipe that nobody empties, or a full disk, would stop the broker. Lines wait in a
-bounded queue. What it cannot hold is counted, and the log says so when it goes on.
+Logging never blocks, because a pipe without a reader, or a full disk, would stop the broker. Lines wait in a bounded queue. Lines
+beyond its limit are dropped and counted, and a later line reports their number.
 
-A line about a client, a user or a queue names it in the record's attributes `peer`, `user`, `queue` (logging's `extra`), which
-are fields of a line of JSON. The text has the names, too.
+A line about a client, a user or a queue has the record's attributes `peer`, `user`, `queue` (logging's `extra`), which are fields
+of a JSON line. The text also contains the names.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import NamedTuple, TextIO
 
-#: Lines that wait for the reader; more are left out, and counted.
+#: Lines that wait for the reader; more are dropped and counted.
 MAX_WAITING = 10_000
-#: Seconds that an ending process waits for the last lines to be read.
+#: Seconds that an ending process waits for its last lines.
 FLUSH_S = 2.0
-#: Attributes of a record that are fields of a line of JSON.
+#: Attributes of a record that are fields of a JSON line.
 FIELDS = ("queue", "peer", "user", "alarm")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_FORMAT = "PENSTOCK_LOG_FORMAT"  # of the environment: how a process of a broker learns its format
+_FORMAT = "PENSTOCK_LOG_FORMAT"  # environment variable with the format for the processes of a broker
 
 
 def begin(level: int = logging.INFO) -> None:
-    """Send what this process logs to stderr: in a process of a broker in the broker's format, else as text."""
+    """Log to stderr: in a process of a broker in the broker's format, else as text."""
     logging.basicConfig(level=level, handlers=[StreamWriter(sys.stderr)])
     use_format(os.environ.get(_FORMAT, "text"))
 
 
 def use_format(name: str) -> None:
-    """Write lines as `text` or as `json` from now on, also in processes that this one starts from now on."""
+    """Write lines as `text` or as `json`, also in processes that this one starts later."""
     os.environ[_FORMAT] = name
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonLines() if name == "json" else logging.Formatter(TEXT))
 
 
 def counted(number: int, noun: str) -> str:
-    """Return `1 message`, `2,000 messages`."""
+    """Format a number with its noun: `1 message`, `2,000 messages`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def one_line(text: str, limit: int) -> str:
-    """Return at most `limit` characters of a text from a client, without line breaks: it cannot forge a line of the log."""
+    """Return at most `limit` characters of a client's text, without line breaks, so that it cannot forge a log line."""
     return (text if text.isprintable() else ascii(text))[:limit]
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message, the fields of the record, and a traceback as `exception`."""
+    """Formats a record as a JSON object: time (UTC), level, logger, message, the record's fields, a traceback as `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -71,19 +71,19 @@ class JsonLines(logging.Formatter):
 
 
 class StreamWriter(logging.Handler):
-    """Writes lines to a stream: at once where it takes them, else in a thread of its own. `emit` never waits.
+    """Writes lines to a stream: immediately if it accepts them, else in its own thread. `emit` never waits.
 
-    Other processes may write to the same pipe or terminal: what it takes at once is known only by a write that does not block.
+    Other processes may write to the same pipe or terminal, so only a non-blocking write shows how much it accepts.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream.fileno()
-        self._at_once: _Opened | None = _without_blocking(self._stream)
+        self._non_blocking: _NonBlockingStream | None = _without_blocking(self._stream)
         self._lines: deque[bytes] = deque()
         self._changed = threading.Condition(threading.Lock())
-        self.left_out = 0  # lines, so far
-        self._told = 0
+        self.dropped = 0  # lines
+        self._reported = 0
         self._writing = False
         threading.Thread(target=self._write, name="penstock-log", daemon=True).start()
 
@@ -91,42 +91,42 @@ class StreamWriter(logging.Handler):
         """Queue a line."""
         try:
             line = self.format(record)
-        except Exception:  # a mistake in a call of the log is no reason to fail what it tells of
+        except Exception:  # a wrong logging call must not fail its caller
             line = f"a line of {record.name} cannot be written: {record.msg!r}"
         data = (line + "\n").encode(errors="backslashreplace")
         with self._changed:
             if not self._lines and not self._writing:
-                data = data[self._write_at_once(data) :]
+                data = data[self._write_immediately(data) :]
             if len(self._lines) >= MAX_WAITING:
-                self.left_out += 1
+                self.dropped += 1
             elif data:
                 self._lines.append(data)
                 self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all lines are written, at most `FLUSH_S`."""
+        """Wait until all lines are written, at most `FLUSH_S` seconds."""
         deadline = time.monotonic() + FLUSH_S
         with self._changed:
             while (self._lines or self._writing) and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
 
     def close(self) -> None:
-        """Leave what still comes to the thread."""
+        """Leave later lines to the thread."""
         with self._changed:
-            if self._at_once is not None:
-                self._at_once.close()
-            self._at_once = None
+            if self._non_blocking is not None:
+                self._non_blocking.close()
+            self._non_blocking = None
         super().close()
 
-    def _write_at_once(self, data: bytes) -> int:
-        """Write what the stream takes now; return how many octets that were. A pipe takes `select.PIPE_BUF` whole or not."""
-        if self._at_once is None or len(data) > select.PIPE_BUF:
+    def _write_immediately(self, data: bytes) -> int:
+        """Write without blocking; return the number of written bytes. A pipe accepts up to `select.PIPE_BUF` bytes atomically."""
+        if self._non_blocking is None or len(data) > select.PIPE_BUF:
             return 0
         try:
-            return self._at_once.write(data)
+            return self._non_blocking.write(data)
         except BlockingIOError:
             return 0
-        except OSError:  # its disk is full, its reader is gone: the broker goes on
+        except OSError:  # a full disk or a lost reader does not stop the broker
             return len(data)
 
     def _put(self, data: bytes) -> None:
@@ -134,7 +134,7 @@ class StreamWriter(logging.Handler):
         while rest:
             try:
                 rest = rest[os.write(self._stream, rest) :]
-            except BlockingIOError:  # somebody who shares the stream wants it so
+            except BlockingIOError:  # another process has made the shared stream non-blocking
                 waiting = select.poll()
                 waiting.register(self._stream, select.POLLOUT)
                 waiting.poll()
@@ -151,17 +151,17 @@ class StreamWriter(logging.Handler):
                 lines = list(self._lines)
                 self._lines.clear()
                 self._writing = True
-                left_out, self._told = self.left_out - self._told, self.left_out
-            if left_out:
-                said = f"{left_out} lines of the log were left out: nobody took them"
-                line = self.format(logging.LogRecord("penstock", logging.WARNING, __file__, 0, said, (), None))
+                dropped, self._reported = self.dropped - self._reported, self.dropped
+            if dropped:
+                text = f"{dropped} lines of the log were dropped, because its reader was too slow"
+                line = self.format(logging.LogRecord("penstock", logging.WARNING, __file__, 0, text, (), None))
                 lines.append((line + "\n").encode())
-            for data in _together(lines):
+            for data in _joined(lines):
                 self._put(data)
 
 
-def _together(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Join lines up to what a pipe takes whole, so that lines of other processes stand between them and not within."""
+def _joined(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Join lines up to the atomic size of a pipe, so that lines of other processes do not interrupt them."""
     joined = b""
     for line in lines:
         if joined and len(joined) + len(line) > select.PIPE_BUF:
@@ -171,23 +171,23 @@ def _together(lines: Iterable[bytes]) -> Iterator[bytes]:
     yield joined
 
 
-class _Opened(NamedTuple):
-    """A stream whose `write` does not block: it raises BlockingIOError where nothing can be written now."""
+class _NonBlockingStream(NamedTuple):
+    """A stream whose `write` raises BlockingIOError instead of blocking."""
 
     write: Callable[[bytes], int]
     close: Callable[[], object]
 
 
-def _without_blocking(stream: int) -> _Opened | None:
-    """Open a stream once more: O_NONBLOCK on this one would hold for all processes that share it. None where that cannot be."""
+def _without_blocking(stream: int) -> _NonBlockingStream | None:
+    """Open a stream again, because O_NONBLOCK would affect all processes that share it. None if that is impossible."""
     mode = os.fstat(stream).st_mode
-    if stat.S_ISSOCK(mode):  # of a service manager
+    if stat.S_ISSOCK(mode):  # the journal of a service manager
         connected = socket.socket(fileno=os.dup(stream))
-        return _Opened(lambda data: connected.send(data, socket.MSG_DONTWAIT), connected.close)
-    if stat.S_ISREG(mode):  # never blocks, and has its position in common with others
-        return _Opened(partial(os.write, stream), lambda: None)
+        return _NonBlockingStream(lambda data: connected.send(data, socket.MSG_DONTWAIT), connected.close)
+    if stat.S_ISREG(mode):  # never blocks, and shares its position with other processes
+        return _NonBlockingStream(partial(os.write, stream), lambda: None)
     try:
         again = os.open(f"/proc/self/fd/{stream}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:  # of another user, or not Linux
+    except OSError:  # a stream of another user, or a system other than Linux
         return None
-    return _Opened(partial(os.write, again), partial(os.close, again))
+    return _NonBlockingStream(partial(os.write, again), partial(os.close, again))

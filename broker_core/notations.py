@@ -1,6 +1,6 @@
 """Addresses as other brokers and their clients write them, and the same address here: a queue, an exchange, or EXCHANGE/KEY.
 
-| notation | where it is used |
+| notation | used by |
 |---|---|
 | `/queues/q`, `/exchanges/e/key` | RabbitMQ 4, percent-encoded |
 | `/queue/q`, `/amq/queue/q`, `/exchange/e/key`, `/topic/key` | RabbitMQ 3; `/topic/` is its exchange `amq.topic` |

@@ -6,7 +6,7 @@ from __future__ import annotations
 def matches(pattern: str, name: str) -> bool:
     """Return True if `pattern` matches `name`; each `*` stands for any text, including none.
 
-    Not a regular expression: the time is linear, whatever the pattern.
+    This is not a regular expression, so the time is linear for every pattern.
     """
     first, *rest = pattern.split("*")
     if not rest:
@@ -16,8 +16,8 @@ def matches(pattern: str, name: str) -> bool:
         return False
     position, stop = len(first), len(name) - len(last)
     for part in rest:  # the leftmost match of each part leaves the most for the next
-        found = name.find(part, position, stop)
-        if found < 0:
+        index = name.find(part, position, stop)
+        if index < 0:
             return False
-        position = found + len(part)
+        position = index + len(part)
     return True

@@ -1,8 +1,8 @@
-"""Modules of `broker_core` that are imported only where they are needed, also where the code travels by value.
+"""Modules of `broker_core` that travel to Spark's processes, and are imported on first use.
 
-Spark Connect, and the planner of a stream after `--py-files`, get the data source pickled with the modules it uses, to processes
-that cannot import them. What would make every import slow (the AMQP library, the decoder of messages) does not travel like that:
-it goes along as source, and is imported from there when it is first asked for.
+Spark Connect, and the planner of a stream after `--py-files`, send the pickled data source with its modules to processes that
+cannot import them. Modules that would make every import slow (the AMQP library, the decoder of messages) travel as source, and
+are imported from the source on first use.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 
 from .errors import PenstockError, from_json
 
-#: Where this code travels by value: what `sources` gave, else None. See `connector.registration`.
+#: The result of `sources` in a process that received this code by value, else None. See `connector.registration`.
 SOURCES: dict[str, bytes] | None = None
-#: What `broker_core` is called in there. By its own name it would seem to be installed: what is pickled next would refer to it.
+#: The name of `broker_core` among the sources. Under its own name it would look installed, and a later pickle would refer to it.
 NAME = "penstock_shipped"
 
-#: Folders of `penstock` that go to executors, with the modules in them, and single modules beside those: this is said here, and
-#: `connector.pyfiles` and `connector.registration` follow. Nothing else of `broker_core` is sent, and none of these imports it.
+#: Folders of `penstock` whose modules go to executors, and single modules. `connector.pyfiles` and `connector.registration` use
+#: these lists. No other part of `broker_core` is sent, and these modules do not import it.
 FOLDERS = (
     *(
         "broker_core/amqp",
@@ -51,8 +51,8 @@ MODULES = (
     "broker_core/similar",
     "broker_core/wrong_port",
 )
-#: Packages and modules of `broker_core` that the connector imports when it is imported. Where code travels by value these are
-#: pickled with it; those that are imported late go as source, with all that they import.
+#: Packages and modules of `broker_core` that an import of the connector imports. Code that travels by value contains them in its
+#: pickle. Later imports use the sources.
 AT_ONCE = (
     *("archive", "client", "quantities", "errors", "local_files", "messages", "notations", "shipped", "similar", "stores"),
     "wrong_port",
@@ -60,7 +60,7 @@ AT_ONCE = (
 
 
 def module(name: str) -> Any:
-    """`broker_core.NAME`, or its shipped copy, whose classes are its own: an error of it is none of `broker_core.errors`."""
+    """Import `broker_core.NAME` or its shipped copy. The classes of the copy are different from those of `broker_core.errors`."""
     try:
         return importlib.import_module(f".{name}", __package__)
     except ModuleNotFoundError as error:
@@ -73,7 +73,7 @@ def module(name: str) -> Any:
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Around what is called in `module`: an error of its copy's classes becomes the one of ours."""
+    """Convert errors of a shipped copy, for calls into `module`, to errors of `broker_core.errors`."""
     try:
         yield
     except Exception as error:
@@ -83,7 +83,7 @@ def own_errors() -> Iterator[None]:
 
 
 class Finder(MetaPathFinder, InspectLoader):
-    """Imports from sources in memory, after everything else has been asked. A package's name ends with a dot."""
+    """Imports from sources in memory, as the last finder. A package's name ends with a dot."""
 
     def __init__(self, sources: Mapping[str, bytes]) -> None:
         self._sources = sources
@@ -93,7 +93,7 @@ class Finder(MetaPathFinder, InspectLoader):
         return spec_from_loader(name, self) if self.is_package(name) or name in self._sources else None
 
     def is_package(self, name: str) -> bool:
-        """Say whether the source of this name is a package's."""
+        """Return True if the source of this name is a package."""
         return name + "." in self._sources
 
     def get_source(self, name: str) -> str:
@@ -102,16 +102,16 @@ class Finder(MetaPathFinder, InspectLoader):
 
 
 def sources() -> dict[str, bytes]:
-    """Collect what `SOURCES` is to be: by module name, compressed."""
-    found = {}
+    """Return the content of `SOURCES`: compressed texts by module name."""
+    texts = {}
     for name in _modules():
         key, source = _source(name)
-        found[key.replace("penstock.broker_core", NAME, 1)] = zlib.compress(source.encode(), 9)  # its own imports are relative
-    return found
+        texts[key.replace("penstock.broker_core", NAME, 1)] = zlib.compress(source.encode(), 9)  # its own imports are relative
+    return texts
 
 
 def _modules() -> Iterator[str]:
-    """The full names of all modules of `broker_core` that go to executors."""
+    """Yield the full names of the modules of `broker_core` that go to executors."""
     yield from (f"penstock.{name.replace('/', '.')}".removesuffix(".__init__") for name in MODULES[1:])
     for folder in FOLDERS:
         if folder.startswith("broker_core/"):
@@ -122,7 +122,7 @@ def _modules() -> Iterator[str]:
 
 
 def _source(name: str) -> tuple[str, str]:
-    # Found, not imported: a planner need not have numpy.
+    # This does not import the module, because a planner may lack numpy.
     spec = find_spec(name)
     assert spec is not None
     loader: Any = spec.loader  # of a file, or of a zip

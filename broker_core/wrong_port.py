@@ -1,7 +1,7 @@
-"""A wrong port, recognised by what is spoken there: AMQP, Flight (HTTP/2), HTTP, TLS.
+"""Recognition of the protocol at a port: AMQP, Flight (HTTP/2), HTTP, TLS.
 
-A broker has several ports. Whoever mixes them up gets an error of the protocol, which says nothing of the cause. So a client that
-fails looks at what is there, and a plane names in its log what a stranger spoke. Also: until when a certificate was valid.
+A broker has several ports. A client of a wrong port gets a protocol error that does not name the cause. Therefore a failed client
+examines the port, and a plane logs the protocol of an unexpected client. This module also reads the expiry of a certificate.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 AMQP, FLIGHT, HTTP, TLS = "AMQP", "HTTP/2", "HTTP/1.1", "TLS"
-#: What a client of AMQP says first: each of our ports answers it, in its own protocol.
+#: The first bytes of an AMQP client. Each port of a broker answers them, in its own protocol.
 _HELLO = b"AMQP\x00\x01\x00\x00"
-#: What a server of HTTP answers at once, while it waits for the rest of the other.
+#: An HTTP request, for a server that waits for the rest of the former.
 _REQUEST = b"HEAD / HTTP/1.0\r\n\r\n"
 _LOOK_S = 2.0
 
 
 class _Port(NamedTuple):
     name: str
-    plain: str  # how its address begins
+    plain: str  # begin of its address
     secure: str
     usual: int
     usual_secure: int
@@ -37,7 +37,7 @@ _PORTS = {
 
 
 def spoken(octets: bytes) -> str | None:
-    """Return the protocol in which a client or a server begins with these octets; None for any other."""
+    """Return the protocol whose client or server begins with these bytes; None for an unknown one."""
     if octets.startswith(b"AMQP"):
         return AMQP
     if re.match(rb"[\x15\x16]\x03[\x00-\x04]", octets):  # an alert or a handshake
@@ -48,41 +48,41 @@ def spoken(octets: bytes) -> str | None:
 
 
 def mismatch(port: str | None, wanted: str | None, *, secure: bool = False) -> str | None:
-    """Return what to tell somebody who wants one protocol at the port of another; None where they are the same, or not known.
+    """Return a hint for a client that uses `wanted` at a port of another protocol; None if they are equal or unknown.
 
-    `secure`: both are spoken over TLS there.
+    `secure`: both protocols run over TLS there.
     """
     if port is None or wanted is None or port == wanted:
         return None
     if port == TLS:
         return f"this port speaks TLS; use {_PORTS[wanted].secure}"
-    there = _PORTS[port]
-    name, scheme = there.name, there.secure if secure else there.plain
+    actual = _PORTS[port]
+    name, scheme = actual.name, actual.secure if secure else actual.plain
     if wanted == TLS:
-        return f"this is {name} without TLS; use {there.plain}"
+        return f"this is {name} without TLS; use {actual.plain}"
     usual = _PORTS[wanted].usual_secure if secure else _PORTS[wanted].usual
     return f"this is {name}; use port {usual}" if port == HTTP else f"this is {name}; use {scheme} or port {usual}"
 
 
 def look(host: str, port: int) -> str | None:
-    """Connect, and return what is spoken there; None where nobody answers within seconds, or nothing that is known."""
+    """Connect, and return the protocol of the port; None if it does not answer within seconds, or is unknown."""
     octets = _answer(host, port, _HELLO) or _answer(host, port, _REQUEST)
-    if not octets:  # what speaks TLS may close without a word
+    if not octets:  # a server with TLS may close without an answer
         with suppress(OSError):
             ssl.get_server_certificate((host, port), timeout=_LOOK_S)
             return TLS
     return spoken(octets)
 
 
-def _answer(host: str, port: int, said: bytes) -> bytes:
+def _answer(host: str, port: int, request: bytes) -> bytes:
     with suppress(OSError), socket.create_connection((host, port), _LOOK_S) as connection:
-        connection.sendall(said)
+        connection.sendall(request)
         return connection.recv(64)
     return b""
 
 
 def expired(host: str, port: int) -> str | None:
-    """Return when the certificate that is shown there ended, in words; None where its time is not over, or none can be had."""
+    """Return when the certificate of this server expired, in words; None if it is valid or unavailable."""
     with suppress(OSError, ValueError, IndexError):
         end = end_of(ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host, port), timeout=_LOOK_S)))
         if end <= datetime.now(timezone.utc):
@@ -91,21 +91,21 @@ def expired(host: str, port: int) -> str | None:
 
 
 def end_of(certificate: bytes) -> datetime:
-    """Return the end of a certificate's validity. It is in DER (RFC 5280, 4.1); raises ValueError or IndexError if it is not."""
+    """Return the end of the validity of a certificate in DER (RFC 5280, 4.1). Raises ValueError or IndexError."""
     fields = _values(_values(_values(certificate)[0][1])[0][1])  # of tbsCertificate
-    validity = fields[4 if fields[0][0] == 0xA0 else 3][1]  # the version before it may be left out
+    validity = fields[4 if fields[0][0] == 0xA0 else 3][1]  # the version before it is optional
     kind, text = _values(validity)[1]
     return datetime.strptime(text.decode(), "%y%m%d%H%M%SZ" if kind == 0x17 else "%Y%m%d%H%M%SZ").replace(tzinfo=timezone.utc)
 
 
 def _values(octets: bytes) -> list[tuple[int, bytes]]:
-    """The tags and contents of the values that stand one after another."""
-    found, at = [], 0
+    """Return the tags and contents of consecutive values."""
+    values, at = [], 0
     while at < len(octets):
         kind, size, at = octets[at], octets[at + 1], at + 2
         if size & 0x80:
             long = size & 0x7F
             size, at = int.from_bytes(octets[at : at + long], "big"), at + long
-        found.append((kind, octets[at : at + size]))
+        values.append((kind, octets[at : at + size]))
         at += size
-    return found
+    return values

@@ -117,7 +117,7 @@ def _status(call: ActionCall, request: Request) -> Reply:
         "startedAt": service.started_ms * 1000,
         "uptimeSeconds": int((service.wall_ms() - service.started_ms) / 1000),
         "listeners": service.listeners,
-        "users": 0 if access is None else access.count,
+        "users": 0 if access is None else access.user_count,
     }
     if caller.may_everywhere(Right.ADMIN):
         status["directory"] = str(service.settings.data)

@@ -1,8 +1,8 @@
-"""Child processes in which Python runs this package: the broker of a program, and the broker's own.
+"""Child processes that run this package: a broker started by a program, and the processes of a broker.
 
-interpreter   the environment in which they find the package
-priority      their share of the processors; Ctrl-C
-frames        what a broker and a child of its own say to each other
+- interpreter: the environment in which a child finds the package.
+- priority: a child's share of the processors, and Ctrl-C.
+- frames: messages between a broker and its child.
 """
 
 from .interpreter import environment

@@ -1,8 +1,8 @@
-"""Frames between a broker and a process of its own: a JSON object with octets beside it.
+"""Frames between a broker and its child process: a JSON object and attached bytes.
 
-    frame = u32 length of the header | header: JSON, its `sizes` are the lengths of what follows | octets, one after another
+    frame = u32 length of the header | header: JSON, whose `sizes` are the lengths of the attachments | attachments
 
-Little-endian. Both ends are of one version.
+Little-endian. Both ends have the same version.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ _LENGTH = struct.Struct("<I")
 
 
 class Frame(NamedTuple):
-    """One request or answer."""
+    """A request or an answer."""
 
     header: dict[str, Any]
     attachments: list[bytes]
 
 
 def send(file: IO[bytes], header: dict[str, Any], attachments: Sequence[bytes] = ()) -> None:
-    """Write a frame, and flush. OSError where the other end is gone."""
-    text = json.dumps({**header, "sizes": [len(each) for each in attachments]}).encode()
+    """Write a frame, and flush. Raises OSError if the other process has ended."""
+    text = json.dumps({**header, "sizes": [len(attachment) for attachment in attachments]}).encode()
     file.write(_LENGTH.pack(len(text)) + text)
-    for each in attachments:
-        file.write(each)
+    for attachment in attachments:
+        file.write(attachment)
     file.flush()
 
 
 def receive(file: IO[bytes]) -> Frame | None:
-    """Read a frame; None where the other end is gone."""
+    """Read a frame; None if the other process has ended."""
     start = _exactly(file, _LENGTH.size)
     if start is None:
         return None
@@ -42,10 +42,10 @@ def receive(file: IO[bytes]) -> Frame | None:
     header = json.loads(text)
     attachments = []
     for size in header.pop("sizes"):
-        found = _exactly(file, size)
-        if found is None:
+        attachment = _exactly(file, size)
+        if attachment is None:
             return None
-        attachments.append(found)
+        attachments.append(attachment)
     return Frame(header, attachments)
 
 

@@ -1,4 +1,4 @@
-"""The environment of child processes in which Python runs this package."""
+"""The environment of child processes that run this package."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ FILES = (
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment, in which `python -m penstock` finds the package where this process has it.
+    """Return this process's environment, changed so that `python -m penstock` finds the same package.
 
     Relative paths in it become absolute, because the child runs in another directory.
     """
-    found = dict(os.environ)
-    found |= {name: os.path.abspath(found[name]) for name in FILES if found.get(name)}
-    if found.get("PYTHONPATH"):  # an empty entry is the working directory
-        found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, found["PYTHONPATH"].split(os.pathsep)))
+    variables = dict(os.environ)
+    variables |= {name: os.path.abspath(variables[name]) for name in FILES if variables.get(name)}
+    if variables.get("PYTHONPATH"):  # an empty entry is the working directory
+        variables["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, variables["PYTHONPATH"].split(os.pathsep)))
     root = str(Path(__file__).parents[3])
     if root not in {*site.getsitepackages(), site.getusersitepackages()}:
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, [root, found.get("PYTHONPATH")]))
-    return found
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [root, variables.get("PYTHONPATH")]))
+    return variables

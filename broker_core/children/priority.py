@@ -1,4 +1,4 @@
-"""The place of a child process beside its parent: it works when the parent does not."""
+"""The priority of a child process, which works while its parent is idle."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import sys
 from typing import Any
 
-#: Arguments of Popen that keep a terminal's Ctrl-C for the parent. A session of its own would do so as well, but Linux shares
-#: processors out among sessions first (sched(7), autogroup), so that `step_back` would count for nothing.
+#: Arguments of Popen with which only the parent receives a terminal's Ctrl-C. A new session would also do, but Linux divides the
+#: processors among sessions first (sched(7), autogroup), so `step_back` would have no effect.
 OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
 
 
@@ -19,4 +19,4 @@ def step_back(nice: int) -> None:
     """
     os.nice(nice)
     if hasattr(os, "sched_setscheduler"):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # it interrupts nobody when it wakes up
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # does not interrupt other processes when it wakes up

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from .. import errors, wrong_port
 from ..logs import counted
-from ..security.quiet import Quiet
+from ..security.log_limit import LogLimit
 from ..settings.keys import Settings
 from . import frames, statuses
 from .budget import Budget
@@ -39,7 +39,7 @@ PROTOCOL = "h2"  # ALPN
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("penstock.flight")
-log.addFilter(Quiet())  # who is refused may be refused a thousand times a second
+log.addFilter(LogLimit())  # who is refused may be refused a thousand times a second
 
 
 @dataclass(frozen=True)

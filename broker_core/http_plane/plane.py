@@ -111,7 +111,7 @@ class HttpPlane:
     def _serve(self) -> str:
         """Run a process until it ends; return what became of it."""
         try:
-            certificate = () if self._tls is None else self._tls.held[:2]  # of which one may be in no file any more
+            certificate = () if self._tls is None else self._tls.files[:2]  # of which one may be in no file any more
             child = HttpProcess(self._socket, self._hello(), str(self._settings.data), certificate)
         except (OSError, ValueError) as error:  # ValueError: the socket was closed just now
             return f"the process for HTTP cannot be started: {error}"
@@ -141,7 +141,7 @@ class HttpPlane:
     def _look(self) -> None:
         """Have what the process has now, for the one after it."""
         assert self._tls is not None
-        _ = self._tls.held
+        _ = self._tls.files
 
     def _answer(self, child: HttpProcess, frame: Frame) -> None:
         header, attachments = self._answers.of(frame)

@@ -1,15 +1,15 @@
-"""Access: the users file, permissions, tokens and TLS, for every plane alike. docs/security.md is its page.
+"""Users, permissions, tokens and TLS, the same for every plane. docs/security.md is their page.
 
-rights.py    the six rights, and queue patterns
-users.py     what is kept of users, as a value, and its JSON
-store.py     the users file: read, and changed by one process at a time
-passwords.py what a password is checked against, and what a check may cost
-attempts.py  the limit on failed logins
-tokens.py    bearer tokens: from a login on one plane to a call on another
-quiet.py     a log that refusals cannot fill
-access.py    `Access`: what the planes ask
-tls.py       `ServerTls`: the broker's TLS context
-certificates.py  the date on which a certificate ends
+- rights: the six rights, and queue patterns.
+- users: an immutable set of users and permissions, and its JSON.
+- store: the users file, which one process at a time changes.
+- passwords: password checks and their cost.
+- attempts: the limit on failed logins.
+- tokens: bearer tokens, from a login on one plane to a call on another.
+- log_limit: a limit on log lines about refused clients.
+- access: `Access`, which identifies users and checks permissions for the planes.
+- tls: `ServerTls`, the broker's TLS context.
+- certificates: the expiry date of a certificate.
 """
 
 from .access import ANONYMOUS, Access

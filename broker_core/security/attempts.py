@@ -1,8 +1,8 @@
-"""The limit on failed logins: guessing a password is slow, for whom guesses, and for nobody else.
+"""The limit on failed logins, which makes guessing slow without affecting other clients.
 
-Two limits in a window of time: on failures of one peer with one name, and of one peer with any. A peer is an address without its
-port. Where many share an address (loopback, a proxy), a guesser can stop others there only from logging in for the first time:
-a password that was right before is let through (`Access.login`), and so is a token.
+A window of time has two limits: on the failures of one peer with one name, and of one peer with any name. A peer is an address
+without its port. If clients share an address (loopback, a proxy), guesses can only block their first logins: passwords that were
+right recently (`Access.login`) and tokens are accepted.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from collections.abc import Callable
 
 from .users import MAX_NAME
 
-FAILURES_OF_A_NAME = 10  # from one peer in a window: nobody mistypes more often; a guesser gets 14,400 guesses a day
-FAILURES_OF_A_PEER = 100  # from one peer in a window, with whatever names: bounds what it can make the broker compute
+FAILURES_OF_A_NAME = 10  # of one peer in a window: more than typing errors, and at most 14,400 guesses a day.
+FAILURES_OF_A_PEER = 100  # of one peer in a window, with any names: limits the computation that it can cause.
 WINDOW_S = 60.0
-REMEMBERED = 20_000  # counts, of 1 KiB at most each; the oldest goes
+REMEMBERED = 20_000  # counts, of at most 1 KiB each; the oldest is dropped
 
 
 class Attempts:
-    """Thread-safe. `clock` is monotonic, in seconds.
+    """Counts of failed logins. Thread-safe. `clock` is monotonic, in seconds.
 
-    `turn`: to be had by who looks at a proof in no time, from asking whether it is blocked to counting its failure.
+    `turn`: a lock for quick checks (SCRAM proofs), held from `blocked` to `failed`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.turn = threading.Lock()
         self._lock = threading.Lock()
-        self._counts: OrderedDict[tuple[str, str | None], tuple[float, int]] = OrderedDict()  # since when, how many
+        self._counts: OrderedDict[tuple[str, str | None], tuple[float, int]] = OrderedDict()  # start of the window, count
 
     def blocked(self, peer: str, name: str | None = None) -> bool:
-        """Say whether a login from there, with that name, is refused unseen. Without a name: whether any is."""
+        """Return True if a login of this peer with this name is refused without a check; without a name, any login."""
         host, name = host_of(peer), _short(name)
         with self._lock:
             if self._count((host, None)) >= FAILURES_OF_A_PEER:
@@ -42,7 +42,7 @@ class Attempts:
             return name is not None and self._count((host, name)) >= FAILURES_OF_A_NAME
 
     def failed(self, peer: str, name: str | None = None) -> None:
-        """A login from there has failed. `name` None: nobody knows with which."""
+        """Count a failed login; without a name, only for the peer."""
         host, name = host_of(peer), _short(name)
         with self._lock:
             for key in ((host, None),) if name is None else ((host, None), (host, name)):
@@ -61,7 +61,7 @@ class Attempts:
 
 
 def host_of(peer: str) -> str:
-    """Whom a peer counts as: its address; of IPv6 the network of 64 bits, all of which one machine has to itself.
+    """Return the host that a peer counts as: its address, or for IPv6 its /64 network, which usually belongs to one machine.
 
     `peer` is `host:port`, `[v6]:port`, gRPC's `ipv4:host:port` or `ipv6:%5Bv6%5D:port`, or a bare host.
     """
@@ -72,7 +72,7 @@ def host_of(peer: str) -> str:
 
 
 def on_this_machine(peer: str) -> bool:
-    """Say whether what passes between `peer` and us leaves no machine. `peer` as for `host_of`."""
+    """Return True if the peer is on this machine. `peer` as for `host_of`."""
     text, address = _address(peer)
     return text == "unix" if address is None else address.is_loopback
 
@@ -91,5 +91,5 @@ def _address(peer: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Addr
 
 
 def _short(name: str | None) -> str | None:
-    """A stranger's text is not kept at any length."""
+    # An unauthenticated client chooses this text, so its stored length is limited.
     return None if name is None else name[:MAX_NAME]

@@ -1,4 +1,4 @@
-"""The date on which the certificate in a file ends: `ssl` tells it of peers alone."""
+"""The expiry date of the certificate in a file, because `ssl` returns it only for peers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..wrong_port import end_of
 
 
 def ends_at(path: Path) -> float:
-    """Return when the first certificate of a PEM file ends, seconds since 1970. Raises OSError; ValueError where it has none."""
+    """Return the expiry of the first certificate of a PEM file, in seconds since 1970. Raises OSError and ValueError."""
     text = path.read_text(encoding="ascii", errors="replace")
     begin = text.find(ssl.PEM_HEADER)
     end = text.find(ssl.PEM_FOOTER, begin)
     if begin < 0 or end < 0:
-        raise ValueError(f"{path} holds no certificate in PEM")
+        raise ValueError(f"{path} contains no certificate in PEM")
     try:
         return end_of(ssl.PEM_cert_to_DER_cert(text[begin : end + len(ssl.PEM_FOOTER)])).timestamp()
     except (IndexError, ValueError) as error:

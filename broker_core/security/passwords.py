@@ -1,11 +1,10 @@
-"""Checking passwords: what a check is made against, for users and for names that nobody has, and what it may cost.
+"""Password checks, for existing and unknown users, and the limit on their cost.
 
-A wrong password and an unknown user get the same work: an unknown user is checked against credentials derived from the users
-file's secret, as `broker_core.amqp.sasl` does, so that salt and effort look like anybody's, over restarts too.
+A wrong password and an unknown user cost the same work. An unknown user is checked against credentials that are derived from the
+users file's secret, as in `broker_core.amqp.sasl`. Its salt and iterations look real, also after a restart.
 
-A password that was right is remembered, as a MAC under a key of this process: a client that sends it with each call (HTTP's
-Basic) or connection (PLAIN) is not PBKDF2's work each time. The MAC covers the credentials, so a changed password is forgotten by
-itself.
+A correct password is remembered as a MAC under a key of this process, so that a client that sends it with each call (HTTP's
+Basic) or connection (PLAIN) does not cost PBKDF2 each time. The MAC covers the credentials, so a changed password does not match.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from ..amqp import scram
 from ..amqp.scram import Credentials
 from .users import DEFAULT_ITERATIONS, SALT_BYTES, Users
 
-REMEMBERED = 10_000  # passwords that were right, 100 bytes each
-CHECKS_AT_ONCE = max(1, (os.cpu_count() or 2) // 2)  # a storm of logins leaves half of the machine to those who are in
+REMEMBERED = 10_000  # correct passwords, 100 bytes each
+CHECKS_AT_ONCE = max(1, (os.cpu_count() or 2) // 2)  # many simultaneous logins leave half of the machine to other clients
 
 
 class Passwords:
-    """Thread-safe. `turn`: to be had for each check."""
+    """Checks passwords. Thread-safe. `turn`: a semaphore to hold during each check."""
 
     def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
         self._key = random(32)
@@ -34,19 +33,19 @@ class Passwords:
         self.turn = threading.BoundedSemaphore(CHECKS_AT_ONCE)
 
     def check(self, credentials: Credentials, password: str) -> bool:
-        """As `scram.check_password`, quick for a password that was right before. For who has a turn."""
+        """Check a password; quick if it is remembered. The caller holds `turn`."""
         if self.was_right(credentials, password):
             return True
-        right = scram.check_password(credentials, password)
-        if right:
+        is_right = scram.check_password(credentials, password)
+        if is_right:
             with self._lock:
                 self._right[self._mark(credentials, password)] = None
                 if len(self._right) > REMEMBERED:
                     self._right.popitem(last=False)
-        return right
+        return is_right
 
     def was_right(self, credentials: Credentials, password: str) -> bool:
-        """Say whether this password was right for these credentials not long ago."""
+        """Return True if this password is remembered as right for these credentials."""
         mark = self._mark(credentials, password)
         with self._lock:
             if mark not in self._right:
@@ -55,18 +54,18 @@ class Passwords:
             return True
 
     def _mark(self, credentials: Credentials, password: str) -> bytes:
-        kept = b"".join((len(credentials.salt).to_bytes(4, "big"), credentials.salt, credentials.stored_key))
-        return hmac.digest(self._key, kept + password.encode("utf-8", "surrogatepass"), "sha256")
+        prefix = b"".join((len(credentials.salt).to_bytes(4, "big"), credentials.salt, credentials.stored_key))
+        return hmac.digest(self._key, prefix + password.encode("utf-8", "surrogatepass"), "sha256")
 
 
 def decoy(secret: bytes, iterations: int, name: str) -> Credentials:
-    """Credentials for a name that nobody has: no password fits them, and nobody can tell them from real ones."""
+    """Return credentials for an unknown name: no password matches them, and a client cannot tell them from real ones."""
     octets = name.encode("utf-8", "surrogatepass")
     key = hmac.digest(secret, b"key" + octets, "sha256")
     return Credentials(hmac.digest(secret, b"salt" + octets, "sha256")[:SALT_BYTES], iterations, key, key)
 
 
 def usual_iterations(users: Users) -> int:
-    """Return the iterations that most users have: an unknown user must seem to have as many."""
-    kept = (user.credentials for user in users.users.values())
-    return next((n for n, _ in Counter(c.iterations for c in kept if c is not None).most_common(1)), DEFAULT_ITERATIONS)
+    """Return the most frequent number of iterations, which an unknown user must also seem to have."""
+    credentials = (user.credentials for user in users.users.values())
+    return next((n for n, _ in Counter(c.iterations for c in credentials if c is not None).most_common(1)), DEFAULT_ITERATIONS)

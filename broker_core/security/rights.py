@@ -10,11 +10,11 @@ __all__ = ["Right", "matches"]
 
 
 class Right(str, Enum):
-    """Right that a permission may give; docs/security.md has the table of requests. The values stand in the users file."""
+    """Right of a permission. docs/security.md lists the requests for each. The users file contains the values."""
 
-    SEND = "send"  # enqueue, stage, publish
-    RECEIVE = "receive"  # acquire, and end what one has acquired: links, and the leases of a Spark query
-    BROWSE = "browse"  # look at what is available or acquired, without acquiring
-    SETTLE = "settle"  # end or give back what somebody else holds: `penstock lease release | settle | delete`
-    REPLAY = "replay"  # read what is archived
-    ADMIN = "admin"  # declare, alter, pause, delete, purge, redrive; with `receive` here and `send` there, move and copy
+    SEND = "send"  # enqueue, stage, publish.
+    RECEIVE = "receive"  # acquire, and settle one's own messages: links, and the leases of a Spark query.
+    BROWSE = "browse"  # read available and acquired messages without acquiring them.
+    SETTLE = "settle"  # settle or return messages of other users: `penstock lease release | settle | delete`.
+    REPLAY = "replay"  # read archived messages.
+    ADMIN = "admin"  # declare, alter, pause, delete, purge, redrive; with `receive` here and `send` at the target, move and copy

@@ -1,8 +1,8 @@
-"""The users file on the disk: read whole, and changed by one process at a time, atomically.
+"""The users file, which one process at a time changes atomically.
 
-A change is written to a file beside it, synced, renamed over it, and the folder synced: a reader sees the old or the new one,
-after a power cut too. The lock is on a file of its own, since the users file's inode changes with each rename. Names do not end
-in the journal's suffixes: recovery removes what it takes for its own leftovers, in the same directory.
+A change is written to a second file, synced, and renamed over the first. Then the folder is synced. A reader finds the old or the
+new content, also after a power cut. The lock is a separate file, because each rename changes the inode of the users file. The
+names do not end in the journal's suffixes, because recovery deletes such leftovers in the same directory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from .. import errors
 from . import users as u
 from .users import Users
 
-FILE_NAME = "users.json"  # in the data directory, unless `users_file` says otherwise
+FILE_NAME = "users.json"  # in the data directory, unless `users_file` is set
 LOCK_SUFFIX, NEW_SUFFIX = ".lock", ".new"
-MAX_FILE_BYTES = 16 << 20  # some 40,000 users; a wrong path to something huge is not read into memory
+MAX_FILE_BYTES = 16 << 20  # about 40,000 users; a limit on memory for a wrong path
 
-
-SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # no descriptor or memory left: no fault of the file, and it passes
+SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # no free descriptor or memory: temporary, and not a fault of the file
 
 
 class Mark(NamedTuple):
-    """Tells one state of a file from another without reading it. A change of its mode counts: now it may be readable."""
+    """Identifies a state of a file without reading it. A change of mode also changes it: the file may have become readable."""
 
     mtime_ns: int
     ctime_ns: int
@@ -38,7 +37,7 @@ class Mark(NamedTuple):
 
 
 def mark_of(path: Path) -> Mark | None:
-    """None when there is no such file, or nobody can tell."""
+    """Return the mark of a file; None if it does not exist or cannot be examined."""
     try:
         stat = path.stat()
     except OSError:
@@ -47,22 +46,22 @@ def mark_of(path: Path) -> Mark | None:
 
 
 def read(path: Path) -> Users | None:
-    """Read the users file; None when there is none.
+    """Read the users file; None if it does not exist.
 
-    Raises InvalidRequest, naming the file, when it cannot be read or does not hold; ResourceLimit when it cannot be opened just
-    now, for want of a file descriptor."""
+    Raises InvalidRequest, with the file's name, if it is unreadable or invalid, and ResourceLimit if no file descriptor is free.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        said = f"the users file {path} cannot be read: {error.strerror or error}"
+        text = f"the users file {path} cannot be read: {error.strerror or error}"
         if error.errno in SHORTAGE:
-            raise errors.ResourceLimit(said) from error
-        raise errors.InvalidRequest(said) from error
+            raise errors.ResourceLimit(text) from error
+        raise errors.InvalidRequest(text) from error
     if len(data) > MAX_FILE_BYTES:
-        raise errors.InvalidRequest(f"the users file {path} has more than {MAX_FILE_BYTES:,} bytes: it is something else")
+        raise errors.InvalidRequest(f"the users file {path} has more than {MAX_FILE_BYTES:,} bytes: it is another kind of file")
     try:
         return u.parse(data)
     except errors.InvalidRequest as error:
@@ -70,7 +69,7 @@ def read(path: Path) -> Users | None:
 
 
 def edit(path: Path, change: Callable[[Users], Users]) -> Users:
-    """Change the file, or make it, with mode 0600; returns what is in it now. Another process that edits waits for this one."""
+    """Change or create the file, with mode 0600, and return its new content. Other editing processes wait."""
     try:
         with _locked(path):
             before = read(path)
@@ -88,20 +87,20 @@ def _locked(path: Path) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(lock)  # which unlocks it; the file stays, for its name must mean one lock
+        os.close(lock)  # unlocks it; the file stays, because its name must always be the same lock
 
 
 def _open_lock(name: Path, path: Path) -> int:
-    """Open the lock file, or make it for the owner of the users file at `path`.
+    """Open the lock file, or create it for the owner of the users file at `path`.
 
-    Root may run this in a directory of the broker's account, which can put anything there: so a link is not followed, only a
-    plain file with one name is taken, and no file is given away but one that this call made.
+    Root may run this in a directory that the broker's account controls. Therefore links are not followed, the file must be
+    regular and have one name, and only a file that this call has created changes its owner.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         lock = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return _open_plain(name, flags)
+        return _open_regular(name, flags)
     try:
         _give_to_the_owner(lock, path)
     except BaseException:
@@ -110,9 +109,9 @@ def _open_lock(name: Path, path: Path) -> int:
     return lock
 
 
-def _open_plain(name: Path, flags: int) -> int:
+def _open_regular(name: Path, flags: int) -> int:
     refused = errors.InvalidRequest(
-        f"{name} is not a plain file with one name: somebody put it there. Look at who may write in its directory, then remove it"
+        f"{name} is not a regular file with one name. Check who can write to its directory, then remove it"
     )
     try:
         descriptor = os.open(name, flags)
@@ -120,8 +119,8 @@ def _open_plain(name: Path, flags: int) -> int:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise refused from None
         raise
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(descriptor)
         raise refused
     return descriptor
@@ -129,10 +128,10 @@ def _open_plain(name: Path, flags: int) -> int:
 
 def _write(path: Path, data: bytes) -> None:
     new = path.with_name(path.name + NEW_SUFFIX)
-    with contextlib.suppress(FileNotFoundError):  # of a process that was killed: we hold the lock, so it is nobody's
+    with contextlib.suppress(FileNotFoundError):  # of a killed process: this process holds the lock
         new.unlink()
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-        os.fchmod(file.fileno(), 0o600)  # whatever the umask says
+        os.fchmod(file.fileno(), 0o600)  # regardless of the umask
         _give_to_the_owner(file.fileno(), path)
         file.write(data)
         file.flush()
@@ -146,7 +145,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _give_to_the_owner(descriptor: int, path: Path) -> None:
-    """Root edits the file of a broker that runs as somebody else, who must still be able to read it."""
+    """Keep the file readable for the broker's account if root edits it."""
     if os.geteuid() == 0:
         owner = path.stat() if path.exists() else path.parent.stat()
         os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -1,7 +1,7 @@
-"""`ServerTls`: the broker's TLS context, from the files of the settings, made anew when they change.
+"""`ServerTls`: the broker's TLS context, from the files of the settings, and reloaded when they change.
 
-TLS 1.2 and later. A client's certificate is asked for when `tls_client_ca_file` says who may sign it, and verified when there is
-one; a client without goes on, and logs in by another mechanism.
+TLS 1.2 and later. With `tls_client_ca_file`, the broker asks for a client certificate and verifies it. A client without one can
+log in by another mechanism.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from .. import errors
 from ..settings.keys import Settings
 from . import store
 
-REFRESH_S = 1.0  # how often the files are looked at, at most
+REFRESH_S = 1.0  # shortest time between two checks of the files
 
 log = logging.getLogger("penstock.security")
 
 
-class Held(NamedTuple):
-    """Contents of the files of a context, when it was made."""
+class TlsFiles(NamedTuple):
+    """Contents of the files from which a context was created."""
 
     cert: bytes
     key: bytes
     client_ca: bytes | None = None
 
     def __repr__(self) -> str:
-        return "Held(…)"  # the key is for no log
+        return "TlsFiles(…)"  # keeps the key out of logs
 
 
 class ServerTls:
-    """Thread-safe. `protocols`: what is spoken inside (ALPN). `held`: what to begin with, where another process has read the
-    files; whatever has become of them, it is good.
+    """Creates and reloads the TLS context. Thread-safe.
 
-    InvalidRequest, naming the file, when one cannot be used at the start; later the last good context goes on.
+    `protocols`: for ALPN. `files`: valid contents that another process has read, instead of a first read.
+
+    Raises InvalidRequest, with the file's name, if a file cannot be used at the start. Later the last valid context stays in use.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ServerTls:
         settings: Settings,
         *,
         protocols: Sequence[str] = (),
-        held: Held | None = None,
+        files: TlsFiles | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if settings.tls_cert_file is None or settings.tls_key_file is None:
@@ -59,19 +60,19 @@ class ServerTls:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._looked = monotonic()
-        self._marks = self._marks_now() if held is None else []
-        self._held = self._read() if held is None else held
-        self._context = self._make(self._held)
+        self._marks = self._marks_now() if files is None else []
+        self._files = self._read() if files is None else files
+        self._context = self._make(self._files)
 
     @property
-    def held(self) -> Held:
-        """The newest that are good, as `context`; the files are looked at now."""
+    def files(self) -> TlsFiles:
+        """The newest valid contents. This checks the files immediately."""
         with self._lock:
             self._refresh()
-            return self._held
+            return self._files
 
     def context(self) -> ssl.SSLContext:
-        """The one for the next connection; those that are open keep theirs."""
+        """Return the context for the next connection. Open connections keep theirs."""
         with self._lock:
             if self._monotonic() - self._looked >= REFRESH_S:
                 self._looked = self._monotonic()
@@ -84,40 +85,38 @@ class ServerTls:
             return
         before, self._marks = self._marks, marks
         try:
-            held = self._read()
-            if held != self._held:
-                self._context, self._held = self._make(held), held
-                log.info("the TLS certificate %s was read again", self._cert)
+            files = self._read()
+            if files != self._files:
+                self._context, self._files = self._make(files), files
+                log.info("the TLS certificate %s was reloaded", self._cert)
         except errors.ResourceLimit as error:
             self._marks = before
-            log.error("%s; it is tried again, and the previous certificate stays in use", error)
+            log.error("%s; the broker tries again, and the previous certificate stays in use", error)
         except errors.InvalidRequest as error:
-            # Also between the replacement of the certificate and that of its key, when the two do not fit each other.
+            # This also happens between the replacement of the certificate and of its key.
             log.error("%s; the previous certificate stays in use", error)
 
     def _marks_now(self) -> list[store.Mark | None]:
         return [store.mark_of(path) for path in (self._cert, self._key, self._client_ca) if path is not None]
 
-    def _read(self) -> Held:
-        # Once, so that what is checked is what is used. OpenSSL would not say which one cannot be read.
+    def _read(self) -> TlsFiles:
+        # The context is created from these bytes, so the checked contents are the used ones. OpenSSL would not name the file.
         cert, key = _read("tls_cert_file", self._cert), _read("tls_key_file", self._key)
-        return Held(cert, key, None if self._client_ca is None else _read("tls_client_ca_file", self._client_ca))
+        return TlsFiles(cert, key, None if self._client_ca is None else _read("tls_client_ca_file", self._client_ca))
 
-    def _make(self, held: Held) -> ssl.SSLContext:
+    def _make(self, files: TlsFiles) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # Renegotiation is work for the broker at a client's word (OpenSSL refuses it from 3.0 on).
+        # With renegotiation, clients could cause work (OpenSSL 3.0 and later refuse it).
         context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
-        # TLS 1.3 does not resume: a resumed session shows a certificate without verifying it. TLS 1.2 may, with a ticket that it
-        # keeps itself, and `Access.user_of_certificate` looks at the date.
+        # No resumption in TLS 1.3: a resumed session presents a certificate without verification. TLS 1.2 can resume with a
+        # ticket that the client keeps, and `Access.user_of_certificate` checks the date.
         context.num_tickets = 0
         try:
-            with _as_file(held.cert) as cert, _as_file(held.key) as key:
+            with _as_file(files.cert) as cert, _as_file(files.key) as key:
                 context.load_cert_chain(cert, key, password=_no_password)
         except _Encrypted:
-            raise errors.InvalidRequest(
-                f"tls_key_file {self._key} is encrypted: a broker starts without anybody to ask"
-            ) from None
+            raise errors.InvalidRequest(f"tls_key_file {self._key} is encrypted: a broker cannot ask for its password") from None
         except (ssl.SSLError, OSError) as error:
             _check_shortage("tls_cert_file", self._cert, error)
             raise errors.InvalidRequest(
@@ -126,14 +125,14 @@ class ServerTls:
             ) from error
         if self._protocols:
             context.set_alpn_protocols(self._protocols)
-        if held.client_ca is not None:
+        if files.client_ca is not None:
             try:
-                with _as_file(held.client_ca) as client_ca:
+                with _as_file(files.client_ca) as client_ca:
                     context.load_verify_locations(client_ca)
             except (ssl.SSLError, OSError) as error:
                 _check_shortage("tls_client_ca_file", self._client_ca, error)
                 raise errors.InvalidRequest(
-                    f"tls_client_ca_file {self._client_ca} cannot be used: {_reason(error)}; it is certificates in PEM"
+                    f"tls_client_ca_file {self._client_ca} cannot be used: {_reason(error)}; it must contain certificates in PEM"
                 ) from error
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
@@ -144,7 +143,7 @@ class _Encrypted(Exception):
 
 
 def _no_password() -> str:
-    """Without this OpenSSL would ask at the terminal, and the broker never start."""
+    """Without this, OpenSSL would ask at the terminal, and the broker would not start."""
     raise _Encrypted
 
 
@@ -158,7 +157,7 @@ def _read(name: str, path: Path) -> bytes:
 
 @contextlib.contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """Give octets a path, which is all that OpenSSL takes for keys: in memory where the system can and lets us."""
+    """Give bytes a path, because OpenSSL reads keys only from paths: in memory if the system supports it."""
     memory = _memory()
     if memory is not None:
         with os.fdopen(memory, "wb") as file:
@@ -166,14 +165,14 @@ def _as_file(data: bytes) -> Iterator[str]:
             file.flush()
             yield f"/proc/self/fd/{memory}"
     else:
-        with tempfile.NamedTemporaryFile() as named:  # for its owner alone
+        with tempfile.NamedTemporaryFile() as named:  # only its owner can read it
             named.write(data)
             named.flush()
             yield named.name
 
 
 def _memory() -> int | None:
-    """Open a file in memory; None where there is none, or a container may not have one."""
+    """Open a file in memory; None if the system or the container does not allow it."""
     if not hasattr(os, "memfd_create") or not os.path.isdir("/proc/self/fd"):
         return None
     try:

@@ -1,9 +1,9 @@
-"""Bearer tokens: what a user who has logged in on one plane shows on another.
+"""Bearer tokens: a user who has logged in on one plane presents a token on another.
 
     base64url(JSON [user, expires, identity]) "." base64url(HMAC-SHA-256 of that)
 
-The key is random in each start of the broker, so a restart ends all tokens. `identity` is of the user's record: a new password,
-or another certificate, ends the user's tokens too.
+Each start of the broker draws a new key, so a restart ends all tokens. `identity` is a digest of the user's password and
+certificates, so a change of either ends the user's tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_TOKEN = 4096  # characters
 
 
 class Claim(NamedTuple):
-    """Claim of a token: who, until when, and which identity of that name."""
+    """Content of a token: the user, the expiry, and the identity of the user."""
 
     user: str
     expires: int  # seconds since 1970
@@ -26,13 +26,13 @@ class Claim(NamedTuple):
 
 
 def sign(key: bytes, claim: Claim) -> str:
-    """Make a token of a claim, signed with `key`."""
+    """Create a token, signed with `key`."""
     body = _text(json.dumps(claim).encode())
     return f"{body}.{_text(hmac.digest(key, body.encode(), 'sha256'))}"
 
 
 def verify(key: bytes, token: str) -> Claim | None:
-    """Return the claim of a token; None when we did not sign it. The caller checks its expiry."""
+    """Return the claim of a token; None for a wrong signature. The caller checks the expiry."""
     body, _, mac = token.partition(".")
     if len(token) > MAX_TOKEN or not token.isascii():
         return None
@@ -41,7 +41,7 @@ def verify(key: bytes, token: str) -> Claim | None:
         return None
     try:
         return Claim(*json.loads(base64.urlsafe_b64decode(body)))
-    except (ValueError, TypeError, binascii.Error):  # never: we wrote it
+    except (ValueError, TypeError, binascii.Error):  # impossible after a correct signature
         return None
 
 

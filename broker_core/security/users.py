@@ -1,13 +1,13 @@
-"""Users: a value that never changes, edits that give a new one, and its JSON.
+"""Users and permissions as an immutable value, edits that return a new value, and its JSON.
 
     {"version": 1,
-     "secret": base64,                      from which an unknown user gets a salt that looks like anybody's
+     "secret": base64,                      from which an unknown user gets a salt
      "users": {name: {"scram-sha-256": {"salt": base64, "iterations": n, "storedKey": base64, "serverKey": base64} | null,
                       "certificates": [name of a certificate]}},
      "permissions": {name: {queue or pattern: [right]}}}
 
-There is no password in it: SCRAM's stored key checks one, and does not say it. To change the format: raise `VERSION`, keep
-reading the older ones in `parse`.
+It contains no password: SCRAM's stored key verifies a password and does not reveal it. To change the format, raise `VERSION`
+and keep reading older versions in `parse`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ..settings import strict_json
 from .rights import Right
 
 VERSION = 1
-ANONYMOUS = "anonymous"  # clients without a user name; not a user, but may have permissions by this name
+ANONYMOUS = "anonymous"  # the name under which clients without a user name have permissions
 
 DEFAULT_ITERATIONS = 50_000
-"""Of PBKDF2, for new passwords: what a stolen users file costs a guesser for each guess (about 20 ms of one core).
+"""Iterations of PBKDF2 for new passwords: about 20 ms of one core for each guess with a stolen users file.
 
-RFC 7677 asks for 4,096 at least and gives 15,000 as its rule of thumb, in 2015. A SCRAM client pays it at each login, so a phone
-or a small container must bear it: the 600,000 advised for web forms, a quarter of a second, would be felt at each connection.
-The broker pays only for PLAIN and Basic, and once for each password (`passwords.py`)."""
+RFC 7677 requires 4,096 and recommended 15,000 in 2015. A SCRAM client pays this cost at each login, also on a phone or in a small
+container. The 600,000 that are recommended for web forms would add a quarter of a second to each connection. The broker pays only
+for PLAIN and Basic, once per password (`passwords.py`)."""
 SALT_BYTES = SECRET_BYTES = 16
 MAX_PASSWORD = 1024  # characters
 MAX_NAME = 255  # characters, as the engine's own limit, which a test compares: importing that one would import numpy
@@ -41,7 +41,7 @@ MAX_NAME = 255  # characters, as the engine's own limit, which a test compares: 
 
 @dataclass(frozen=True)
 class User:
-    """`credentials` is None for a user who has only certificates."""
+    """User of a broker. A user with certificates only has no `credentials`."""
 
     credentials: Credentials | None = None
     certificates: tuple[str, ...] = ()
@@ -52,18 +52,18 @@ Permissions = Mapping[str, Mapping[str, frozenset[Right]]]  # user → queue or 
 
 @dataclass(frozen=True)
 class Users:
-    """All that the users file says. A value: each edit returns a new one."""
+    """Content of the users file. Each edit returns a new value."""
 
     secret: bytes = field(repr=False)
     users: Mapping[str, User] = field(default_factory=dict)
     permissions: Permissions = field(default_factory=dict)
 
     def add(self, name: str, user: User) -> Users:
-        """With this user; one of the same name keeps only its permissions. InvalidRequest when a certificate is another's."""
+        """Add or replace a user. The permissions of the name stay. Raises InvalidRequest if another user has the certificate."""
         check_user_name(name)
         if user.credentials is None and not user.certificates:
             raise errors.InvalidRequest(
-                f"user {name!r} has neither a password nor a certificate: nobody could log in as this user"
+                f"user {name!r} has neither a password nor a certificate, so no client could log in as this user"
             )
         for certificate in user.certificates:
             check_text("the name of a certificate", certificate)
@@ -71,9 +71,9 @@ class Users:
         return replace(self, users={**self.users, name: user})
 
     def remove(self, name: str) -> Users:
-        """Without this user and its permissions: a later one of that name begins with none. NotFound when there is none."""
+        """Remove a user with all permissions. Raises NotFound."""
         self.need(name)
-        users = {other: user for other, user in self.users.items() if other != name}
+        users = {key: user for key, user in self.users.items() if key != name}
         return replace(self, users=users, permissions={n: p for n, p in self.permissions.items() if n != name})
 
     def need(self, name: str) -> User:
@@ -83,7 +83,7 @@ class Users:
         return self.users[name]
 
     def permit(self, name: str, queue: str, rights: Iterable[Right]) -> Users:
-        """With these rights too. `name` is a user or `anonymous`; NotFound otherwise."""
+        """Add rights. `name` is a user or `anonymous`. Raises NotFound."""
         if name != ANONYMOUS:
             self.need(name)
         check_text("a queue or pattern", queue)
@@ -91,12 +91,12 @@ class Users:
         return self._with_rights(name, queue, held | frozenset(rights))
 
     def revoke(self, name: str, queue: str, rights: Iterable[Right]) -> Users:
-        """Without these rights. NotFound when none of them was given on exactly this queue or pattern."""
+        """Remove rights. Raises NotFound if exactly this queue or pattern has none of these rights."""
         held = self.permissions.get(name, {}).get(queue, frozenset())
-        kept = held - frozenset(rights)
-        if kept == held:
-            raise errors.NotFound(f"{name!r} was not permitted that on {queue!r}: see `penstock permit --list`")
-        return self._with_rights(name, queue, kept)
+        remaining = held - frozenset(rights)
+        if remaining == held:
+            raise errors.NotFound(f"{name!r} has no such right on {queue!r}: see `penstock permit --list`")
+        return self._with_rights(name, queue, remaining)
 
     def _with_rights(self, name: str, queue: str, rights: frozenset[Right]) -> Users:
         queues = {**self.permissions.get(name, {}), queue: rights}
@@ -106,7 +106,7 @@ class Users:
 
 
 def credentials_of(password: str, salt: bytes, iterations: int = DEFAULT_ITERATIONS) -> Credentials:
-    """Derive what is kept of a new password; `salt` are random octets. Raises InvalidRequest for a password that cannot be."""
+    """Derive the credentials of a new password; `salt` is random. Raises InvalidRequest for an unusable password."""
     if not 1 <= len(password) <= MAX_PASSWORD:
         raise errors.InvalidRequest(f"a password has 1 to {MAX_PASSWORD} characters, this one {len(password)}")
     try:
@@ -116,7 +116,7 @@ def credentials_of(password: str, salt: bytes, iterations: int = DEFAULT_ITERATI
 
 
 def check_user_name(name: str) -> None:
-    """InvalidRequest for a name that some mechanism could not carry."""
+    """Raise InvalidRequest for a name that one of the login mechanisms cannot transmit."""
     check_text("a user's name", name)
     if ":" in name:
         raise errors.InvalidRequest(f"a user's name cannot be {name!r}: HTTP's Basic cannot carry a colon")
@@ -127,13 +127,13 @@ def check_user_name(name: str) -> None:
     except ScramError as error:
         raise errors.InvalidRequest(f"a user's name cannot be {name!r} (RFC 4013): {error}") from None
     if prepared != name:
-        raise errors.InvalidRequest(f"a user's name cannot be {name!r}: clients send it as {prepared!r} (RFC 4013), so take that")
+        raise errors.InvalidRequest(f"a user's name cannot be {name!r}: clients send it as {prepared!r} (RFC 4013), so use that")
 
 
-def check_text(what: str, text: str) -> None:
-    """Raise InvalidRequest for a name that is empty, too long or not printable; `what` names it in the error."""
+def check_text(subject: str, text: str) -> None:
+    """Raise InvalidRequest for a text that is empty, longer than allowed or not printable. `subject` begins the error."""
     if not 1 <= len(text) <= MAX_NAME or not text.isprintable():
-        raise errors.InvalidRequest(f"{what} has 1 to {MAX_NAME} printable characters, not {text!r:.80}")
+        raise errors.InvalidRequest(f"{subject} has 1 to {MAX_NAME} printable characters, not {text!r:.80}")
 
 
 def _check_certificates(users: Mapping[str, User]) -> None:
@@ -142,7 +142,7 @@ def _check_certificates(users: Mapping[str, User]) -> None:
         for certificate in user.certificates:
             if owner.setdefault(certificate, name) != name:
                 raise errors.InvalidRequest(
-                    f"the certificate {certificate!r} is named for {owner[certificate]!r} and {name!r}; it is one user's"
+                    f"the certificate {certificate!r} belongs to {owner[certificate]!r} and {name!r}; only one user can have it"
                 )
 
 
@@ -152,16 +152,16 @@ def _check_certificates(users: Mapping[str, User]) -> None:
 def render(users: Users) -> bytes:
     """Render the users file."""
 
-    def of(user: User) -> dict[str, Any]:
-        kept = user.credentials
+    def to_json(user: User) -> dict[str, Any]:
+        credentials = user.credentials
         scram_fields = (
             None
-            if kept is None
+            if credentials is None
             else {
-                "salt": _text(kept.salt),
-                "iterations": kept.iterations,
-                "storedKey": _text(kept.stored_key),
-                "serverKey": _text(kept.server_key),
+                "salt": _text(credentials.salt),
+                "iterations": credentials.iterations,
+                "storedKey": _text(credentials.stored_key),
+                "serverKey": _text(credentials.server_key),
             }
         )
         return {"scram-sha-256": scram_fields, "certificates": list(user.certificates)}
@@ -169,7 +169,7 @@ def render(users: Users) -> bytes:
     document = {
         "version": VERSION,
         "secret": _text(users.secret),
-        "users": {name: of(users.users[name]) for name in sorted(users.users)},
+        "users": {name: to_json(users.users[name]) for name in sorted(users.users)},
         "permissions": {
             name: {queue: sorted(right.value for right in held[queue]) for queue in sorted(held)}
             for name, held in sorted(users.permissions.items())
@@ -179,17 +179,17 @@ def render(users: Users) -> bytes:
 
 
 def parse(data: bytes) -> Users:
-    """Parse what `render` wrote, or a person changed.
+    """Parse the users file.
 
-    Raises InvalidRequest for anything that does not hold, whole: a line that is not understood could be the one that forbids
-    something."""
+    Raises InvalidRequest for any invalid part, because an unknown field could be a restriction.
+    """
     try:
         document = strict_json.loads(data)
     except (ValueError, RecursionError) as error:
         raise errors.InvalidRequest(f"it is not JSON: {error}") from None
     _object("the document", document, None)
     if document.get("version") != VERSION:
-        raise errors.InvalidRequest(f"it is of format {document.get('version')!r:.20}: this Penstock reads {VERSION}")
+        raise errors.InvalidRequest(f"its version is {document.get('version')!r:.20}, and this Penstock reads version {VERSION}")
     _object("the document", document, {"version", "secret", "users", "permissions"})
     secret = _octets("secret", document["secret"], SECRET_BYTES)
     users = {}
@@ -200,44 +200,44 @@ def parse(data: bytes) -> Users:
     permissions = {}
     for name, held in _object("permissions", document["permissions"], None).items():
         if name not in users and name != ANONYMOUS:
-            raise errors.InvalidRequest(f"there are permissions of {name!r:.80}, and no such user")
+            raise errors.InvalidRequest(f"the file has permissions of {name!r:.80}, but no such user")
         permissions[name] = _permissions(f"permissions of {name!r}", held)
     return Users(secret, users, permissions)
 
 
-def _user(what: str, fields: Any) -> User:
-    _object(what, fields, {"scram-sha-256", "certificates"})
-    kept, certificates = fields["scram-sha-256"], fields["certificates"]
+def _user(subject: str, fields: Any) -> User:
+    _object(subject, fields, {"scram-sha-256", "certificates"})
+    scram_fields, certificates = fields["scram-sha-256"], fields["certificates"]
     if not isinstance(certificates, list) or not all(isinstance(name, str) for name in certificates):
-        raise errors.InvalidRequest(f"{what}: certificates must be a list of names")
+        raise errors.InvalidRequest(f"{subject}: certificates must be a list of names")
     for name in certificates:
-        check_text(f"{what}: the name of a certificate", name)
-    if kept is None:
+        check_text(f"{subject}: the name of a certificate", name)
+    if scram_fields is None:
         return User(None, tuple(certificates))
-    _object(what, kept, {"salt", "iterations", "storedKey", "serverKey"})
-    iterations = kept["iterations"]
+    _object(subject, scram_fields, {"salt", "iterations", "storedKey", "serverKey"})
+    iterations = scram_fields["iterations"]
     if type(iterations) is not int or not scram.MIN_ITERATIONS <= iterations <= scram.MAX_ITERATIONS:
-        raise errors.InvalidRequest(f"{what}: iterations must be {scram.MIN_ITERATIONS} to {scram.MAX_ITERATIONS}")
-    keys = (_octets(f"{what}: {name}", kept[name], 32) for name in ("storedKey", "serverKey"))
-    salt = _octets(f"{what}: salt", kept["salt"], SALT_BYTES)
+        raise errors.InvalidRequest(f"{subject}: iterations must be {scram.MIN_ITERATIONS} to {scram.MAX_ITERATIONS}")
+    keys = (_octets(f"{subject}: {name}", scram_fields[name], 32) for name in ("storedKey", "serverKey"))
+    salt = _octets(f"{subject}: salt", scram_fields["salt"], SALT_BYTES)
     return User(Credentials(salt, iterations, *keys), tuple(certificates))
 
 
-def _permissions(what: str, held: Any) -> dict[str, frozenset[Right]]:
+def _permissions(subject: str, held: Any) -> dict[str, frozenset[Right]]:
     result = {}
-    for queue, names in _object(what, held, None).items():
-        check_text(f"{what}: a queue or pattern", queue)
+    for queue, names in _object(subject, held, None).items():
+        check_text(f"{subject}: a queue or pattern", queue)
         try:
             result[queue] = frozenset(Right(name) for name in names)
         except (ValueError, TypeError):
-            raise errors.InvalidRequest(f"{what} on {queue!r}: rights are a list of {', '.join(Right)}") from None
+            raise errors.InvalidRequest(f"{subject} on {queue!r}: rights are a list of {', '.join(Right)}") from None
     return result
 
 
-def _object(what: str, value: Any, names: set[str] | None) -> dict[str, Any]:
+def _object(subject: str, value: Any, names: set[str] | None) -> dict[str, Any]:
     if not isinstance(value, dict) or (names is not None and set(value) != names):
         fields = "" if names is None else f" with exactly {', '.join(sorted(names))}"
-        raise errors.InvalidRequest(f"{what} must be an object{fields}")
+        raise errors.InvalidRequest(f"{subject} must be an object{fields}")
     return value
 
 
@@ -245,11 +245,11 @@ def _text(octets: bytes) -> str:
     return base64.b64encode(octets).decode()
 
 
-def _octets(what: str, text: Any, least: int) -> bytes:
+def _octets(subject: str, text: Any, least: int) -> bytes:
     try:
         octets = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError, TypeError):
         octets = b""
     if len(octets) < least:
-        raise errors.InvalidRequest(f"{what} must be {least} octets or more in base64")
+        raise errors.InvalidRequest(f"{subject} must be {least} octets or more in base64")
     return octets

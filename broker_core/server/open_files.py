@@ -1,4 +1,4 @@
-"""File descriptors for connections: many systems let a process open 1,024 files unless it asks for more."""
+"""File descriptors for connections. By default, many systems allow a process 1,024 open files."""
 
 from __future__ import annotations
 
@@ -9,36 +9,34 @@ from typing import NamedTuple
 from ..service.alarms import MORE_FILES
 from ..settings.keys import Settings
 
-#: Files besides connections: segments of the journal, the archive, libraries. Of a low limit half, which is then what they get.
+#: Files besides connections: segments of the journal, the archive, libraries. At most half of a low limit is reserved for them.
 OTHERS = 512
-#: The same in the process for HTTP, which has a table of files of its own.
+#: The same in the process for HTTP, which has its own file table.
 HTTP_OTHERS = 128
 
 log = logging.getLogger("penstock")
 
 
-class Connections(NamedTuple):
-    """Numbers of connections for which there are file descriptors, at most as many as the settings allow."""
+class ConnectionLimits(NamedTuple):
+    """Connections that have file descriptors, at most the numbers of the settings."""
 
     amqp: int
     flight: int
     http: int
-    warning: str | None  # what is restricted, and what to do; None if nothing is
+    warning: str | None  # the restriction and the remedy, if there is a restriction
 
 
-def make_room(settings: Settings) -> Connections:
-    """Raise the soft limit of open files as far as the connections need it and the hard limit allows. Return how many connections
-    there is room for then.
-    """
+def make_room(settings: Settings) -> ConnectionLimits:
+    """Raise the soft limit of open files as far as necessary and possible, and return the connections that fit."""
     amqp = settings.amqp_max_connections if settings.amqp_listeners else 0
     flight, http = settings.flight_max_connections, settings.http_max_connections
     files = _raised(max(amqp + flight + OTHERS, http + HTTP_OTHERS))
     if files is None:
-        return Connections(amqp, flight, http, None)
+        return ConnectionLimits(amqp, flight, http, None)
     room = min(amqp + flight, files - min(OTHERS, files // 2))
     fitting_http = min(http, files - min(HTTP_OTHERS, files // 2))
     if room == amqp + flight and fitting_http == http:
-        return Connections(amqp, flight, http, None)
+        return ConnectionLimits(amqp, flight, http, None)
     fitting = amqp * room // (amqp + flight)
     texts = [
         f"{most} {name} connections ({setting} is {wanted})"
@@ -50,11 +48,11 @@ def make_room(settings: Settings) -> Connections:
         if most < wanted
     ]
     warning = f"only {files} files may be open, so the broker accepts {', '.join(texts)}. {MORE_FILES}"
-    return Connections(fitting, room - fitting, fitting_http, warning)
+    return ConnectionLimits(fitting, room - fitting, fitting_http, warning)
 
 
 def _raised(wanted: int) -> int | None:
-    """Raise the soft limit to `wanted`, as far as the hard limit allows. Return it; None if it is unlimited."""
+    """Raise the soft limit to `wanted`, as far as the hard limit allows. Return it, or None if it is unlimited."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return None

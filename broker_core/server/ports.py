@@ -1,4 +1,4 @@
-"""Ports that a broker is to listen at: tried before its data is read, which may take minutes."""
+"""The ports of a broker, checked before recovery, which may take minutes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pathlib import Path
 from .. import errors
 from ..settings.keys import Settings
 
-# The process that served HTTP for a broker that was killed has the port for some milliseconds more.
+# The HTTP process of a killed broker keeps its port for some milliseconds.
 PATIENCE_S, PAUSE_S = 1.0, 0.05
 
 
 class PortUnusable(errors.InvalidRequest):
-    """A port where this broker cannot listen: it is in use, or this process may not have it."""
+    """A port at which this broker cannot listen: it is in use, or not permitted for this process."""
 
 
 def try_all(settings: Settings) -> None:
-    """Raise PortUnusable for the first port that cannot be listened at, with who has it and the setting that names it."""
+    """Raise PortUnusable for the first unusable port, with its setting and the process that uses it."""
     for setting, host, port in wanted(settings):
         _try(setting, host, port)
 
 
 def wanted(settings: Settings) -> Iterator[tuple[str, str, int]]:
-    """Yield the setting, host and port of every listener that the settings ask for."""
+    """Yield the setting, host and port of every listener."""
     yield "flight_port", settings.host, settings.flight_port
     setting = "listeners" if settings.listeners else "amqp_port"
     for listener in settings.amqp_listeners:
@@ -49,14 +49,14 @@ def _try(setting: str, host: str, port: int) -> None:
             if error.errno == errno.EADDRINUSE and setting == "http_port" and time.monotonic() < until:
                 time.sleep(PAUSE_S)
                 continue
-            said = f"cannot listen on {host}:{port}: {error.strerror or error}"
+            text = f"cannot listen on {host}:{port}: {error.strerror or error}"
             if error.errno == errno.EADDRINUSE:
-                said = f"port {port} of {host} is in use" + (f" by {by}" if (by := holder(port)) else "")
-            raise PortUnusable(f"{said}; choose another with --{setting.replace('_', '-')}, or 0 for any free one") from error
+                text = f"port {port} of {host} is in use" + (f" by {by}" if (by := holder(port)) else "")
+            raise PortUnusable(f"{text}; choose another with --{setting.replace('_', '-')}, or 0 for any free one") from error
 
 
 def listen(host: str, port: int) -> None:
-    """Listen at a port, and stop at once. Raises OSError where that cannot be."""
+    """Listen at a port, and stop immediately. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -65,10 +65,10 @@ def listen(host: str, port: int) -> None:
 
 
 def holder(port: int) -> str:
-    """Return the process that listens at a port of this machine, or nothing where that cannot be seen."""
+    """Return the process that listens at a port of this machine, or an empty text if it is not visible."""
     inodes = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening(table, port)}
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it is another user's, or gone
+        with contextlib.suppress(OSError):  # a process of another user, or one that has ended
             if any(os.readlink(file) in inodes for file in (process / "fd").iterdir()):
                 return f"process {process.name} ({(process / 'comm').read_text().strip()})"
     return ""

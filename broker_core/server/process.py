@@ -3,8 +3,8 @@
     with Broker("data") as broker:
         spark.readStream.format("amqp").option("url", broker.url)…
 
-The child ends with its parent, however that ends: it holds the reading end of a pipe and stops when the other end is gone.
-(A death signal set between fork and exec would need `preexec_fn`, which is not safe in a program with threads.)
+The child ends with its parent, also if the parent is killed: it holds the reading end of a pipe, and stops when the other end is
+closed. (A death signal would need `preexec_fn`, which is not safe in a program with threads.)
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from .. import children, errors
 from ..client.credentials import NOBODY, Credentials
 from ..settings import keys
 
-#: Seconds. Recovery of tens of millions of messages takes less; a machine that swaps may take more.
+#: Seconds; more than the recovery of tens of millions of messages takes.
 START_LIMIT_S = 120.0
-#: Seconds. A clean stop finishes what is being written, and takes a snapshot.
+#: Seconds. A clean stop finishes pending writes and takes a snapshot.
 STOP_LIMIT_S = 60.0
-#: How much of what the child said is quoted in an error.
+#: Bytes of the child's output that an error quotes.
 _QUOTED_BYTES = 2000
 
 
 class Broker:
     """A broker in a child process, from `start` (or `with`) until `stop`.
 
-    A free port is kept for every later `start`, so that clients find the broker again.
+    Every later `start` uses the same ports, so that clients find the broker again.
 
     Args:
-        data_dir: Folder of its data; made where it is missing.
-        fsync: `always`, `interval` or `never`: when messages are on the disk. None: as the settings say, else `always`.
-        config: TOML file with settings; the other arguments win over it.
-        start_limit_s: Seconds that a start takes at most.
-        **options: Settings by the names in `conf/penstock.toml`. Ports are free ones unless they are named.
+        data_dir: Folder of its data. It is created if necessary.
+        fsync: `always`, `interval` or `never`: when messages are on the disk. Default: as in `config`, else `always`.
+        config: TOML file with settings. The other arguments override it.
+        start_limit_s: Longest time of a start in seconds.
+        **options: Settings by their names in `conf/penstock.toml`. By default, ports are free ones.
 
     Raises:
-        InvalidRequest: A setting that does not exist, or a value that cannot be.
+        InvalidRequest: An unknown setting, or a wrong value.
 
     Example:
         with penstock.Broker("data") as broker:
@@ -80,25 +80,25 @@ class Broker:
                 options.setdefault(name, 0)
         if not {"amqp_port", "listeners"} & (in_file | set(options)):
             options["amqp_port"] = 0
-        given = {
+        values = {
             name: "off" if name in ("amqp_port", "http_port") and value is None else value for name, value in options.items()
         }
-        # Wrong values are refused here, by the caller's line, rather than in the child.
-        settings = keys.load(self._config, {**given, "data": self.data_dir})
-        self._flags = {name: keys.as_text(getattr(settings, name)) for name, value in given.items() if value is not None}
+        # Wrong values are refused here, in the caller's traceback, and not in the child.
+        settings = keys.load(self._config, {**values, "data": self.data_dir})
+        self._flags = {name: keys.as_text(getattr(settings, name)) for name, value in values.items() if value is not None}
         self._start_limit = start_limit_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: IO[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
         self._flight_url: str | None = None
         self._amqp_url: str | None = None
         self._http_url: str | None = None
         self._free_ports = [name for name in ("flight_port", "amqp_port", "http_port") if self._flags.get(name) == "0"]
         self._reserved: list[socket.socket] = []
-        weakref.finalize(self, _let_go, self._reserved)
+        weakref.finalize(self, _release, self._reserved)
 
     @property
     def url(self) -> str:
-        """Value for the option `url`. It stays the same over a restart."""
+        """Value for the option `url`. A restart does not change it."""
         return self.flight_url
 
     @property
@@ -114,10 +114,10 @@ class Broker:
 
     @property
     def amqp_url(self) -> str:
-        """Address of the first AMQP listener, for any AMQP 1.0 client. It stays the same over a restart.
+        """Address of the first AMQP listener, for any AMQP 1.0 client. A restart does not change it.
 
         Raises:
-            InvalidRequest: The broker was not started yet, or is without AMQP.
+            InvalidRequest: The broker was not started yet, or AMQP is off.
         """
         if self._flight_url is None:
             raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
@@ -127,10 +127,10 @@ class Broker:
 
     @property
     def http_url(self) -> str:
-        """Address of the page, metrics, health and the API in JSON. It stays the same over a restart.
+        """Address of the page, metrics, health and the JSON API. A restart does not change it.
 
         Raises:
-            InvalidRequest: The broker was not started yet, or is without HTTP.
+            InvalidRequest: The broker was not started yet, or HTTP is off.
         """
         if self._flight_url is None:
             raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
@@ -143,7 +143,7 @@ class Broker:
         """The process id of the running broker.
 
         Raises:
-            InvalidRequest: It is not running.
+            InvalidRequest: The broker is not running.
         """
         if self._process is None:
             raise errors.InvalidRequest("this broker is not running")
@@ -151,26 +151,26 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """True while the process lives."""
+        """True while the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
         """Return the text that the broker has written to stderr since its last start."""
-        if self._said is None:
+        if self._stderr is None:
             return ""
-        # pread: the child writes through the same file description, so its place must not move.
-        return os.pread(self._said.fileno(), os.fstat(self._said.fileno()).st_size, 0).decode(errors="replace")
+        # pread: the child writes through the same file description, whose position must not change.
+        return os.pread(self._stderr.fileno(), os.fstat(self._stderr.fileno()).st_size, 0).decode(errors="replace")
 
     def declare(self, queue: str, *, credentials: Credentials = NOBODY, **options: Any) -> None:
-        """Make a queue; nothing happens when it is there already, declared alike.
+        """Create a queue. Does nothing if it exists with the same options.
 
         Args:
             queue: Its name.
-            credentials: A login, where the broker has users, or a certificate of a CA that this machine does not trust anyway.
-            **options: Options of the queue, by the names in docs/queues.md.
+            credentials: A login if the broker has users; a CA that this machine does not trust by default.
+            **options: Options of the queue, by their names in docs/queues.md.
 
         Raises:
-            PenstockError: The broker refuses: a wrong option, or a queue that is declared otherwise.
+            PenstockError: The broker refuses it: a wrong option, or a queue with other options.
 
         Example:
             broker.declare("orders", maxMessages=100_000, deadLetterQueue="orders-dead")
@@ -181,30 +181,30 @@ class Broker:
             client.call("queue.declare", queue=queue, options=options)
 
     def start(self) -> Broker:
-        """Start, and return when connections are accepted; `with` does so.
+        """Start, and return when the broker accepts connections. `with` calls this.
 
         Returns:
             This broker.
 
         Raises:
-            InvalidRequest: It is running already.
-            PenstockError: The reason that kept it from starting.
+            InvalidRequest: The broker is running already.
+            PenstockError: The reason of a failed start.
         """
         if self.running:
             raise errors.InvalidRequest(f"this broker is running already (process {self.pid})")
         self._forget()
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
-        weakref.finalize(self, self._said.close)  # `log` may be asked as long as this object lives
-        # In the data directory, so that `-m` finds the package where this process has it, not in the folder it happens to be in.
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, self._stderr.close)  # `log` needs it as long as this object exists
+        # In the data directory, so that `-m` finds the package of this process and not a folder of the same name.
         self._process = subprocess.Popen(
             self._command(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             cwd=self.data_dir,
             env=children.environment(),
-            # Ctrl-C in a terminal goes to the whole group; when the broker stops is for the parent to say.
+            # Ctrl-C in a terminal goes to the whole process group, and the parent decides when the broker stops.
             start_new_session=True,
         )
         try:
@@ -212,7 +212,7 @@ class Broker:
         except BaseException:
             self.kill()
             raise
-        _let_go(self._reserved)
+        _release(self._reserved)
         self._flight_url, self._amqp_url, self._http_url = str(answer["flight"]), answer["amqp"], answer["http"]
         self._flags["flight_port"] = self._flight_url.rpartition(":")[2]
         if self._http_url is not None:
@@ -222,13 +222,13 @@ class Broker:
         return self
 
     def stop(self, *, limit_s: float = STOP_LIMIT_S) -> None:
-        """Stop cleanly (SIGTERM); nothing happens when it is not running.
+        """Stop cleanly (SIGTERM). Does nothing if the broker is not running.
 
         Args:
-            limit_s: Seconds that this takes at most; then the broker is killed.
+            limit_s: Longest time in seconds, after which the broker is killed.
 
         Raises:
-            PeerError: It did not end cleanly.
+            PeerError: The broker did not stop cleanly.
         """
         process = self._process
         if process is None:
@@ -245,7 +245,7 @@ class Broker:
             raise errors.PeerError(f"the broker ended with exit code {code}{self._quoted()}")
 
     def kill(self) -> None:
-        """End it as a crash would (SIGKILL). `start` brings it back on the same directory and port."""
+        """Kill the process (SIGKILL), as in a crash. `start` runs it again with the same directory and ports."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -255,7 +255,7 @@ class Broker:
         return self if self.running else self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        # What went wrong inside the block is what the reader must see, not how the broker ended after it.
+        # An error inside the block hides an error of the stop.
         with contextlib.suppress(*(() if kind is None else (errors.PenstockError,))):
             self.stop()
 
@@ -272,7 +272,7 @@ class Broker:
 
     @property
     def _listens_elsewhere(self) -> bool:
-        """True where the listeners are named one by one, each with its port."""
+        """True if the setting `listeners` replaces `amqp_port`."""
         return "listeners" in self._flags or (self._config is not None and "listeners" in keys.read_file(self._config))
 
     def _await_ready(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
@@ -291,8 +291,8 @@ class Broker:
         raise errors.from_json(failure)
 
     def _quoted(self) -> str:
-        said = self.log()[-_QUOTED_BYTES:].strip()
-        return f"; it said: {said}" if said else ""
+        output = self.log()[-_QUOTED_BYTES:].strip()
+        return f"; its output: {output}" if output else ""
 
     def _close(self) -> None:
         process, self._process = self._process, None
@@ -302,15 +302,17 @@ class Broker:
         self._reserve_ports()
 
     def _reserve_ports(self) -> None:
-        """A port that was free once is given to the next who asks for any, a client's connection for one, unless it is bound. So
-        it is, while no broker runs; the next `start` binds it all the same, since nobody listens."""
-        _let_go(self._reserved)
+        """Bind the free ports while no broker runs, because the system may give an unbound port to a connection.
+
+        The next `start` can still bind them, because no process listens on them.
+        """
+        _release(self._reserved)
         urls = {"flight_port": self._flight_url, "amqp_port": self._amqp_url, "http_port": self._http_url}
         for name, url in urls.items():
             if name not in self._free_ports or url is None:
                 continue
             host, _, port = url.partition("://")[2].rpartition(":")
-            with contextlib.suppress(OSError):  # somebody was quicker
+            with contextlib.suppress(OSError):  # another process has the port already
                 held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
                 self._reserved.append(held)
                 held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -320,18 +322,18 @@ class Broker:
         if self._process is not None:
             self._process.wait()
             self._close()
-        if self._said is not None:
-            self._said.close()
-            self._said = None
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
 
 
-def _let_go(reserved: list[socket.socket]) -> None:
+def _release(reserved: list[socket.socket]) -> None:
     while reserved:
         reserved.pop().close()
 
 
 def _read_line(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-    """The first line of its stdout; shorter when it ended before; None when the deadline passed."""
+    """Read the first line of its stdout; incomplete if the process ends, None if the deadline passes."""
     if process.stdout is None:
         return b""
     descriptor = process.stdout.fileno()

@@ -26,7 +26,7 @@ from . import open_files
 
 log = logging.getLogger("penstock")
 
-YOUNG_OBJECTS = 10_000  # before Python looks for cycles among them: more than one pass of the AMQP loop makes and drops
+YOUNG_OBJECTS = 10_000  # threshold of the garbage collector: more objects than one commit loop creates and drops
 
 
 def serve(
@@ -35,9 +35,9 @@ def serve(
     stop: threading.Event,
     reloads: Callable[[Callable[[Settings], None]], None] = lambda reload: None,
 ) -> int:
-    """Run a broker with its planes until `stop` is set; 0 after a clean stop, 1 when the storage failed.
+    """Run a broker with its planes until `stop` is set. Return 0 after a clean stop, and 1 if the storage failed.
 
-    `reloads` is called with what takes settings that were read again.
+    `reloads` receives a function that applies reloaded settings.
     """
     failure: list[Exception] = []
 
@@ -52,8 +52,8 @@ def serve(
         log.warning("%s", room.warning)
     access = Access.of(settings)
     tls = ServerTls(settings) if settings.tls_cert_file is not None else None
-    with contextlib.ExitStack() as opened:  # whatever is raised from here on closes all that is open
-        # First: a probe hears that the broker recovers.
+    with contextlib.ExitStack() as opened:  # an exception closes everything that is open
+        # HTTP is first, so that probes can see the recovery.
         http = HttpPlane(settings, access, tls, room.http) if settings.http_listener is not None else None
         if http is not None:
             opened.callback(http.close)
@@ -64,7 +64,7 @@ def serve(
         reloads(partial(reloading.reload, service))
         service.declare(settings)
         listening = _listen(service, access, tls, http, room, opened)
-        gc.freeze()  # what is here now stays, and no collection has to walk through it
+        gc.freeze()  # later collections skip the objects of the recovery
         gc.set_threshold(YOUNG_OBJECTS)
         ready(listening)
         stop.wait()
@@ -86,10 +86,10 @@ def _listen(
     access: Access,
     tls: ServerTls | None,
     http: HttpPlane | None,
-    room: open_files.Connections,
+    room: open_files.ConnectionLimits,
     opened: contextlib.ExitStack,
 ) -> dict[str, Any]:
-    """Open the planes, each to be closed by `opened`; return what the ready line says."""
+    """Open the planes, which `opened` closes; return the content of the ready line."""
     settings = service.settings
     flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
     flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls, connections=room.flight)
@@ -97,22 +97,22 @@ def _listen(
     connected: dict[str, Callable[[], int]] = {"flight": flight.count_connections}
     beat, urls = None, []
     if settings.amqp_listeners:
-        where, context = (flight.scheme, flight.port), tls.context if tls else None
+        address, context = (flight.scheme, flight.port), tls.context if tls else None
         amqp = AmqpPlane(
-            service, settings.amqp_listeners, access=access, tls_context=context, flight=where, connections=room.amqp
+            service, settings.amqp_listeners, access=access, tls_context=context, flight=address, connections=room.amqp
         )
         opened.callback(amqp.close)
         beat, connected["amqp"], urls = amqp.call, amqp.count_connections, amqp.urls
     service.listeners = [flight.url, *urls, *([] if http is None else [http.url])]
     if http is not None:
         http.open(service, flight.actions, Planes(beat, connected))
-        opened.callback(http.close)  # before those that it asks; where that is done, the other call of it does nothing
-    said = {"amqp": urls[0] if urls else None, "flight": flight.url, "http": http.url if http else None}
-    return {"ready": True, **said, "listeners": urls}
+        opened.callback(http.close)  # before the planes that it asks; a second call does nothing
+    urls_by_plane = {"amqp": urls[0] if urls else None, "flight": flight.url, "http": http.url if http else None}
+    return {"ready": True, **urls_by_plane, "listeners": urls}
 
 
 def _introduce(service: BrokerService, settings: Settings, access: Access) -> None:
-    """Say in the log what was found in the data directory, and who may do what with it."""
+    """Log the content of the data directory, and the users."""
     queues = service.state.queues.values()
     log.info(
         "recovered: %s, %s waiting, %s, %d MiB of journal, of broker %s",
@@ -125,7 +125,7 @@ def _introduce(service: BrokerService, settings: Settings, access: Access) -> No
     if access.enforced:
         log.info("access: %s, from %s", counted(access.user_count, "user"), settings.users_file)
     else:
-        log.info("access: no users, so everything is allowed to everybody who reaches a port; see `penstock user add --help`")
+        log.info("access: no users, so every client that reaches a port may do everything; see `penstock user add --help`")
     if settings.archive == OFF:
-        kept = "for ever" if settings.retention_age_s is None else f"for {settings.retention_age_s:g} s (retention_age_s)"
-        log.info("retention: settled messages stay in the journal %s; there is no archive", kept)
+        duration = "permanently" if settings.retention_age_s is None else f"for {settings.retention_age_s:g} s (retention_age_s)"
+        log.info("retention: settled messages stay in the journal %s; the archive is off", duration)

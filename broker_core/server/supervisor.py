@@ -1,4 +1,4 @@
-"""Notifications for a service manager: systemd's sd_notify(3), where the environment asks for them."""
+"""Notifications for a service manager: systemd's sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STOPPING = "STOPPING=1"
 
 
 def notify(*lines: str) -> None:
-    """Send lines such as `READY` to the socket that the environment names; nothing where it names none."""
+    """Send lines such as `READY` to the socket in NOTIFY_SOCKET. Does nothing if the variable is not set."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return
@@ -27,5 +27,5 @@ def status(text: str) -> str:
 
 
 def reloading() -> tuple[str, str]:
-    """Return the lines for a reload that begins now (Type=notify-reload)."""
+    """Return the lines for the begin of a reload (Type=notify-reload)."""
     return "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}"

@@ -32,7 +32,7 @@ from penstock.broker_core.amqp.performatives import (
 )
 from penstock.broker_core.amqp.scram import Credentials
 from penstock.broker_core.amqp_plane.loop.server import PASSWORD_THREADS
-from penstock.broker_core.security import Access, quiet
+from penstock.broker_core.security import Access, log_limit
 from penstock.broker_core.security.attempts import FAILURES_OF_A_NAME
 from penstock.broker_core.security.users import User, credentials_of
 from penstock.broker_core.settings.listeners import Listener
@@ -54,7 +54,7 @@ AMQP, SASL = protocol_header(AMQP_ID), protocol_header(SASL_ID)
 @pytest.fixture(autouse=True)
 def _all_refusals_are_logged(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "fill_the_log" not in request.node.name:
-        monkeypatch.setattr(quiet, "LINES", 10**9)
+        monkeypatch.setattr(log_limit, "LINES", 10**9)
 
 
 # ---- attempts
@@ -170,10 +170,10 @@ def test_a_failure_counts_once(site: Site, tmp_path: Path, offered: tuple[str, .
 
 def test_refusals_do_not_fill_the_log(s: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.INFO)
-    [limit] = [found for found in logging.getLogger("penstock.amqp").filters if isinstance(found, quiet.Quiet)]
+    [limit] = [found for found in logging.getLogger("penstock.amqp").filters if isinstance(found, log_limit.LogLimit)]
     monkeypatch.setattr(limit, "_clock", lambda: limit._since)  # all of it in one window
     monkeypatch.setattr(limit, "_lines", 0)
-    for number in range(quiet.LINES + 60):
+    for number in range(log_limit.LINES + 60):
         script = s.script(f"{number}", open=False)
         begin_sasl(script)
         hear(script)
@@ -181,7 +181,7 @@ def test_refusals_do_not_fill_the_log(s: Stage, caplog: pytest.LogCaptureFixture
         assert hear(script) == SaslOutcome(code=1)
         script.drop(quietly=True)
     ours = [record for record in caplog.records if record.name.startswith("penstock.amqp")]
-    assert len(ours) == quiet.LINES
+    assert len(ours) == log_limit.LINES
     assert all(record.getMessage().isprintable() for record in ours)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker_core.security import quiet
+from penstock.broker_core.security import log_limit
 
 
 @pytest.fixture(autouse=True)
 def _all_refusals_are_logged(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "fill_the_log" not in request.node.name:
-        monkeypatch.setattr(quiet, "LINES", 10**9)
+        monkeypatch.setattr(log_limit, "LINES", 10**9)

@@ -15,7 +15,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import scram
 from penstock.broker_core.security import ANONYMOUS, Access, Right, store
 from penstock.broker_core.security.access import TOKEN_S, name_of
-from penstock.broker_core.security.quiet import LINES, WINDOW_S, Quiet
+from penstock.broker_core.security.log_limit import LINES, WINDOW_S, LogLimit
 from penstock.broker_core.settings.keys import Settings
 
 from .helpers import Clock, access_of, refreshed, user, write
@@ -167,7 +167,7 @@ def test_a_broker_on_a_network_without_users_does_not_start_unless_it_is_told_to
         assert ["10.0.0.1" in line for line in said(**where, allow_anonymous=True)] == [True]
     write(tmp_path / "users.json", {"alice": user()})
     assert said(host="10.0.0.1") == []
-    with pytest.raises(errors.InvalidRequest, match="is not there"):
+    with pytest.raises(errors.InvalidRequest, match="does not exist"):
         said(users_file=tmp_path / "elsewhere.json")
 
 
@@ -325,17 +325,17 @@ def test_only_the_common_name_of_a_subject_counts() -> None:
 
 def test_refusals_cannot_fill_the_log() -> None:
     clock = Clock()
-    quiet = Quiet(clock)
+    limit = LogLimit(clock)
 
     def line(level: int = logging.WARNING) -> logging.LogRecord:
         return logging.LogRecord("x", level, "", 0, "refused %s", ("mallory",), None)
 
-    assert sum(quiet.filter(line()) for _ in range(LINES + 1000)) == LINES
-    assert quiet.filter(line(logging.ERROR))
+    assert sum(limit.filter(line()) for _ in range(LINES + 1000)) == LINES
+    assert limit.filter(line(logging.ERROR))
     clock.pass_(WINDOW_S)
     first = line()
-    assert quiet.filter(first)
-    assert first.getMessage() == "refused mallory (1001 lines like this were left out before)"
+    assert limit.filter(first)
+    assert first.getMessage() == "refused mallory (1001 similar lines were omitted before)"
 
 
 def test_rights_that_were_taken_away_while_no_file_could_be_opened_are_taken_away_later(path: Path, clock: Clock) -> None:

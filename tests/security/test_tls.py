@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from penstock.broker_core import errors
 from penstock.broker_core.security import ServerTls
-from penstock.broker_core.security.tls import Held
+from penstock.broker_core.security.tls import TlsFiles
 from penstock.broker_core.settings.keys import Settings
 
 from .helpers import Clock, access_of, user, write
@@ -199,15 +199,15 @@ def test_a_process_begins_with_what_another_holds(tmp_path: Path, ca: trustme.CA
     """The process says what is wrong with the files, and takes good ones; files that are the same are nothing new."""
     clock = Clock()
     files = Files(tmp_path).put(ca.issue_cert("old.example"))
-    held = ServerTls(files.settings).held
+    contents = ServerTls(files.settings).files
     with caplog.at_level(logging.INFO):
-        tls = ServerTls(files.settings, held=held, monotonic=clock)
+        tls = ServerTls(files.settings, files=contents, monotonic=clock)
         before = tls.context()
         clock.pass_(1)
         assert tls.context() is before
         assert not caplog.records
         files.cert.write_bytes(b"not PEM")
-        tls = ServerTls(files.settings, held=held, monotonic=clock)
+        tls = ServerTls(files.settings, files=contents, monotonic=clock)
         clock.pass_(1)
         handshake(tls.context(), client_of(ca), name="old.example")
         assert ["stays in use" in record.getMessage() for record in caplog.records] == [True]
@@ -217,7 +217,7 @@ def test_a_process_begins_with_what_another_holds(tmp_path: Path, ca: trustme.CA
 
 
 def test_a_key_that_is_held_is_not_printed() -> None:
-    assert "secret" not in f"{Held(b'certificate', b'secret')!r} {Held(b'certificate', b'secret')}"
+    assert "secret" not in f"{TlsFiles(b'certificate', b'secret')!r} {TlsFiles(b'certificate', b'secret')}"
 
 
 def test_where_a_system_lets_nobody_make_files_in_memory_the_certificate_is_used_all_the_same(

@@ -79,7 +79,7 @@ def test_a_lock_that_somebody_put_there_is_refused_and_what_it_names_is_left_alo
         os.mkfifo(lock)
     else:
         lock.mkdir()
-    with pytest.raises(errors.InvalidRequest, match=r"users\.json\.lock is not a plain file with one name"):
+    with pytest.raises(errors.InvalidRequest, match=r"users\.json\.lock is not a regular file with one name"):
         write(folder / "users.json", {"alice": user()})
     after = victim.stat()
     assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
@@ -127,7 +127,7 @@ def test_a_user_without_password_and_certificate_is_refused() -> None:
 
 def test_one_certificate_is_one_user() -> None:
     users = Users(bytes(16)).add("alice", user("a", "cn"))
-    with pytest.raises(errors.InvalidRequest, match="'cn' is named for 'alice' and 'bob'"):
+    with pytest.raises(errors.InvalidRequest, match="'cn' belongs to 'alice' and 'bob'"):
         users.add("bob", user("b", "cn"))
     assert users.add("alice", user("other", "cn")).users["alice"] == user("other", "cn")
 

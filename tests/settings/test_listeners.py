@@ -95,7 +95,7 @@ def test_without_a_sasl_layer_only_where_anonymous_is() -> None:
         ({"port": 0, "tsl": True}, "listeners[1]: tsl is not a key; allowed are host, port, tls"),
         ({"port": 0, "tls": True}, "listeners[1].tls needs a certificate: set tls_cert_file and tls_key_file"),
         ({"port": 0, "mechanisms": ["EXTERNAL"]}, "listeners[1].mechanisms EXTERNAL is a login by a client's certificate"),
-        ({"port": 9}, "listeners[1].port 127.0.0.1:9 is another listener's already"),
+        ({"port": 9}, "listeners[1].port 127.0.0.1:9 is the address of another listener"),
     ],
 )
 def test_a_wrong_listener_is_refused_with_its_place_and_field(table: dict[str, Any], said: str) -> None:

@@ -20,7 +20,7 @@ from ...amqp import Condition, Settings
 from ...amqp.performatives import Error
 from ...engine.columns.states import Cause
 from ...logs import counted
-from ...security.quiet import Quiet
+from ...security.log_limit import LogLimit
 from ...settings.listeners import in_url
 from ..connections import listing, revocation
 from ..connections.containers import SOLE, Containers
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ..connections.peer import Peer
 
 log = logging.getLogger("penstock.amqp")
-log.addFilter(Quiet())  # who is refused may be refused a thousand times a second
+log.addFilter(LogLimit())  # who is refused may be refused a thousand times a second
 
 TICK_S = 0.25  # how exact heartbeats and time-outs are
 SHORTEST_HEARTBEAT_MS = 1000  # an idle time-out that a peer may ask of us: half of it must be several ticks

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...security.quiet import Quiet
+from ...security.log_limit import LogLimit
 from . import replies
 from .framing import StrictConnection
 from .shares import Shares
@@ -41,7 +41,7 @@ ACCEPT_PAUSE_S = 1.0  # after one that could not be accepted for want of a file 
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("penstock.http")
-log.addFilter(Quiet())  # who is turned away may be turned away a thousand times a second
+log.addFilter(LogLimit())  # who is turned away may be turned away a thousand times a second
 
 _read_buffer = memoryview(bytearray(READ_BYTES))  # of all connections: what is in it is copied before the next one is read
 

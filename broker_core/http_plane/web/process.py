@@ -13,8 +13,8 @@ from typing import Any
 
 from ... import logs
 from ...children import step_back
-from ...security.quiet import Quiet
-from ...security.tls import Held, ServerTls
+from ...security.log_limit import LogLimit
+from ...security.tls import ServerTls, TlsFiles
 from ...settings.keys import Settings
 from .application import application
 from .channel import Channel
@@ -34,7 +34,7 @@ def run() -> int:
     hello, certificate = channel.hello()
     logs.begin(hello["log_level"])
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns at each client that breaks the protocol
-    logging.getLogger("asyncio").addFilter(Quiet())  # it warns at each answer to a client that has closed its connection
+    logging.getLogger("asyncio").addFilter(LogLimit())  # it warns at each answer to a client that has closed its connection
     asyncio.run(_serve(channel, hello, certificate))
     logging.shutdown()
     os._exit(0)
@@ -44,7 +44,7 @@ async def _serve(channel: Channel, hello: dict[str, Any], certificate: list[byte
     server = Server(
         application(channel, hello),
         socket.socket(fileno=hello["listening"]),
-        tls=_tls(channel, hello, Held(*certificate)) if hello["http_tls"] else None,
+        tls=_tls(channel, hello, TlsFiles(*certificate)) if hello["http_tls"] else None,
         most=hello["http_max_connections"],
         request_timeout_s=hello["http_request_timeout_s"],
         starved=lambda: channel.tell("starved"),
@@ -53,10 +53,10 @@ async def _serve(channel: Channel, hello: dict[str, Any], certificate: list[byte
     await server.serve()
 
 
-def _tls(channel: Channel, hello: dict[str, Any], held: Held) -> ssl.SSLContext:
+def _tls(channel: Channel, hello: dict[str, Any], files: TlsFiles) -> ssl.SSLContext:
     """The context of all connections: each handshake takes the newest certificate, and the first what the broker has."""
     settings = Settings(data=Path(), tls_cert_file=Path(hello["tls_cert_file"]), tls_key_file=Path(hello["tls_key_file"]))
-    newest = ServerTls(settings, protocols=["http/1.1"], held=held)
+    newest = ServerTls(settings, protocols=["http/1.1"], files=files)
     context = used = newest.context()
 
     def renew(handshake: ssl.SSLObject, name: str | None, before: ssl.SSLContext) -> None:
