@@ -78,7 +78,7 @@ def _check_columns(data: pa.RecordBatch) -> None:
 def outcomes(data: pa.RecordBatch, found: delivery_key.Deliveries) -> list[RowsOutcome]:
     """Read the outcomes of these rows, one for each message: of several rows about the same message the last one counts."""
     if int(found.sequences.min()) < 0:
-        raise errors.InvalidRequest(f"column 'delivery' is none that a stream has read, in row {int(found.rows[0])}")
+        raise errors.InvalidRequest(f"column 'delivery' contains no key from a stream in row {int(found.rows[0])}")
     unique, last = np.unique(found.sequences[::-1], return_index=True)
     rows = pa.array(found.rows[::-1][last])
     names, errors_ = data.column("outcome").take(rows), _errors(data).take(rows)

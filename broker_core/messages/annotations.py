@@ -1,17 +1,17 @@
-"""Names of the message annotations and link properties that the broker and its clients know; docs/queues.md explains them."""
+"""Names of the message annotations and link properties that the broker and its clients use. docs/queues.md explains them."""
 
 from __future__ import annotations
 
 from ..amqp.types import Symbol
 
 DELIVERY_TIME = Symbol("x-opt-delivery-time")  # milliseconds since 1970
-DELIVERY_DELAY = Symbol("x-opt-delivery-delay")  # milliseconds from the arrival on
+DELIVERY_DELAY = Symbol("x-opt-delivery-delay")  # milliseconds after the arrival
 
-RETRY_DELAY = Symbol("x-opt-retry-delay")  # milliseconds, of a modified message whose queue has no delay of its own
+RETRY_DELAY = Symbol("x-opt-retry-delay")  # milliseconds, in a modified outcome for a queue without a delay of its own
 
-REPORTS = Symbol("penstock:reports-received")  # of a link whose receiver reports which deliveries the application has
+REPORTS = Symbol("penstock:reports-received")  # of a link whose receiver reports the deliveries that the application has received
 
-# Of a dead letter, made by `reading.dead_letters`. Its client knows by the first of them that it has died before.
+# Of a dead letter, made by `reading.dead_letters`. Clients recognize a dead letter by the first annotation.
 DEATH_REASON = Symbol("x-opt-death-reason")
 DEATH_QUEUE = Symbol("x-opt-death-queue")
 DEATH_SEQUENCE = Symbol("x-opt-death-sequence")

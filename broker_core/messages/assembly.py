@@ -1,7 +1,7 @@
-"""Batches of messages that go out: stored rows and the broker's own columns, as the columns that a reader asks for.
+"""Record batches of the columns that a reader asks for, from stored rows and the broker's own columns.
 
-Pure pyarrow, since the broker and Spark's executors both use it. A stored block is columnar or encoded (see `columns`); a column
-that is asked for and not stored is made from the other form by `conversion`.
+Pure pyarrow, since the broker and Spark's executors use it. A stored block is columnar or encoded (see `columns`). A column that
+is not stored is converted from the other form by `conversion`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .columns import (
     SYSTEM_COLUMNS,
     TIMESTAMP,
     arrow_schema,
-    kept,
+    cached,
 )
 from .conversion import Malformed
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .columns import Integers
 
 
-#: Rows as they were stored: a batch, or a table, whose columns may have several chunks.
+#: Stored rows: a batch, or a table whose columns may have several chunks.
 Payload = TypeVar("Payload", pa.RecordBatch, pa.Table)
 
 
@@ -76,7 +76,7 @@ def assemble(
 
 
 def empty(columns: Sequence[str]) -> pa.RecordBatch:
-    """A batch of no rows with `arrow_schema(columns)`."""
+    """Return a batch without rows, with `arrow_schema(columns)`."""
     return pa.RecordBatch.from_pylist([], schema=arrow_schema(columns))
 
 
@@ -86,7 +86,7 @@ def _payload_column(name: str, payload: pa.RecordBatch | pa.Table) -> Any:
 
 
 def _representable(array: pa.Array) -> pa.Array:
-    """Return a column with null for the times that Python's datetime does not have in every time zone."""
+    """Return a column with null for times that Python's datetime cannot represent in every time zone."""
     if array.type != TIMESTAMP or array.null_count == len(array):
         return array
     import pyarrow.compute as pc
@@ -105,8 +105,8 @@ def _with_reasons(error: pa.Array | None, malformed: Malformed, sequence: Intege
 
     reasons = pa.array([f"malformed: {reason}" for reason in malformed.values()], pa.string())
     places = pc.index_in(_sequences(sequence, rows), value_set=pa.array(malformed, pa.int64()))
-    said = reasons.take(places)
-    return said if error is None else pc.coalesce(error, said)
+    texts = reasons.take(places)
+    return texts if error is None else pc.coalesce(error, texts)
 
 
 def _sequences(sequence: Integers, rows: int) -> pa.Array:
@@ -125,7 +125,7 @@ def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) ->
 def _made(
     names: Sequence[str], payload: pa.RecordBatch, queue: str, sequence: Integers, malformed: Malformed | None
 ) -> dict[str, pa.Array]:
-    """Return the columns that are asked for and can be converted from the other form."""
+    """Return the requested columns that can be converted from the other form."""
     held = payload.schema.names
     if not payload.num_rows:
         return {}
@@ -135,7 +135,7 @@ def _made(
     if "annotations" in names and "encodedAnnotations" in held:
         wanted.append("annotations")
     made = conversion.decoded(payload, wanted, queue, sequence, malformed) if wanted else {}
-    if "annotations" in made and "annotations" in held:  # of some rows encoded, of others as Spark sends them beside a message
+    if "annotations" in made and "annotations" in held:  # some rows have encoded annotations, other rows have texts from Spark
         import pyarrow.compute as pc
 
         made["annotations"] = pc.coalesce(made["annotations"], payload.column("annotations"))
@@ -143,7 +143,7 @@ def _made(
 
 
 def needed(columns: Sequence[str]) -> list[str]:
-    """Return the stored columns from which `columns` can be made, whichever form the messages have."""
+    """Return the stored columns from which `columns` can be made, for messages of either form."""
     names = dict.fromkeys(["sequenceNumber", *columns])
     if "message" in names:
         names.update(dict.fromkeys(name for name in SENT_COLUMNS if name in BARE_COLUMNS))
@@ -157,7 +157,7 @@ def needed(columns: Sequence[str]) -> list[str]:
 def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None = None) -> pa.RecordBatch:
     """Return a batch of `arrow_schema(columns)` from a batch of the stored columns `needed(columns)`.
 
-    Its rows may be of both forms. For `malformed` see `assemble`.
+    Its rows may have both forms. For `malformed` see `assemble`.
     """
     if "message" not in batch.schema.names:
         return batch.select(list(columns))
@@ -167,11 +167,11 @@ def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malform
         return _converted(columns, batch, queue, malformed)
     import pyarrow.compute as pc
 
-    other = pc.invert(form)
-    parts = [_converted(columns, batch.filter(mask), queue, malformed) for mask in (form, other)]
-    # Back into their order: where the n-th encoded row stood, and behind them where the n-th columnar one did.
-    stood = pa.concat_arrays([pc.indices_nonzero(form), pc.indices_nonzero(other)])
-    return joined(parts).take(pc.array_sort_indices(stood))
+    columnar = pc.invert(form)
+    parts = [_converted(columns, batch.filter(mask), queue, malformed) for mask in (form, columnar)]
+    # Restore the order: the places of the encoded rows, followed by the places of the columnar rows.
+    places = pa.concat_arrays([pc.indices_nonzero(form), pc.indices_nonzero(columnar)])
+    return joined(parts).take(pc.array_sort_indices(places))
 
 
 def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None) -> pa.RecordBatch:
@@ -181,7 +181,7 @@ def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malfor
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Concatenate batches of one form. A column that only some have is null in the rows of the others."""
+    """Concatenate batches of one form. A column that a batch lacks is null in its rows."""
     if len(batches) == 1:
         return batches[0]
     if all(batch.schema == batches[0].schema for batch in batches):
@@ -193,23 +193,23 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def stacked(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Return batches as one table, without a copy. A column that only some have is null in the rows of the others."""
+    """Return batches as one table, without a copy. A column that a batch lacks is null in its rows."""
     if all(batch.schema == batches[0].schema for batch in batches):
         return pa.Table.from_batches(batches)
     names = [name for name in MESSAGE_COLUMNS if any(name in batch.schema.names for batch in batches)]
     schema = pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in names])
     chunks = ([_payload_column(name, batch) for batch in batches] for name in names)
-    return pa.Table.from_arrays([pa.chunked_array(each) for each in chunks], schema=schema)
+    return pa.Table.from_arrays([pa.chunked_array(column) for column in chunks], schema=schema)
 
 
 Item = TypeVar("Item")
 
 
 def grouped(items: Iterable[tuple[Item, int, int, bool, bool]], most_rows: int, most_bytes: int) -> Iterator[list[Item]]:
-    """Group neighbours that make one batch: of one form, with about `most_rows` rows or `most_bytes` bytes.
+    """Group neighbors into batches of one form, with about `most_rows` rows or `most_bytes` bytes.
 
-    Each item is (item, rows, bytes, form, is large). A large one is a group of its own, so that it need not be copied. If `items`
-    raises an error, the group before it is yielded first.
+    Each item is (item, rows, bytes, form, is large). A large item is a group on its own, so that it need not be copied. If
+    `items` raises an error, the group before it is yielded first.
     """
     group: list[Item] = []
     all_rows = all_bytes = 0
@@ -245,8 +245,8 @@ def _values(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
     return array.view(type_) if pa.types.is_timestamp(type_) and pa.types.is_int64(array.type) else array.cast(type_)
 
 
-# Constant columns are cut from arrays that are kept: one for each value and power of two, so that a stream of batches of any
-# lengths builds each only once. The caches are small, since a big constant string column is as big as a column.
+# Constant columns are slices of cached arrays, one for each value and power of two. A stream of batches of any lengths builds
+# each only once. The caches are small, since a constant string column can be as big as a column.
 
 
 def constant(value: int | str | bytes, type_: pa.DataType, rows: int) -> pa.Array:
@@ -255,12 +255,12 @@ def constant(value: int | str | bytes, type_: pa.DataType, rows: int) -> pa.Arra
 
 
 def nulls(type_: pa.DataType, rows: int) -> pa.Array:
-    """Return a column without values."""
+    """Return a column of nulls."""
     return _all_null(type_, _room(rows)).slice(0, rows)
 
 
 def rising(first: int, rows: int) -> pa.Array:
-    """Return the int64 numbers from `first` on, one for each row."""
+    """Return the int64 numbers from `first`, one for each row."""
     import pyarrow.compute as pc
 
     return pc.add(_counted(_room(rows)).slice(0, rows), first)
@@ -270,19 +270,19 @@ def _room(rows: int) -> int:
     return 1 << max(rows - 1, 0).bit_length()
 
 
-@kept(64)
+@cached(64)
 def _repeated(value: int | str | bytes, type_: pa.DataType, length: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, type=type_), length)
 
 
-@kept(128)
+@cached(128)
 def _all_null(type_: pa.DataType, length: int) -> pa.Array:
     return pa.nulls(length, type=type_)
 
 
-@kept(4)
+@cached(4)
 def _counted(length: int) -> pa.Array:
-    """0, 1, 2, … without numpy, which an executor need not have."""
+    """Return 0, 1, 2, … without numpy, which an executor may lack."""
     import pyarrow.compute as pc
 
     return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), length), start=-1)

@@ -1,4 +1,4 @@
-"""Checks of record batches that clients send: known columns, the right types, and only values that AMQP can hold."""
+"""Checks of record batches that clients send: known columns, correct types, and only values that AMQP can hold."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ if TYPE_CHECKING:
 
 
 def validate(batch: pa.RecordBatch, most_bytes: int | None = None, *, now: int | None = None) -> pa.RecordBatch:
-    """Return an incoming batch with known columns of the right types, in mask order.
+    """Return an incoming batch with known columns of the right types, in the order of the mask.
 
-    A string body becomes its UTF-8 bytes; large, view and dictionary forms of a type, and other widths of an integer, are cast.
-    Exactly one of `body` and `message` must be there, with a value in every row. The inside of a `message` is not checked: see
-    `encoding.sections`. Raises InvalidRequest, which names column and row, and ResourceLimit if the cast columns would have more
-    than `most_bytes`. That is computed before the cast, since a dictionary or views can repeat one value many times. `now`:
-    milliseconds since 1970; None sets no limit to `deliveryTime`.
+    A string body becomes its UTF-8 bytes. Large, view and dictionary forms of a type, and other widths of an integer, are cast.
+    Exactly one of `body` and `message` must be present, with a value in every row. The content of a `message` is not checked: see
+    `encoding.validity`.
+
+    Raises InvalidRequest with column and row, and ResourceLimit if the cast columns would have more than `most_bytes`. That size
+    is computed before the cast, since a dictionary or views can repeat one value many times. `now` is in milliseconds since 1970;
+    None sets no limit to `deliveryTime`.
     """
     try:
         names = batch.schema.names
         _check_names(names)
-        found = {name: batch.column(names.index(name)) for name in MESSAGE_COLUMNS if name in names}
-        for name, array in found.items():
+        arrays = {name: batch.column(names.index(name)) for name in MESSAGE_COLUMNS if name in names}
+        for name, array in arrays.items():
             _check_type(name, array.type)
     except UnicodeDecodeError:
         raise InvalidRequest("the record batch is malformed: a name in its schema is not UTF-8") from None
-    # Offsets and UTF-8 from outside are checked before anything follows them: once journaled, they could not be removed.
+    # Offsets and UTF-8 from outside are checked first: once journaled, they could not be removed.
     text_checks.validate(batch)
-    # Nulls have no octets that would prove how many they are: a dictionary of them may say any number.
-    found = {name: pa.nulls(len(array)) if _names_nulls(array.type) else array for name, array in found.items()}
-    if most_bytes is not None and any(array.type != MESSAGE_COLUMNS[name] for name, array in found.items()):
-        nbytes = sum(_nbytes(array, MESSAGE_COLUMNS[name]) for name, array in found.items())
+    # Nulls have no bytes that would prove their number: a dictionary of nulls may claim any number.
+    arrays = {name: pa.nulls(len(array)) if _names_nulls(array.type) else array for name, array in arrays.items()}
+    if most_bytes is not None and any(array.type != MESSAGE_COLUMNS[name] for name, array in arrays.items()):
+        nbytes = sum(_nbytes(array, MESSAGE_COLUMNS[name]) for name, array in arrays.items())
         if nbytes > most_bytes:
             raise ResourceLimit(
                 f"a record batch has at most {most_bytes} bytes, this one {nbytes} once its columns have the types that messages"
                 " have: send smaller ones"
             )
-    columns = {name: _column(name, array) for name, array in found.items()}
+    columns = {name: _column(name, array) for name, array in arrays.items()}
     content = "body" if "body" in columns else "message"
     if columns[content].null_count:
         import pyarrow.compute as pc
@@ -69,26 +71,28 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def check_content(names: Sequence[str]) -> None:
-    """Raise InvalidRequest unless there is exactly one of `body` and `message`, and beside `message` no column that it holds."""
+    """Raise InvalidRequest unless exactly one of `body` and `message` is named, and no column that `message` contains."""
     if "message" in names:
         for name in names:
             if name in BARE_COLUMNS:
-                raise InvalidColumn(f"column {name!r} stands beside 'message', which is sent exactly as it is: drop one")
+                raise InvalidColumn(
+                    f"column {name!r} cannot be combined with 'message', which is sent exactly as it is: drop one"
+                )
     elif "body" not in names:
         raise InvalidColumn("there is no content: name a column 'body' (binary or string) or 'message' (a bare AMQP message)")
 
 
-def _check_type(name: str, found: pa.DataType) -> None:
-    """Raise InvalidRequest for a type that is not accepted, before anything looks into such an array."""
+def _check_type(name: str, actual: pa.DataType) -> None:
+    """Raise InvalidRequest for a type that is not accepted, before an array of that type is read."""
     wanted = MESSAGE_COLUMNS[name]
-    inner = found.value_type if pa.types.is_dictionary(found) else found
-    nested = inner != found and (pa.types.is_dictionary(inner) or pa.types.is_nested(inner))
+    inner = actual.value_type if pa.types.is_dictionary(actual) else actual
+    nested = inner != actual and (pa.types.is_dictionary(inner) or pa.types.is_nested(inner))
     if nested or (inner != wanted and not _castable(inner, wanted, name)):
-        raise InvalidColumn(f"column {name!r} has type {found}; it must be {wanted}")
+        raise InvalidColumn(f"column {name!r} has type {actual}; it must be {wanted}")
 
 
 def _check_delivery_times(times: pa.Array, now: int) -> None:
-    """Check the column `deliveryTime`. Raises InvalidColumn, with the row, for `MAX_MILLISECONDS` from now or more."""
+    """Raise InvalidColumn with the row for a `deliveryTime` that is `MAX_MILLISECONDS` from now or more."""
     import pyarrow.compute as pc
 
     latest = (now + MAX_MILLISECONDS) * 1000
@@ -121,7 +125,7 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _without_hidden(array: pa.Array) -> pa.Array:
-    """Return views with empty null slots: nobody has checked where those point, and a cast would follow them."""
+    """Return views with empty null slots. Null slots were not checked, and a cast would follow them."""
     import numpy as np
 
     if not _is_view(array.type) or not array.null_count:
@@ -133,7 +137,7 @@ def _without_hidden(array: pa.Array) -> pa.Array:
 
 
 def _nbytes(array: pa.Array, wanted: pa.DataType) -> int:
-    """Compute the bytes of a validated array once it has that type, without the cast."""
+    """Compute the bytes of a validated array after a cast to this type, without the cast."""
     types = pa.types
     if array.type == wanted:
         return int(array.get_total_buffer_size())
@@ -141,7 +145,7 @@ def _nbytes(array: pa.Array, wanted: pa.DataType) -> int:
         return 4 * len(array) + sum(_nbytes_of_texts(child) for child in (array.keys, array.items))
     if types.is_binary(wanted) or types.is_string(wanted):
         return _nbytes_of_texts(array)
-    return 8 * len(array)  # numbers, times, and offsets of a map of which all are null
+    return 8 * len(array)  # numbers, times, and offsets of a map of nulls
 
 
 def _nbytes_of_texts(array: pa.Array) -> int:
@@ -149,26 +153,26 @@ def _nbytes_of_texts(array: pa.Array) -> int:
 
 
 def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
-    """Return the length of each value of a binary or string array of any kind; 0 where it is null."""
+    """Return the length of each value of a binary or string array of any kind; 0 for null."""
     import numpy as np
 
-    types, found = pa.types, array.type
+    types, type_ = pa.types, array.type
     rows = len(array)
-    if types.is_null(found) or not rows:
+    if types.is_null(type_) or not rows:
         return np.zeros(rows, np.int64)
-    if types.is_dictionary(found):
-        of = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    if types.is_dictionary(type_):
+        indexes = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
         lengths = _lengths(array.dictionary)
         if not len(lengths):  # all null
             return np.zeros(rows, np.int64)
-        return _where_valid(array, lengths[of])
+        return _where_valid(array, lengths[indexes])
     buffer = array.buffers()[1]
     if buffer is None or not buffer.size:
         return np.zeros(rows, np.int64)
-    if _is_view(found):
+    if _is_view(type_):
         views = np.frombuffer(buffer, np.int32, 4 * (array.offset + rows)).reshape(-1, 4)
         return _where_valid(array, views[array.offset :, 0].astype(np.int64))
-    kind = np.int64 if types.is_large_binary(found) or types.is_large_string(found) else np.int32
+    kind = np.int64 if types.is_large_binary(type_) or types.is_large_string(type_) else np.int32
     lengths = np.diff(np.frombuffer(buffer, kind, array.offset + rows + 1)[array.offset :])
     return lengths.astype(np.int64)
 
@@ -177,44 +181,44 @@ def _where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[A
     """Return the lengths, with 0 for null slots."""
     import pyarrow.compute as pc
 
-    # Arrow lets a null slot have a length; nothing of it is stored for us.
+    # In Arrow a null slot can have a length. Nothing of it is stored.
     if array.null_count == 0:
         return lengths
     zeroed: np.ndarray[Any, Any] = lengths * pc.is_valid(array).to_numpy(zero_copy_only=False)
     return zeroed
 
 
-def _is_view(found: pa.DataType) -> bool:
-    return bool(pa.types.is_binary_view(found) or pa.types.is_string_view(found))
+def _is_view(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_binary_view(type_) or pa.types.is_string_view(type_))
 
 
-def _castable(found: pa.DataType, wanted: pa.DataType, name: str) -> bool:
+def _castable(type_: pa.DataType, wanted: pa.DataType, name: str) -> bool:
     types = pa.types
-    if types.is_null(found):
+    if types.is_null(type_):
         return True
     if types.is_binary(wanted):
-        return _is_binary(found) or (name == "body" and _is_string(found))
+        return _is_binary(type_) or (name == "body" and _is_string(type_))
     if types.is_string(wanted):
-        return _is_string(found)
+        return _is_string(type_)
     if types.is_integer(wanted):
-        return bool(types.is_integer(found))
+        return bool(types.is_integer(type_))
     if types.is_timestamp(wanted):
-        # A time without a zone could be anybody's.
-        return bool(types.is_timestamp(found) and found.tz is not None)
+        # A time without a zone is ambiguous.
+        return bool(types.is_timestamp(type_) and type_.tz is not None)
     if types.is_map(wanted):
-        return bool(types.is_map(found)) and _is_string(found.key_type) and _is_string(found.item_type)
+        return bool(types.is_map(type_)) and _is_string(type_.key_type) and _is_string(type_.item_type)
     return False
 
 
-def _names_nulls(found: pa.DataType) -> bool:
-    return bool(pa.types.is_dictionary(found) and pa.types.is_null(found.value_type))
+def _names_nulls(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(type_) and pa.types.is_null(type_.value_type))
 
 
-def _is_binary(found: pa.DataType) -> bool:
+def _is_binary(type_: pa.DataType) -> bool:
     types = pa.types
-    return bool(types.is_binary(found) or types.is_large_binary(found) or types.is_binary_view(found))
+    return bool(types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_))
 
 
-def _is_string(found: pa.DataType) -> bool:
+def _is_string(type_: pa.DataType) -> bool:
     types = pa.types
-    return bool(types.is_string(found) or types.is_large_string(found) or types.is_string_view(found))
+    return bool(types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_))

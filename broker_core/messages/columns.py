@@ -1,15 +1,16 @@
 """Columns of a message: names, Arrow types, the stored form, and the schema of a stream that leaves the broker.
 
-Pure pyarrow, since the broker, the connector's planner and Spark's executors all use it. Nothing here loops over messages.
-`pyarrow.compute` is imported where it is used: it takes 30 ms, and Spark's planning workers need only names and types.
+Pure pyarrow, since the broker, the connector's planner and Spark's executors use it. No function loops over messages.
+`pyarrow.compute` is imported inside functions: it takes 30 ms, and Spark's planning workers need only names and types.
 
 Two kinds of columns:
-- *message columns* travel with the message and are what the journal stores (`MESSAGE_COLUMNS`);
-- *system columns* are the broker's, added on the way out (`SYSTEM_COLUMNS`).
+
+- *message columns* travel with the message and are stored in the journal (`MESSAGE_COLUMNS`);
+- *system columns* are added by the broker on the way out (`SYSTEM_COLUMNS`).
 
 A block of messages is *columnar* (column `body`, sent by Spark) or *encoded* (column `message`: the bare AMQP message exactly as
-it came; the columns that a bare message holds are then not stored beside it). The sections around the bare message of an AMQP
-client are kept as they came, in internal columns (`INTERNAL_COLUMNS`) that nobody can send or ask for by name.
+it came, without separate columns for its contents). The other sections of an AMQP client's message are stored as they came in
+internal columns (`INTERNAL_COLUMNS`), which users cannot send or ask for by name.
 """
 
 from __future__ import annotations
@@ -29,35 +30,36 @@ if TYPE_CHECKING:
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 #: First and last time that a read returns, in microseconds since 1970: 0001-01-03 00:00 and 9999-12-31 09:59:59.999999 UTC. Other
 #: times are null. Spark's `collect` and Python UDFs convert times to local time, and Python's datetime has the years 1 to 9999.
-#: Zones are up to 16 hours behind UTC and 14 hours ahead of it; at the beginning, Python also computes the day before.
+#: Zones are up to 16 hours behind UTC and 14 hours ahead of it. At the beginning, Python also computes the day before.
 FIRST_TIME = -62_135_596_800_000_000 + 48 * 3_600_000_000
 LAST_TIME = 253_402_300_799_999_999 - 14 * 3_600_000_000
-# Field names and nullability are Spark's (`to_arrow_type` of a MapType): record batches must equal what it expects to the letter.
+# Field names and nullability are Spark's (`to_arrow_type` of a MapType): record batches must match Spark's schema exactly.
 STRING_MAP = pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string(), nullable=True))
 
 
 class Column(NamedTuple):
-    """One column, with all that there is to know about it.
+    """One column, and everything that depends on it.
 
-    Schemas, masks, Spark's types, the checks of what AMQP can carry, and the columns of each path follow from this.
+    Schemas, masks, Spark's types, the checks of AMQP's ranges, and the columns of each path follow from this declaration.
     tests/connector/test_message_columns.py writes and reads every column on every path.
     """
 
     type: pa.DataType
-    #: Bit of a payload's `columns` mask, if it is stored with the message. None: the broker adds it on the way out.
+    #: Bit of a payload's column mask, if the column is stored with the message. None: the broker adds it on the way out.
     bit: int | None
-    #: Section of an AMQP message that has the value; None for a system column.
+    #: Section of an AMQP message with the value; None for a system column.
     section: str | None
-    #: Its type there: of a field or of a map's keys; OCTETS for whole sections as they came.
+    #: Its type in that section: of a field, or of a map's keys. OCTETS stands for a whole section as it came.
     wire: str | None = None
     nullable: bool = True
-    #: Does a source give it when nobody names columns?
+    #: True if a source returns the column by default.
     default: bool = False
-    #: Reads of Spark that may name it: any, batch reads (`BATCH`), or none (`NOBODY`).
+    #: Spark reads that may name it: "any", batch reads (`BATCH`), or no read (`NOBODY`).
     read: str = "any"
-    #: May a sink's row bring it? Else a sink ignores it, so that what was read can be written back.
+    #: True if a sink writes the column. A sink ignores other columns, so that rows can be written back as they were read.
     written: bool = False
-    #: Does a task on the broker's host know it from a file and where the messages lie in it? Else only the broker does.
+    #: True if a task on the broker's host can compute it from a file and the location of the messages in it. Otherwise only the
+    #: broker can.
     mapped: bool = True
 
 
@@ -67,30 +69,26 @@ APPLICATION_PROPERTIES, BODY, BARE, FOOTER = "application-properties", "body", "
 
 
 def _stored(type_: pa.DataType, bit: int, section: str, wire: str | None = None, *, default: bool = False) -> Column:
-    """Declare a column that travels with the message: a sink writes it, any source reads it."""
+    """Declare a column that travels with the message. A sink writes it, and any source reads it."""
     return Column(type_, bit, section, wire, default=default, written=True)
 
 
 def _sent(type_: pa.DataType, bit: int, section: str, wire: str) -> Column:
-    """Declare a column that a sink writes, and no source of Spark reads."""
+    """Declare a column that a sink writes and no source of Spark reads."""
     return Column(type_, bit, section, wire, read=NOBODY, written=True)
 
 
 def _internal(bit: int, section: str) -> Column:
-    """Declare a column that is stored beside an encoded message: refused where a user sends it or asks for it."""
+    """Declare a column that is stored with an encoded message. Users can neither send it nor ask for it."""
     return Column(pa.binary(), bit, section, OCTETS, read=NOBODY)
 
 
 def _ended(type_: pa.DataType) -> Column:
-    """Declare a column of the broker that says what became of a message."""
+    """Declare a column of the broker about the end of a message."""
     return Column(type_, None, None, read=BATCH, mapped=False)
 
 
-#: Every column, in the order in which a source gives those that nobody named.
-#:
-#: The bits are a persisted format. To change it: give a new column the next bit, nothing else. A column may never get another
-#: bit, change its type or leave; one that is no longer wanted keeps its place. A reader that meets a bit it does not know refuses
-#: the payload (see `payload_schema`).
+#: Every column, in the order in which a source returns the default columns.
 COLUMNS: dict[str, Column] = {
     "queue": Column(pa.string(), None, None, nullable=False, default=True, written=True),
     "sequenceNumber": Column(pa.int64(), None, None, nullable=False, default=True),
@@ -111,7 +109,7 @@ COLUMNS: dict[str, Column] = {
     "absoluteExpiryTime": _stored(TIMESTAMP, 13, PROPERTIES, "timestamp", default=True),
     "deliveryCount": Column(pa.int32(), None, None, default=True),
     "properties": _stored(STRING_MAP, 14, APPLICATION_PROPERTIES, "string", default=True),
-    "message": _stored(pa.binary(), 17, BARE, OCTETS),  # as it came, of an encoded block
+    "message": _stored(pa.binary(), 17, BARE, OCTETS),  # the bare message as it came, of an encoded block
     "annotations": _stored(STRING_MAP, 16, ANNOTATIONS, "symbol"),
     "groupSequence": _stored(pa.int64(), 15, PROPERTIES, "uint"),
     "delivery": Column(pa.binary(), None, None, mapped=False),
@@ -119,41 +117,41 @@ COLUMNS: dict[str, Column] = {
     "outcome": _ended(pa.string()),
     "settledTime": _ended(TIMESTAMP),
     "error": _ended(pa.string()),
-    "holder": _ended(pa.string()),  # the lease, or the link's user, that had the message when it ended
+    "holder": _ended(pa.string()),  # the lease, or the link's user, that had acquired the message when it ended
     "ttl": _sent(pa.int64(), 18, HEADER, "uint"),  # milliseconds
     "deliveryTime": _sent(TIMESTAMP, 19, ANNOTATIONS, "timestamp"),
     "encodedAnnotations": _internal(20, ANNOTATIONS),  # the whole section, descriptor included
     "footer": _internal(21, FOOTER),  # the whole section
 }
 
-#: Those that travel with the message and that the journal stores, in the order of their bits.
+#: The columns that travel with the message and are stored in the journal, in the order of their bits.
 MESSAGE_COLUMNS: dict[str, pa.DataType] = {
     name: column.type for bit in range(len(COLUMNS)) for name, column in COLUMNS.items() if column.bit == bit
 }
-#: Those that the broker adds on the way out.
+#: The columns that the broker adds on the way out.
 SYSTEM_COLUMNS: dict[str, pa.DataType] = {name: column.type for name, column in COLUMNS.items() if column.bit is None}
 INTERNAL_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.read == NOBODY and not column.written)
 NOT_NULL = frozenset(name for name, column in COLUMNS.items() if not column.nullable)
 DEFAULT_COLUMNS: tuple[str, ...] = tuple(name for name, column in COLUMNS.items() if column.default)
-#: The columns that a bare AMQP message carries inside itself: never beside `message`.
+#: The columns whose values a bare AMQP message contains: never stored together with `message`.
 BARE_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.section in (PROPERTIES, APPLICATION_PROPERTIES, BODY))
-#: The columns of an encoded message: the fields of its header, and the octets of its other sections.
+#: The columns of an encoded message: the fields of its header, and the bytes of its other sections.
 ENCODED_COLUMNS: tuple[str, ...] = tuple(
     name for name in MESSAGE_COLUMNS if COLUMNS[name].section == HEADER or COLUMNS[name].wire == OCTETS
 )
-#: What became of a message.
+#: Columns about the end of a message.
 OUTCOME_COLUMNS = frozenset(name for name, column in COLUMNS.items() if column.read == BATCH)
-#: What a task on the broker's host cannot fill in by itself.
+#: Columns that a task on the broker's host cannot compute.
 NOT_MAPPED = frozenset(name for name, column in COLUMNS.items() if not column.mapped)
 
 _BITS = {name: 1 << i for i, name in enumerate(MESSAGE_COLUMNS)}
-#: What may be sent, and what may be asked for.
+#: The columns that may be sent, and that may be requested.
 SENT_COLUMNS: tuple[str, ...] = tuple(name for name in MESSAGE_COLUMNS if name not in INTERNAL_COLUMNS)
 _TYPES = {**{name: MESSAGE_COLUMNS[name] for name in SENT_COLUMNS}, **SYSTEM_COLUMNS}
 
 
-class _Kept:
-    """Cache of a function's last answers that can be pickled: Spark Connect ships this module by value."""
+class _Cached:
+    """Cache of a function's latest results that can be pickled: Spark Connect ships this module by value."""
 
     def __init__(self, function: Callable[..., Any], limit: int) -> None:
         self._function = function
@@ -165,23 +163,23 @@ class _Kept:
         if answer is None:
             answer = self._function(*key)
             if len(self._answers) >= self._limit:
-                self._answers = {}  # replaced, not emptied: another thread may be reading it
+                self._answers = {}  # replaced, not cleared: another thread may be reading it
             self._answers[key] = answer
         return answer
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Kept, (self._function, self._limit)
+        return _Cached, (self._function, self._limit)
 
 
-def kept(limit: int) -> Callable[[Callable[..., Any]], _Kept]:
-    """Cache the last `limit` answers of a function. Unlike `functools.lru_cache`, the cache can be pickled."""
-    return lambda function: _Kept(function, limit)
+def cached(limit: int) -> Callable[[Callable[..., Any]], _Cached]:
+    """Cache the latest `limit` results of a function. Unlike `functools.lru_cache`, the cache can be pickled."""
+    return lambda function: _Cached(function, limit)
 
 
 # --- Schemas ---------------------------------------------------------------------------------------------------------------
 
 
-@kept(256)
+@cached(256)
 def _arrow_schema(columns: tuple[str, ...], stored: bool) -> pa.Schema:
     for i, name in enumerate(columns):
         if name not in _TYPES and not (stored and name in INTERNAL_COLUMNS):
@@ -194,18 +192,17 @@ def _arrow_schema(columns: tuple[str, ...], stored: bool) -> pa.Schema:
 def arrow_schema(columns: Sequence[str], *, stored: bool = False) -> pa.Schema:
     """Return the schema of an outgoing stream of these columns, in this order, exactly as Spark expects it.
 
-    With `stored`, it is that of the stored columns, and internal ones are allowed. Raises InvalidRequest for an
-    unknown or repeated name.
+    With `stored`, internal columns are allowed. Raises InvalidRequest for an unknown or repeated name.
     """
     return _arrow_schema(tuple(columns), stored)
 
 
 def payload_schema(mask: int) -> pa.Schema:
-    """Return the schema of a stored payload: the message columns whose bits are set, in mask order, all nullable."""
+    """Return the schema of a stored payload: the message columns whose bits are set, in the order of the bits, all nullable."""
     return _payload_schema(mask)
 
 
-@kept(4096)
+@cached(4096)
 def _payload_schema(mask: int) -> pa.Schema:
     if not 0 <= mask < 1 << len(MESSAGE_COLUMNS):
         raise InvalidRequest(
@@ -221,7 +218,7 @@ def mask_of(columns: Iterable[str]) -> int:
 
 
 def is_encoded(mask: int) -> bool:
-    """Return True if a payload with this mask holds encoded messages."""
+    """Return True if a payload with this mask contains encoded messages."""
     return bool(mask & _BITS["message"])
 
 
@@ -229,16 +226,16 @@ def is_encoded(mask: int) -> bool:
 
 
 def stored_form(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
-    """Return the stored form of a validated batch: its mask, and the batch as `unpack` gives it back.
+    """Return the stored form of a validated batch: its mask, and the batch that `unpack` returns later.
 
-    Columns that are null in every row are not stored, and only message columns are.
+    Only message columns are stored, and only columns with a value.
     """
     rows = batch.num_rows
     stored = {name: batch.column(i) for i, name in enumerate(batch.schema.names) if name in MESSAGE_COLUMNS}
-    kept = {name: stored[name] for name in MESSAGE_COLUMNS if name in stored and stored[name].null_count < rows}
-    mask = mask_of(kept)
-    # By `from_arrays`, since a record batch without columns (no rows) has no length to infer.
-    return mask, pa.RecordBatch.from_arrays(list(kept.values()), schema=payload_schema(mask))
+    used = {name: stored[name] for name in MESSAGE_COLUMNS if name in stored and stored[name].null_count < rows}
+    mask = mask_of(used)
+    # `from_arrays`: a record batch without columns (no rows) has no length to infer.
+    return mask, pa.RecordBatch.from_arrays(list(used.values()), schema=payload_schema(mask))
 
 
 def pack(batch: pa.RecordBatch) -> tuple[int, pa.Buffer]:
@@ -248,12 +245,12 @@ def pack(batch: pa.RecordBatch) -> tuple[int, pa.Buffer]:
 
 
 def unpack(mask: int, buffer: pa.Buffer) -> pa.RecordBatch:
-    """Return the batch that `pack` stored. Its arrays are views of `buffer` and keep it alive; nothing is copied."""
+    """Return the batch that `pack` stored. Its arrays are views of `buffer` and keep it alive. Nothing is copied."""
     return pa.ipc.read_record_batch(buffer, payload_schema(mask))
 
 
 def any_durable(batch: pa.RecordBatch) -> bool:
-    """Return True if the header of any message says durable; one without the field does not."""
+    """Return True if any header contains `durable` with the value true."""
     import pyarrow.compute as pc
 
     return "durable" in batch.schema.names and bool(pc.any(batch.column("durable")).as_py())

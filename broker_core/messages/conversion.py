@@ -1,8 +1,8 @@
 """Conversion of messages from one stored form to the other, for columns that `assembly.assemble` does not find stored.
 
-The modules that convert need numpy and the AMQP library, and take as long to import as everything else. They are imported for
-the first message that needs them: never for a queue that only Spark writes to. So an executor needs numpy only to read messages
-of AMQP clients, or to encode messages for them.
+The modules that convert need numpy and the AMQP library, and their import takes as long as all others together. They are imported
+for the first message that needs them, never for a queue that only Spark writes to. An executor therefore needs numpy only to read
+messages of AMQP clients, or to encode messages for them.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import pyarrow as pa
 from .. import shipped
 from ..errors import InvalidRequest, MalformedMessage
 
-#: Why messages cannot be read, by their sequence numbers.
+#: Reasons why messages cannot be read, by sequence number.
 Malformed = dict[int, str]
 
 
 def decoded(
     payload: pa.RecordBatch, names: list[str], queue: str, sequence: Any, malformed: Malformed | None = None
 ) -> dict[str, pa.Array]:
-    """Decode columns out of encoded messages. `sequence` is the first row's number, or one per row.
+    """Decode columns out of encoded messages. `sequence` is the first row's number, or one number for each row.
 
-    A message that cannot be decoded is null in all columns and noted in `malformed`; without `malformed`, MalformedMessage is
-    raised for the first.
+    A message that cannot be decoded is null in all columns and added to `malformed`. Without `malformed`, MalformedMessage is
+    raised for the first such message.
     """
-    found: dict[str, pa.Array]
-    found, refused = _encoding("decoding").readable(payload, names)
+    columns: dict[str, pa.Array]
+    columns, refused = _encoding("decoding").readable(payload, names)
     for row, reason in sorted(refused.items()):
         if malformed is None:
             raise MalformedMessage.of(queue, _number(sequence, row), reason)
         malformed[_number(sequence, row)] = reason
-    return found
+    return columns
 
 
 def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed | None = None) -> pa.Array:
-    """Encode columnar rows as bare messages. A row that AMQP cannot hold is null and noted in `malformed`.
+    """Encode columnar rows as bare messages. A row that AMQP cannot hold is null and added to `malformed`.
 
-    Without `malformed`, the errors of `broker_core.messages.encoding.bare_encoder` are raised.
+    Without `malformed`, the errors of `encoding.bare_encoder` are raised.
     """
     return _encoded(_encoding("bare_encoder"), payload, 0, sequence, malformed)
 
@@ -46,15 +46,15 @@ def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed | None 
 def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malformed: Malformed | None) -> pa.Array:
     try:
         with shipped.own_errors():
-            found: pa.Array = bare.bare_messages(payload)
-            return found
+            messages: pa.Array = bare.bare_messages(payload)
+            return messages
     except InvalidRequest as error:
         if malformed is None:
             raise
         if payload.num_rows == 1:
             malformed[_number(sequence, first)] = str(error)
             return pa.nulls(1, pa.binary())
-    half = payload.num_rows // 2  # few are wrong, if any: they are found by halves
+    half = payload.num_rows // 2  # few rows are invalid, if any: a search by halves finds them
     parts = ((payload.slice(0, half), first), (payload.slice(half), first + half))
     return pa.concat_arrays([_encoded(bare, part, at, sequence, malformed) for part, at in parts])
 
@@ -65,7 +65,7 @@ def cut(column: pa.Array) -> Any:
 
 
 def keys(column: pa.Array) -> Any:
-    """Compute what complete encoded messages are recognised by: see `encoding.foreign_messages.keys`."""
+    """Compute the keys that recognize complete encoded messages: see `encoding.foreign_messages.keys`."""
     return _encoding("foreign_messages").keys(column)
 
 
@@ -83,6 +83,6 @@ def _encoding(name: str) -> Any:
         if error.name is None or error.name.partition(".")[0] != "numpy":
             raise
     raise InvalidRequest(
-        "these messages are encoded as AMQP clients send them (or their encoding is asked for), and that needs numpy, which this"
+        "these messages are encoded as AMQP clients send them (or their encoding is asked for). That needs numpy, which this"
         " Python does not have: install numpy where Spark's executors run"
     )

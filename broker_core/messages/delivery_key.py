@@ -1,7 +1,8 @@
 """Keys of the column `delivery`: they name a message and its batch, so that a sink can settle the message later.
 
-Opaque to users: version, length of the lease's name, name, batch, epoch, sequence number. The epoch fences off zombies: the key
-of a planner that has a successor settles nothing.
+A key is opaque to users. Version 1 contains the version, the length of the lease's name, the name, batch, epoch and sequence
+number. The epoch fences off an old planner: keys of a planner that has a successor settle nothing. To change the format,
+increment `VERSION`; a key of another version is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SEQUENCE = 8
 
 
 class Deliveries(NamedTuple):
-    """Rows of a column that belong to one batch: their indices, and their sequence numbers, in the column's order."""
+    """Rows of a column that belong to one batch: their indexes, and their sequence numbers, in the column's order."""
 
     lease: str
     batch: int
@@ -34,7 +35,7 @@ class Deliveries(NamedTuple):
 
 
 def prefix(lease: str, batch: int, epoch: int) -> bytes:
-    """Return the octets with which all keys of a batch begin; eight octets of sequence number follow."""
+    """Return the bytes that all keys of a batch begin with. Eight bytes of sequence number follow."""
     name = lease.encode()
     return _HEAD.pack(VERSION, len(name)) + name + _TAIL.pack(batch, epoch)
 
@@ -50,10 +51,10 @@ def column(prefix: bytes, sequences: Any) -> pa.Array:
 
 
 def parse(deliveries: pa.Array, chosen: npt.NDArray[np.bool_]) -> Iterator[Deliveries]:
-    """Group the chosen rows by batch, in the order of each batch's first row; nearly always there is one.
+    """Group the chosen rows by batch, in the order of each batch's first row. Usually there is one batch.
 
-    Raises InvalidRequest, which names the first row that is no key. Each batch costs a look at all rows that are left, so who
-    takes them does not go on behind one that it does not know.
+    Raises InvalidRequest with the first row that contains no valid key. Each batch costs a pass over all remaining rows, so
+    callers stop at the first batch that they do not know.
     """
     if deliveries.null_count:
         row = int(np.flatnonzero(deliveries.is_null().to_numpy(zero_copy_only=False))[0])
@@ -63,9 +64,9 @@ def parse(deliveries: pa.Array, chosen: npt.NDArray[np.bool_]) -> Iterator[Deliv
         rows = np.flatnonzero((widths == width) & chosen)
         if width < _HEAD.size + _TAIL.size + _SEQUENCE:
             raise _no_delivery(int(rows[0]))
-        alike = deliveries if len(rows) == len(widths) else deliveries.take(pa.array(rows))
-        offsets = offsets_of(alike)
-        octets = np.frombuffer(alike.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].reshape(-1, width)
+        same_width = deliveries if len(rows) == len(widths) else deliveries.take(pa.array(rows))
+        offsets = offsets_of(same_width)
+        octets = np.frombuffer(same_width.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].reshape(-1, width)
         sequences = np.ascontiguousarray(octets[:, -_SEQUENCE:]).view(">u8").ravel().astype(np.int64)
         heads = np.ascontiguousarray(octets[:, :-_SEQUENCE])
         left = np.arange(len(rows))
@@ -91,5 +92,5 @@ def _head(octets: bytes, row: int) -> tuple[str, int, int]:
 
 def _no_delivery(row: int) -> InvalidRequest:
     return InvalidRequest(
-        f"column 'delivery' is none that a stream has read, in row {row}: name it in the stream's schema, hand it on as it is"
+        f"column 'delivery' contains no key from a stream in row {row}: name it in the stream's schema, and pass it on unchanged"
     )

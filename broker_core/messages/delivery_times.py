@@ -1,7 +1,7 @@
-"""Delivery times of messages: their annotations, read and checked. The column is checked in `incoming`.
+"""Delivery times of messages: their annotations, read and checked. `batch_checks` checks the column.
 
-A time in the past, and a delay of 0 or less, mean immediately: clocks differ, and a sender may compute either from a deadline
-that has passed meanwhile.
+A time in the past, and a delay of 0 or less, mean immediate delivery: clocks differ, and a sender may compute either from a
+deadline that has passed.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ..errors import InvalidRequest
 from ..quantities import MAX_MILLISECONDS
 from .annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
 
-PREFIX = b"x-opt-delivery-"  # of both annotations: an encoded section without it has neither
+PREFIX = b"x-opt-delivery-"  # of both annotations: an encoded section that lacks this text has neither
 _TEN_YEARS = f"{MAX_MILLISECONDS - 1:,} ms (ten years)"
 
 
 def read(section: bytes) -> Mapping[Any, Any]:
-    """Decode an encoded section of message annotations that was checked when it came."""
-    (found,) = scan(section)
-    notes, _ = decode(section, found.value, found.end)
+    """Decode an encoded section of message annotations that was checked on arrival."""
+    (section_at,) = scan(section)
+    notes, _ = decode(section, section_at.value, section_at.end)
     return notes if isinstance(notes, dict) else {}
 
 
 def due(notes: Mapping[Any, Any], now: int) -> int:
-    """Return when a message may be delivered, in milliseconds since 1970; 0 for immediately. Invalid annotations mean nothing."""
+    """Return when a message may be delivered, in milliseconds since 1970; 0 for immediately. Invalid annotations are ignored."""
     time, delay = notes.get(DELIVERY_TIME), notes.get(DELIVERY_DELAY)
     if _is_number(time):
         return max(0, int(time))
@@ -36,9 +36,9 @@ def due(notes: Mapping[Any, Any], now: int) -> int:
 
 
 def check(notes: Mapping[Any, Any], now: int | None) -> None:
-    """Check the annotations of a message, or of an outcome, that say when it is delivered.
+    """Check the annotations of a message, or of an outcome, that set its delivery time.
 
-    `now`: milliseconds since 1970; None sets no limit to a time. Raises InvalidRequest for a value that is not a whole number,
+    `now` is in milliseconds since 1970; None sets no limit to a time. Raises InvalidRequest for a value that is not an integer,
     and for `MAX_MILLISECONDS` from now or more.
     """
     time = notes.get(DELIVERY_TIME)

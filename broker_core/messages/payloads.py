@@ -44,7 +44,7 @@ class Stored(NamedTuple):
 
     @property
     def detached(self) -> Stored:
-        """A copy whose batch is a view of the journal payload and keeps nothing else alive. For record batches only."""
+        """A copy whose batch is a view of the journal payload and keeps no other memory alive. For record batches only."""
         mask, message = self.buffers
         return Stored(self.buffers, unpack(int.from_bytes(mask, "little"), message))
 

@@ -1,4 +1,4 @@
-"""Texts of record batches from outside: they must be UTF-8. A refusal names the column, the row and what to do."""
+"""Checks that the texts of record batches from outside are UTF-8. An error names the column, the row and the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ..errors import InvalidColumn, InvalidRequest
 
-SHOWN = 32  # octets of a wrong text that an error shows
+SHOWN = 32  # bytes of an invalid text in an error
 _OCTETS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 _REPAIRED = "make_valid_utf8({name})"
 _REPAIRED_MAPS = {
@@ -19,7 +19,7 @@ _REPAIRED_MAPS = {
 
 
 class _InvalidText(NamedTuple):
-    """A text that is not UTF-8. `part` is keys or values of a map, else empty."""
+    """A text that is not UTF-8. `part` is keys or values of a map, otherwise empty."""
 
     row: int
     octets: bytes
@@ -27,8 +27,10 @@ class _InvalidText(NamedTuple):
 
 
 def validate(batch: pa.RecordBatch) -> None:
-    """Check the buffers of a record batch from outside, and its texts. Raises InvalidColumn for a text that is not UTF-8, and
-    InvalidRequest for any other fault."""
+    """Check the buffers and texts of a record batch from outside.
+
+    Raises InvalidColumn for a text that is not UTF-8, and InvalidRequest for any other fault.
+    """
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -37,26 +39,26 @@ def validate(batch: pa.RecordBatch) -> None:
 
 
 def _refuse_text(columns: Mapping[str, pa.Array]) -> None:
-    """Raise InvalidColumn for the first column with a text that is not UTF-8; return if it is another fault."""
+    """Raise InvalidColumn for the first column with a text that is not UTF-8; return if the fault is another one."""
     for name, array in columns.items():
-        found = _find(array)
-        if found is None:
+        invalid = _find(array)
+        if invalid is None:
             continue
-        what = f"column {name!r}" + (f" has {found.part} that are" if found.part else " is")
-        repair = (_REPAIRED_MAPS[found.part] if found.part else _REPAIRED).format(name=name)
+        place = f"column {name!r}" + (f" has {invalid.part} that are" if invalid.part else " is")
+        repair = (_REPAIRED_MAPS[invalid.part] if invalid.part else _REPAIRED).format(name=name)
         also = ", and a binary column 'body' takes any bytes" if name == "body" else ""
-        shown = f"{found.octets[:SHOWN]!r}{'…' if len(found.octets) > SHOWN else ''}"
+        shown = f"{invalid.octets[:SHOWN]!r}{'…' if len(invalid.octets) > SHOWN else ''}"
         raise InvalidColumn(
-            f"{what} not UTF-8 in row {found.row} ({shown}): texts must be UTF-8. In Spark {repair} replaces the invalid bytes,"
-            f" and is_valid_utf8 finds such rows{also}"
+            f"{place} not UTF-8 in row {invalid.row} ({shown}): texts must be UTF-8. In Spark {repair} replaces the invalid"
+            f" bytes, and is_valid_utf8 finds such rows{also}"
         )
 
 
 def _find(array: pa.Array) -> _InvalidText | None:
     """Return the first text of a column that is not UTF-8; None if all are valid, or if the column cannot be read.
 
-    The column is from outside. Each of its buffers is checked before anything in it is followed: what is not checked may lie
-    outside of the process's memory.
+    The column is from outside. Each of its buffers is checked before it is followed: an unchecked offset may point outside of the
+    process's memory.
     """
     try:
         array.validate()
@@ -64,11 +66,11 @@ def _find(array: pa.Array) -> _InvalidText | None:
         return None
     types = pa.types
     if types.is_dictionary(array.type):
-        found = _find(array.dictionary)
-        if found is None:
+        invalid = _find(array.dictionary)
+        if invalid is None:
             return None
-        row = array.indices.index(pa.scalar(found.row, array.indices.type)).as_py()
-        return found._replace(row=max(row, 0))
+        row = array.indices.index(pa.scalar(invalid.row, array.indices.type)).as_py()
+        return invalid._replace(row=max(row, 0))
     if types.is_map(array.type):
         return _find_in_maps(array)
     octets = _OCTETS.get(array.type)
@@ -92,9 +94,9 @@ def _find_in_maps(array: pa.Array) -> _InvalidText | None:
     for part, texts in (("keys", array.keys), ("values", array.items)):
         if not ends or not 0 <= first <= ends[-1] <= len(texts):
             return None
-        found = _find(texts.slice(first, ends[-1] - first))
-        if found is not None:
-            return found._replace(row=next((row for row, end in enumerate(ends) if first + found.row < end), 0), part=part)
+        invalid = _find(texts.slice(first, ends[-1] - first))
+        if invalid is not None:
+            return invalid._replace(row=next((row for row, end in enumerate(ends) if first + invalid.row < end), 0), part=part)
     return None
 
 

@@ -1,7 +1,7 @@
-"""Checks that AMQP can hold a message in columns, made when it comes in, since AMQP clients may receive it.
+"""Checks that AMQP can hold messages in columns, made on arrival, since AMQP clients may receive them.
 
-A value is valid if it has its column's type and passes these checks; `encoding.bare` encodes it. Pure pyarrow, since Spark's
-tasks check too before they send. Columns that are not there cost nothing, and nothing here loops over messages.
+A value is valid if it has its column's type and passes these checks. `encoding.bare_encoder` encodes it. Pure pyarrow, since
+Spark's tasks also check before they send. Absent columns cost nothing, and no function loops over messages.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .columns import COLUMNS, STRING_MAP
 
 _WIRE_RANGES = {"ubyte": (0, 2**8 - 1), "uint": (0, 2**32 - 1)}
 RANGES = {name: _WIRE_RANGES[column.wire] for name, column in COLUMNS.items() if column.wire in _WIRE_RANGES}
-#: Columns of maps: are their keys symbols?
+#: Columns of maps: True if their keys are symbols.
 MAPS = {name: column.wire == "symbol" for name, column in COLUMNS.items() if column.type == STRING_MAP}
 SYMBOLS = tuple(name for name, column in COLUMNS.items() if column.wire == "symbol" and name not in MAPS)
 FEW = 32  # entries of a map
 
 
 def check(columns: Mapping[str, pa.Array]) -> None:
-    """Raise InvalidRequest, naming column and row, for the first value that no AMQP message can hold.
+    """Raise InvalidRequest, with column and row, for the first value that no AMQP message can hold.
 
     `columns` have the types of `columns.MESSAGE_COLUMNS`.
     """
@@ -50,7 +50,7 @@ def _check_range(name: str, array: pa.Array) -> None:
 
 
 def _check_symbols(name: str, texts: pa.Array, rows: pa.Array) -> None:
-    """Raise InvalidRequest for a text that is no symbol. `rows` are the rows of the texts; empty: each its own."""
+    """Raise InvalidRequest for a text that is not a symbol. `rows` are the rows of the texts; empty: each text is a row."""
     import pyarrow.compute as pc
 
     ascii_ = pc.string_is_ascii(texts)
@@ -61,11 +61,11 @@ def _check_symbols(name: str, texts: pa.Array, rows: pa.Array) -> None:
 
 
 def _check_map(name: str, maps: pa.Array) -> None:
-    """Raise InvalidRequest for a key that is in a map twice or is no symbol."""
+    """Raise InvalidRequest for a key that is not a symbol, or that a map has twice."""
     import pyarrow.compute as pc
 
     rows = None
-    if maps.null_count:  # Arrow lets a null have entries, which are nobody's
+    if maps.null_count:  # in Arrow a null can have entries, which are ignored
         rows = pc.indices_nonzero(maps.is_valid())
         maps = maps.drop_null()
     ends = maps.offsets
@@ -74,22 +74,22 @@ def _check_map(name: str, maps: pa.Array) -> None:
         return
     keys = maps.keys.slice(first, last - first)
     counts = pc.min_max(pc.subtract(ends.slice(1), ends.slice(0, len(maps)))).as_py()
-    each = counts["max"]
-    if each == counts["min"] and keys.slice(each).equals(keys.slice(0, len(keys) - each)):
-        keys, ends = keys.slice(0, each), ends.slice(0, 2)  # the first row tells of all
+    most = counts["max"]
+    if most == counts["min"] and keys.slice(most).equals(keys.slice(0, len(keys) - most)):
+        keys, ends = keys.slice(0, most), ends.slice(0, 2)  # the first row represents all rows
     owners = pc.list_parent_indices(pa.ListArray.from_arrays(pc.subtract(ends, ends[0]), keys))
     if rows is not None:
         owners = rows.take(owners)
     if MAPS[name]:
         _check_symbols(name, keys, owners)
-    if each > 1:
-        _check_once(name, keys, owners, each)
+    if most > 1:
+        _check_once(name, keys, owners, most)
 
 
 def _check_once(name: str, keys: pa.Array, owners: pa.Array, most: int) -> None:
-    """Raise InvalidRequest for a key that is in a map twice. `most` is the largest number of entries of a map.
+    """Raise InvalidRequest for a key that a map has twice. `most` is the largest number of entries of a map.
 
-    Few entries are compared with each other, which is quicker than hashing them all.
+    A few entries are compared with each other, which is faster than hashing all of them.
     """
     import pyarrow.compute as pc
 
@@ -102,8 +102,8 @@ def _check_once(name: str, keys: pa.Array, owners: pa.Array, most: int) -> None:
             return
     elif pc.count_distinct(pairs).as_py() == len(pairs):
         return
-    found = pc.value_counts(pairs)
-    row, key = divmod(pc.min(found.field("values").filter(pc.greater(found.field("counts"), 1))).as_py(), width)
+    repeats = pc.value_counts(pairs)
+    row, key = divmod(pc.min(repeats.field("values").filter(pc.greater(repeats.field("counts"), 1))).as_py(), width)
     _refuse(f"{name!r} has the key {coded.dictionary[key].as_py()!r} twice", row, "a map has each key once")
 
 
@@ -113,5 +113,5 @@ def _first(wrong: pa.Array) -> int:
     return int(pc.index(wrong, True).as_py())
 
 
-def _refuse(what: str, row: int, why: str) -> NoReturn:
-    raise InvalidRequest(f"column {what} in row {row}; {why}")
+def _refuse(problem: str, row: int, why: str) -> NoReturn:
+    raise InvalidRequest(f"column {problem} in row {row}; {why}")

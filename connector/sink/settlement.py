@@ -65,5 +65,5 @@ def lease_of(delivery: bytes) -> tuple[bytes, str]:
         return head, head[3:].decode()
     except ValueError:
         raise InvalidColumn(
-            "column 'delivery' is none that a stream has read: name it in the stream's schema, and hand it on as it is"
+            "column 'delivery' contains no key from a stream: name it in the stream's schema, and pass it on unchanged"
         ) from None

@@ -235,7 +235,7 @@ def test_other_forms_of_a_type_are_cast(column: str, array: pa.Array, expected: 
         ({"bdy": pa.array([b"x"])}, "no message column 'bdy'; allowed are body"),
         ({"subject": pa.array(["x"])}, "no content"),
         ({"body": pa.array([b"x"]), "message": pa.array([b"x"])}, "drop one"),
-        ({"message": pa.array([b"x"]), "subject": pa.array(["x"])}, "'subject' stands beside 'message'"),
+        ({"message": pa.array([b"x"]), "subject": pa.array(["x"])}, "'subject' cannot be combined with 'message'"),
         ({"body": pa.array([b"x", None])}, "'body' is null in row 1"),
         ({"message": pa.array([None, b"x"])}, "'message' is null in row 0"),
         ({"body": pa.array([1])}, "'body' has type int64; it must be binary"),

@@ -117,8 +117,8 @@ def test_sink_columns_match_whatever_their_case() -> None:
     [
         ("value STRING", "no sink column 'value': did you mean 'body'\\? Rename or drop it.*ignoreUnknownColumns"),
         ("subject STRING", "no content"),
-        ("body STRING, message BINARY", "'body' stands beside 'message'"),
-        ("message BINARY, subject STRING", "'subject' stands beside 'message'"),
+        ("body STRING, message BINARY", "'body' cannot be combined with 'message'"),
+        ("message BINARY, subject STRING", "'subject' cannot be combined with 'message'"),
         ("message STRING", "must be binary"),
         ("body INT", "must be binary or string"),
         ("body STRING, properties MAP<STRING, INT>", "must be map<string,string>; cast it"),

@@ -90,8 +90,8 @@ def test_a_zombie_settles_nothing(client: Client, queue: str) -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ({"delivery": [b"junk"], "outcome": ["rejected"]}, "'delivery' is none that a stream has read, in row 0"),
-        ({"delivery": [b"\x02" + b"\0" * 40], "outcome": ["rejected"]}, "'delivery' is none that a stream has read"),
+        ({"delivery": [b"junk"], "outcome": ["rejected"]}, "'delivery' contains no key from a stream in row 0"),
+        ({"delivery": [b"\x02" + b"\0" * 40], "outcome": ["rejected"]}, "'delivery' contains no key from a stream"),
         ({"delivery": [b"x", None], "outcome": ["rejected", None]}, "'delivery' is null in row 1"),
         ({"delivery": [b"x"]}, "'delivery' and 'outcome' must be there"),
         ({"outcome": ["rejected"]}, "'delivery' and 'outcome' must be there"),

@@ -69,7 +69,7 @@ def test_a_body_of_two_kinds_and_sections_out_of_order_are_refused(second: bytes
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_who_sends_a_whole_message_is_told_what_to_do_with_the_rest_of_it(name: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"'message' in row 1: .*{name} is no part of a bare message: leave it out"):
+    with pytest.raises(InvalidRequest, match=f"'message' in row 1: .*{name} does not belong in a bare message: leave it out"):
         validity.check_column(binary(GOOD, WHOLE[name], b"\0"))
 
 

@@ -103,7 +103,10 @@ def test_a_row_without_content_is_named(rig: Rig) -> None:
         (["'x' body", f"if(id = 3, {LATIN_1}, 'x') subject"], r"'subject' is not UTF-8 in row 3 \(b'A.xff'\).*make_valid_utf8"),
         (["'x' body", f"map('k', if(id = 3, {LATIN_1}, 'x')) properties"], "'properties' has values that are not UTF-8 in row 3"),
         (["if(id = 3, X'0053', X'005375A000') message"], "'message' in row 3: not a bare AMQP message"),
-        (["if(id = 3, X'005370C000005375A000', X'005375A000') message"], "'message' in row 3: a header is no part of a bare"),
+        (
+            ["if(id = 3, X'005370C000005375A000', X'005375A000') message"],
+            "'message' in row 3: a header does not belong in a bare",
+        ),
     ],
 )
 def test_a_row_that_no_amqp_client_could_get_is_named_when_it_is_written(rig: Rig, columns: list[str], says: str) -> None:

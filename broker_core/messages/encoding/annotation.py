@@ -1,4 +1,4 @@
-"""Annotation sections (3.2.2, 3.2.3, 3.2.9): checked when they arrive, merged when they leave, otherwise never touched."""
+"""Annotation sections (3.2.2, 3.2.3, 3.2.9): checked on arrival, merged on departure, otherwise kept byte for byte."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from ..columns import MESSAGE_COLUMNS
 from . import reference
 from .bare_encoder import annotation_sections
 
-KEPT_SECTIONS = 1024  # sections known to be right; then it begins anew
-KEPT_OCTETS = 512  # longer ones are looked at each time, and those of more values
+KEPT_SECTIONS = 1024  # cached valid sections; a full cache is cleared
+KEPT_OCTETS = 512  # longer sections, and those of more values, are checked each time
 AROUND = MAX_ITEMS - 3 * KEPT_OCTETS
-"""The budget of the sections around one message: with those that are `known`, which are not counted, it is within `MAX_ITEMS`."""
+"""The budget of the sections around one message. Sections in `known` are not counted; together they stay within `MAX_ITEMS`."""
 
 known: set[bytes] = set()
-"""Sections that `check` has found right before. Read only."""
+"""Sections that `check` accepted before. Read-only for other modules."""
 
 
 def check(section: bytes, budget: Budget | None = None) -> None:
-    """Refuse a section of annotations, or a footer, that is not a map with symbols or ulongs as its keys.
+    """Check a section of annotations, or a footer: it is a map whose keys are symbols or ulongs.
 
-    Its values are decoded too, since it may leave merged with others or be read as text. `budget` is shared by the sections of
-    one message. Raises DecodeError, FieldError.
+    Its values are decoded as well, since it may leave merged with others or be read as text. `budget` is shared by the sections
+    of one message. Raises DecodeError, FieldError.
     """
     if section in known:
         return
     budget = [AROUND] if budget is None else budget
     before = budget[0]
-    (found,) = scan(section)
-    mapping, _ = decode(section, found.value, found.end, budget=budget)
-    # Among symbols and ulongs no two keys are equal in Python and different in AMQP: what does not become a dict has others, or
-    # has many ulongs.
+    (section_at,) = scan(section)
+    mapping, _ = decode(section, section_at.value, section_at.end, budget=budget)
+    # Among symbols and ulongs, keys that are equal in Python are equal in AMQP. A map that does not become a dict has other keys,
+    # or many ulongs.
     if type(mapping) is not dict:
-        text = f"a key that is neither symbol nor ulong, or more than {MAX_HASHED} keys that are no symbols"
-        raise FieldError(f"section 0x{found.code:02x} has {text}")
+        text = f"a key that is neither symbol nor ulong, or more than {MAX_HASHED} keys other than symbols"
+        raise FieldError(f"section 0x{section_at.code:02x} has {text}")
     if any(type(key) not in (Symbol, ULong) for key in mapping):
-        raise FieldError(f"section 0x{found.code:02x} has a key that is neither symbol nor ulong")
+        raise FieldError(f"section 0x{section_at.code:02x} has a key that is neither symbol nor ulong")
     if len(section) <= KEPT_OCTETS and before - budget[0] <= KEPT_OCTETS:
         if len(known) >= KEPT_SECTIONS:
             known.clear()
@@ -52,14 +52,14 @@ def check(section: bytes, budget: Budget | None = None) -> None:
 
 
 def merged(section: bytes, overlays: Iterable[bytes]) -> bytes:
-    """Merge a message-annotations section (empty: none) with encoded maps; of equal keys the last one wins.
+    """Merge a section of message annotations (possibly empty) with encoded maps. Of equal keys the last entry wins.
 
-    Values keep their octets. Raises DecodeError if an overlay is no map.
+    Values keep their bytes. Raises DecodeError if an overlay is not a map.
     """
     entries: dict[tuple[type, object], bytes] = {}
     if section:
-        (found,) = scan(section)
-        entries.update(_entries(section, found.value, found.end))
+        (section_at,) = scan(section)
+        entries.update(_entries(section, section_at.value, section_at.end))
     for overlay in overlays:
         entries.update(_entries(overlay, 0, len(overlay)))
     out = bytearray((0x00, 0x53, MESSAGE_ANNOTATIONS))
@@ -68,7 +68,7 @@ def merged(section: bytes, overlays: Iterable[bytes]) -> bytes:
 
 
 def _entries(octets: bytes, position: int, end: int) -> Iterator[tuple[tuple[type, object], bytes]]:
-    """Key and octets of each entry of the map that lies at `position`."""
+    """Yield key and bytes of each entry of the map at `position`."""
     width = {0xC1: 1, 0xD1: 4}.get(octets[position]) if position < end else None
     if width is None or skip(octets, position, end) != end:
         raise DecodeError("annotations are one map", position)
@@ -86,32 +86,34 @@ def _entries(octets: bytes, position: int, end: int) -> Iterator[tuple[tuple[typ
 
 
 def overlaid(payload: pa.RecordBatch, overlays: Mapping[int, Sequence[bytes]]) -> pa.RecordBatch:
-    """The rows of a stored batch, encoded or columnar, with `overlays` in their annotations, of equal keys the last one.
+    """Return the rows of a stored batch, encoded or columnar, with `overlays` in their annotations.
 
-    `overlays`: by row, encoded maps in their order. Encoded rows keep their annotations encoded, columnar ones as texts.
+    `overlays` contains encoded maps in their order, by row: annotations that a *modified* outcome added (3.4.5). Of equal keys
+    the last entry wins. Encoded rows keep their annotations encoded, columnar rows as texts. Rows with overlays are few, and each
+    is built separately.
     """
     sections = {row: merged(_section(payload, row), maps) for row, maps in overlays.items()}
     if "message" not in payload.schema.names:
         named = ["annotations"]
         return _with(payload, "annotations", {row: reference.row(None, s, named)["annotations"] for row, s in sections.items()})
-    if "annotations" in payload.schema.names:  # as Spark sends them beside a message: from here on they are in the section
+    if "annotations" in payload.schema.names:  # from Spark, next to a message: from here on they are in the section
         payload = _with(payload, "annotations", dict.fromkeys(sections))
     return _with(payload, "encodedAnnotations", sections)
 
 
 def _section(payload: pa.RecordBatch, row: int) -> bytes:
-    """The stored annotations of a row as a section; no octets where it has none."""
+    """Return the stored annotations of a row as a section; empty if it has none."""
     names = payload.schema.names
     if "encodedAnnotations" in names and (section := payload.column("encodedAnnotations")[row].as_py()) is not None:
         return bytes(section)
     if "annotations" not in names:
         return b""
-    found = annotation_sections(payload.slice(row, 1).select(["annotations"]))
-    return b"" if found is None else bytes(found[0].as_py())
+    sections = annotation_sections(payload.slice(row, 1).select(["annotations"]))
+    return b"" if sections is None else bytes(sections[0].as_py())
 
 
 def _with(payload: pa.RecordBatch, name: str, values: Mapping[int, Any]) -> pa.RecordBatch:
-    """The batch with other values in some rows of a column, which need not be there yet."""
+    """Return the batch with other values in some rows of a column, which need not exist."""
     columns = dict(zip(payload.schema.names, payload.columns, strict=True))
     kind, rows = MESSAGE_COLUMNS[name], payload.num_rows
     order = np.arange(rows)

@@ -1,4 +1,4 @@
-"""Vector operations that encode columns into AMQP: lengths out of Arrow arrays, octets into Arrow arrays."""
+"""Vector operations that encode columns into AMQP: lengths of Arrow arrays, and bytes as Arrow arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NULL_IS_NOTHING = pc.JoinOptions(null_handling="replace", null_replacement="")
 
 
 def joined(*columns: Any) -> pa.Array:
-    """Concatenate binary columns (or scalars) row by row; a null adds no octets."""
+    """Concatenate binary columns (or scalars) row by row. A null adds no bytes."""
     return pc.binary_join_element_wise(*columns, EMPTY, options=_NULL_IS_NOTHING)
 
 
@@ -31,11 +31,11 @@ def offsets(array: pa.Array) -> Ints:
 
 
 def valid(array: pa.Array) -> Bools:
-    """Return True for each element that is not null."""
+    """Return the mask of elements that are not null."""
     if array.null_count == 0:
         return np.ones(len(array), np.bool_)
-    found: Bools = array.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    mask: Bools = array.is_valid().to_numpy(zero_copy_only=False)
+    return mask
 
 
 def numbers(array: pa.Array) -> Ints:
@@ -49,7 +49,7 @@ def as_binary(array: pa.Array) -> pa.Array:
 
 
 def lengths(array: pa.Array) -> Ints:
-    """Return the octets of each value; 0 for null slots, which can have a length in Arrow."""
+    """Return the bytes of each value; 0 for null slots, which can have a length in Arrow."""
     ends = offsets_of(array)
     sizes = (ends[1:] - ends[:-1]).astype(np.int64)
     return sizes * valid(array) if array.null_count else sizes
@@ -61,7 +61,7 @@ def big_endian(values: Ints, width: int) -> Octets:
 
 
 def column(octets: Octets, widths: Ints | int) -> pa.Array:
-    """Return a binary array of the first `widths` octets of each line, which is the last axis; the other axes become one."""
+    """Return a binary array of the first `widths` bytes of each line. Lines are the last axis; the other axes become one."""
     most = octets.shape[-1]
     lines = octets.reshape(-1, most)
     rows = len(lines)
@@ -73,10 +73,10 @@ def column(octets: Octets, widths: Ints | int) -> pa.Array:
         data = lines if widths == most else np.ascontiguousarray(lines[:, :widths])
         ends = _RISING[: rows + 1] * widths if rows < len(_RISING) else np.arange(rows + 1, dtype=np.int32) * widths
     else:
-        kept = np.empty(lines.shape, np.bool_)
+        inside = np.empty(lines.shape, np.bool_)
         for place in range(most):
-            kept[:, place] = widths > place
-        data = lines[kept]
+            inside[:, place] = widths > place
+        data = lines[inside]
         ends = np.zeros(rows + 1, np.int32)
         np.cumsum(widths, out=ends[1:])
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(data)])
@@ -86,9 +86,9 @@ _RISING = np.arange(8192, dtype=np.int32)
 
 
 def before_values(codes: Any, sizes: Ints, ahead: bytes = b"") -> tuple[Octets, Ints | int]:
-    """Return `ahead`, constructor and size to put before each value of variable width, and how many octets that is.
+    """Return the bytes before each value of variable width (`ahead`, constructor and size), and their number.
 
-    `codes`: the constructors for up to 255 octets (0xa0, 0xa1, 0xa3), of a shape that broadcasts to that of `sizes`.
+    `codes` are the constructors for up to 255 bytes (0xa0, 0xa1, 0xa3), of a shape that broadcasts to the shape of `sizes`.
     """
     first = len(ahead)
     small = sizes < 256
@@ -106,10 +106,10 @@ def before_values(codes: Any, sizes: Ints, ahead: bytes = b"") -> tuple[Octets, 
     return octets, np.where(small, first + 2, first + 5)
 
 
-def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, there: Bools) -> tuple[pa.Array, Ints | int]:
-    """Return descriptor, constructor (0xc0 or 0xc1), size and count of a section, and how many octets that is.
+def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, present: Bools) -> tuple[pa.Array, Ints | int]:
+    """Return descriptor, constructor (0xc0 or 0xc1), size and count of a section, and their number of bytes.
 
-    The section is a list or map of `counts` elements in `sizes` octets; it has no octets where it is not `there`.
+    The section is a list or map of `counts` elements in `sizes` bytes. It has no bytes in rows that are not `present`.
     """
     large = (sizes > 254) | (counts > 255)
     any_large = bool(large.any())
@@ -123,13 +123,13 @@ def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, there
         octets[large, 4:8] = big_endian(sizes[large] + 4, 4)
         octets[large, 8:] = big_endian(counts[large], 4)
         widths = np.where(large, 12, 6)
-    if not there.all():
-        widths = widths * there
+    if not present.all():
+        widths = widths * present
     return column(octets, widths), widths
 
 
 def check_ascii(name: str, array: pa.Array, row_of: Ints | None = None) -> None:
-    """Raise InvalidRequest unless all values can be symbols. `row_of`: the row that each value belongs to, if not its own."""
+    """Raise InvalidRequest unless all values are ASCII. `row_of` is the row of each value, if it is not its own index."""
     ends, data = offsets(array), array.buffers()[2]
     if data is None or ends[-1] == ends[0]:
         return
@@ -141,7 +141,7 @@ def check_ascii(name: str, array: pa.Array, row_of: Ints | None = None) -> None:
     if len(places):
         first = int(places[0])
         text = array[first].as_py()
-        refuse(name, first if row_of is None else int(row_of[first]), f"{text!r} is no AMQP symbol: symbols are ASCII")
+        refuse(name, first if row_of is None else int(row_of[first]), f"{text!r} cannot be an AMQP symbol: symbols are ASCII")
 
 
 def refuse(name: str, row: int, why: str) -> NoReturn:

@@ -1,14 +1,13 @@
 """Arriving messages: from complete encoded messages to one batch in the stored form.
 
-A message is cut at its sections, and the bare message goes on octet for octet. The common encodings (short descriptor, no
-described values) are followed through a table, one look-up a section: the next four octets name what may come next and how its
-size is written. A message that the table does not cover, or that does not end where its sections end, goes through the plain
-`messages.scan`, which alone decides what is refused. So the fast path can only accept, and only what its table covers; a property
-test compares the two.
+A message is split into its sections, and the bare message is stored byte for byte. The common encodings (short descriptor, no
+described values) are followed through a table, with one lookup for each section. The next four bytes determine the next table and
+the width of the size. A message that the table does not cover goes through `messages.scan`, and so does a message that does not
+end with its last section. `scan` alone refuses messages. The fast path only accepts; a property test compares both.
 
-A message is refused if some reader could not decode it: sections out of order or beyond the message, a header field of a wrong
-type, annotations or a footer that cannot be decoded, a bare message that is not valid inside (`validity`). Delivery annotations
-are for one hop: checked, and dropped. A message without a body is let through.
+A message is refused if a reader could not decode it: sections out of order or beyond the message, or a header field of a wrong
+type. Annotations and a footer must be decodable, and the bare message valid (`validity`). Delivery annotations are for one hop:
+they are checked and dropped. A message without a body is accepted.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ from .headers import NOTHING, HeaderFields
 from .uniform_messages import UniformMessages, binary
 from .validity import invalid
 
-MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bits
+MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its bytes in 31 bits
 
 
 class ArrivedMessages(NamedTuple):
     """Result of a sequence of messages that arrived.
 
-    `payload`: the well-formed messages in order, in the stored form; `mask` names its columns, without those that are null in
-    all rows. `batch` is the same as a record batch, `rows` their number. `durable`: True if any of their headers says so.
-    `refused`: index and error (DecodeError, FieldError) of each of the others. `sizes`: as `payloads.stored_sizes` returns them.
+    `payload` contains the well-formed messages in order, in the stored form. `mask` is the mask of its columns, without columns
+    of nulls. `durable` is True if any header is durable. `refused` contains the index and the error (DecodeError, FieldError) of
+    each refused message. `sizes` is the result of `payloads.stored_sizes`.
     """
 
     payload: Payload
@@ -71,25 +70,25 @@ class ArrivedMessages(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Return the number of messages."""
+        """The number of messages in `payload`."""
         return int(self.payload.num_rows)
 
     @property
     def numbers(self) -> list[int]:
-        """Return the indexes of the messages among all that arrived, the refused ones included."""
+        """The indexes of the messages in `payload` among all that arrived, the refused ones included."""
         malformed = {number for number, _ in self.refused}
         return [number for number in range(self.rows + len(malformed)) if number not in malformed]
 
 
 class _Parts:
-    """The columns of a batch in the making. Few messages have annotations, fewer a footer: those are kept by row. So are the
-    octets of each ttl that `said` leaves out; it says None there."""
+    """Columns under construction. Few messages have annotations, and fewer have a footer: these are stored by row. So are the
+    bytes of a ttl; the entry in `headers` then has no ttl."""
 
-    __slots__ = ("annotations", "footers", "messages", "said", "ttls")
+    __slots__ = ("annotations", "footers", "headers", "messages", "ttls")
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []
-        self.said: list[HeaderFields] = []
+        self.headers: list[HeaderFields] = []
         self.annotations: dict[int, bytes] = {}
         self.footers: dict[int, bytes] = {}
         self.ttls: dict[int, bytes] = {}
@@ -98,23 +97,23 @@ class _Parts:
 def arrived(payloads: Sequence[bytes], now: int | None = None) -> ArrivedMessages:
     """Return complete encoded messages as a batch in the stored form.
 
-    `now`: milliseconds since 1970; None sets no limit to the time at which a message is to be delivered. Raises ResourceLimit if
-    together they exceed `MAX_BATCH_BYTES`.
+    `now` is in milliseconds since 1970; None sets no limit to delivery times. Raises ResourceLimit if all messages together
+    exceed `MAX_BATCH_BYTES`.
     """
     if sum(map(len, payloads)) > MAX_BATCH_BYTES:
-        raise ResourceLimit(f"{len(payloads)} messages of more than {MAX_BATCH_BYTES} bytes together: store fewer at once")
+        raise ResourceLimit(f"{len(payloads)} messages of more than {MAX_BATCH_BYTES} bytes together: store fewer together")
     parts = _Parts()
     refused = _cut(payloads, parts)
     bad = {**invalid(parts.messages), **_untimely(parts.annotations, now)}
     if bad:
         refused, parts = _without(payloads, refused, bad)
-    said = _distinct(parts.said)
-    payload, mask = _payload(parts, said)
-    return ArrivedMessages(payload, mask, any(one.durable for one in said), refused, stored_sizes(payload))
+    distinct = _distinct(parts.headers)
+    payload, mask = _payload(parts, distinct)
+    return ArrivedMessages(payload, mask, any(header.durable for header in distinct), refused, stored_sizes(payload))
 
 
 def _untimely(sections: Mapping[int, bytes], now: int | None) -> dict[int, Exception]:
-    """Return the errors, by row, of messages whose annotations do not say when to deliver them."""
+    """Return the errors, by row, of messages whose annotations contain an invalid delivery time."""
     bad: dict[int, Exception] = {}
     for row, section in sections.items():
         if delivery_times.PREFIX in section:
@@ -128,7 +127,7 @@ def _untimely(sections: Mapping[int, bytes], now: int | None) -> dict[int, Excep
 def _without(
     payloads: Sequence[bytes], refused: list[tuple[int, Exception]], bad: Mapping[int, Exception]
 ) -> tuple[list[tuple[int, Exception]], _Parts]:
-    """The parts of what is left without the messages that are invalid inside (`bad`, by row); refused are those, too."""
+    """Return the refused messages, and the parts without messages that are invalid inside (`bad`, by row)."""
     before = {number for number, _ in refused}
     numbers = [number for number in range(len(payloads)) if number not in before]
     parts = _Parts()
@@ -138,11 +137,11 @@ def _without(
 
 
 def _whole(payload: bytes, error: Exception) -> Exception:
-    """The error of a message that is invalid inside, with its offset in the whole message: as its sender knows it."""
+    """Return the error of a message that is invalid inside, with its offset in the whole message."""
     try:
         decode_message(payload)
-    except RemoteProtocolError as found:
-        return found
+    except RemoteProtocolError as whole_error:
+        return whole_error
     return error
 
 
@@ -150,37 +149,38 @@ def _whole(payload: bytes, error: Exception) -> Exception:
 
 
 def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]]:
-    """The hot loop. It returns which payloads were refused, and why."""
+    """Split messages into sections: the hot loop. Returns the refused payloads and their errors."""
     refused: list[tuple[int, Exception]] = []
     headers_known, but_ttl, start, footer = headers.known, headers.but_ttl, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
     messages, ttls = parts.messages, parts.ttls
-    keep, say = messages.append, parts.said.append
-    before = None  # the ttl that was read last
-    alike, whole, bare_at, its = b"", 0, 0, NOTHING  # of the last message that was only a section of data
+    keep_message, keep_header = messages.append, parts.headers.append
+    before = None  # the ttl of the previous message
+    # Of the last message that was a single data section: its first bytes, and where its size ends and the bare message begins.
+    prefix, size_end, bare_at, its_header = b"", 0, 0, NOTHING
     for number, payload in enumerate(payloads):
         end = len(payload)
-        if number == 1 and alike and _keep_alike(payloads, parts, whole, bare_at):  # nearly always, where a program sends many
+        if number == 1 and prefix and _keep_alike(payloads, parts, size_end, bare_at):  # the usual case
             break
-        if alike and payload.startswith(alike) and int.from_bytes(payload[len(alike) : whole], "big") == end - whole:
-            keep(payload[bare_at:])
-            say(its)
+        if prefix and payload.startswith(prefix) and int.from_bytes(payload[len(prefix) : size_end], "big") == end - size_end:
+            keep_message(payload[bare_at:])
+            keep_header(its_header)
             continue
         try:
-            position, said, note, ttl = 0, NOTHING, None, None
+            position, header, note, ttl = 0, NOTHING, None, None
             if payload[:4] == b"\x00\x53\x70\xc0":
                 position = 5 + payload[4]
-                found = headers_known.get(payload[:position])
-                if found is None:
+                cached = headers_known.get(payload[:position])
+                if cached is None:
                     at, around = but_ttl[position]
-                    found = around[payload[:at] + payload[at + 4 : position]]
+                    cached = around[payload[:at] + payload[at + 4 : position]]
                     ttl = payload[at : at + 4]
                     if ttl == before:
-                        headers.learn(payload[:position], found, ttl)
+                        headers.learn(payload[:position], cached, ttl)
                     before = ttl
-                said = found
+                header = cached
             elif payload[:4] == b"\x00\x53\x70\xd0":
                 position = 8 + int.from_bytes(payload[4:8], "big")
-                said = headers_known[payload[:position]]
+                header = headers_known[payload[:position]]
             if payload[position + 2] < PROPERTIES:
                 position, note = _annotations(payload, position)
             table, begin = start, position
@@ -200,11 +200,11 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
                 if ttl is not None:
                     ttls[len(messages)] = ttl
                 elif note is None and (width := _DATA_WIDTHS.get(payload[begin : begin + 4])):
-                    whole = begin + 4 + width
-                    only = int.from_bytes(payload[begin + 4 : whole], "big") == end - whole
-                    alike, bare_at, its = payload[: begin + 4] if only else b"", begin, said
-                keep(payload[begin:])
-                say(said)
+                    size_end = begin + 4 + width
+                    is_single = int.from_bytes(payload[begin + 4 : size_end], "big") == end - size_end
+                    prefix, bare_at, its_header = payload[: begin + 4] if is_single else b"", begin, header
+                keep_message(payload[begin:])
+                keep_header(header)
                 continue
         except (KeyError, IndexError):
             pass
@@ -216,7 +216,7 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
 
 
 def _counted(payload: bytes, position: int) -> tuple[_Table, int]:
-    """Follow the bare message of a long payload. KeyError where it has so many sections that the plain way has to count them."""
+    """Follow the bare message of a long payload. KeyError for so many sections that `scan` has to count them."""
     table = _TABLES[MESSAGE_ANNOTATIONS]
     for _ in range(_MOST):
         if position >= len(payload):
@@ -230,16 +230,16 @@ def _counted(payload: bytes, position: int) -> tuple[_Table, int]:
 
 
 def _keep_alike(payloads: Sequence[bytes], parts: _Parts, octets: int, bare_at: int) -> bool:
-    """Keep all messages behind the first as it was kept, if they have its length and its first octets. False if they have not."""
-    if len({each[:octets] for each in payloads}) > 1 or len(set(map(len, payloads))) > 1:
+    """Keep all messages after the first if they have its length and first bytes; otherwise return False."""
+    if len({payload[:octets] for payload in payloads}) > 1 or len(set(map(len, payloads))) > 1:
         return False
-    parts.messages += [each[bare_at:] for each in payloads[1:]]
-    parts.said *= len(payloads)
+    parts.messages += [payload[bare_at:] for payload in payloads[1:]]
+    parts.headers *= len(payloads)
     return True
 
 
 def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
-    """Find where the bare message begins, and the message annotations. KeyError where the plain way has to look at any."""
+    """Return where the bare message begins, and the message annotations. KeyError for sections that must be checked."""
     note = None
     table = _TABLES[HEADER]
     while position < len(payload) and payload[position + 2] < PROPERTIES:
@@ -255,14 +255,14 @@ def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
 
 
 def _plain(payload: bytes, parts: _Parts) -> None:
-    """One message, whatever it looks like. Raises DecodeError, FieldError."""
-    said, note, foot = NOTHING, None, None
+    """Split one message of any form. Raises DecodeError, FieldError."""
+    header, note, foot = NOTHING, None, None
     budget = [annotation.AROUND]
     sections = scan(payload)
     for section in sections:
         octets = payload[section.start : section.end] if section.code in _AROUND else b""
         if section.code == HEADER:
-            said = headers.read(octets)
+            header = headers.read(octets)
         elif section.code == DELIVERY_ANNOTATIONS:
             annotation.check(octets, budget)
         elif section.code == MESSAGE_ANNOTATIONS:
@@ -275,17 +275,17 @@ def _plain(payload: bytes, parts: _Parts) -> None:
     if foot is not None:
         parts.footers[row] = foot
     parts.messages.append(bare(payload, sections))
-    parts.said.append(said)
+    parts.headers.append(header)
 
 
 _AROUND = (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER)
-_MOST = MAX_SECTIONS - 3  # that the table follows, behind the three that may stand before; `scan` counts what is more
-_SHORT = 4 * _MOST  # octets of a message that has no more: a section has at least four
-_DATA_WIDTHS = {b"\x00\x53\x75\xa0": 1, b"\x00\x53\x75\xb0": 4}  # the head of a section of data: octets of its size
+_MOST = MAX_SECTIONS - 3  # sections that the table follows, after up to three before them; `scan` counts more
+_SHORT = 4 * _MOST  # bytes of a message that cannot have more sections: each has at least four
+_DATA_WIDTHS = {b"\x00\x53\x75\xa0": 1, b"\x00\x53\x75\xb0": 4}  # the head of a data section → bytes of its size
 
 # --- The table -------------------------------------------------------------------------------------------------------------
 
-# (0x00, 0x53, section, constructor) → the table for what may follow, octets if the width is fixed, octets of the size if not.
+# (0x00, 0x53, section, constructor) → the table of the next section, bytes of a fixed width, bytes of the size otherwise.
 _Table = dict[bytes, tuple[Any, int, int]]
 
 _KINDS = {PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
@@ -294,7 +294,7 @@ _FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
 
 def _follows(code: int, last: int) -> bool:
-    """May section `code` follow section `last` (3.2)?"""
+    """Return True if section `code` may follow section `last` (3.2)."""
     if code in (SEQUENCE, VALUE) and last in (DATA, SEQUENCE):
         return code == last == SEQUENCE
     return code > last or code == last == DATA
@@ -318,18 +318,18 @@ _TABLES = _tables()
 # --- The batch -------------------------------------------------------------------------------------------------------------
 
 
-def _distinct(said: list[HeaderFields]) -> list[HeaderFields]:
-    """One of each kind; of what is all alike the only one."""
-    # Nearly always all are one and the same object, which `count` sees without comparing.
-    if not said or said.count(said[0]) == len(said):
-        return said[:1]
-    # Not a set of them: their numbers are the senders' choice, and so would the hashes be.
-    kinds = {(one.priority is None, one.durable, one.ttl is None): one for one in said}
-    return [said[0], *kinds.values()]
+def _distinct(fields: list[HeaderFields]) -> list[HeaderFields]:
+    """Return the distinct headers; one if all are equal."""
+    # Usually all are the same object, which `count` compares by identity.
+    if not fields or fields.count(fields[0]) == len(fields):
+        return fields[:1]
+    # Not a set: senders choose the numbers, and could choose colliding hashes.
+    kinds = {(header.priority is None, header.durable, header.ttl is None): header for header in fields}
+    return [fields[0], *kinds.values()]
 
 
 def _payload(parts: _Parts, distinct: list[HeaderFields]) -> tuple[Payload, int]:
-    """With the mask of its columns."""
+    """Return the stored form and the mask of its columns."""
     rows = len(parts.messages)
     columns: dict[str, pa.Array] = {}
     if not (parts.ttls or parts.annotations or parts.footers) and len(distinct) == 1 and distinct[0].ttl is None:
@@ -338,25 +338,25 @@ def _payload(parts: _Parts, distinct: list[HeaderFields]) -> tuple[Payload, int]
     if parts.ttls:
         columns["ttl"] = _ttls(parts)
     for i, name in enumerate(("priority", "durable") if parts.ttls else ("priority", "durable", "ttl")):
-        if any(said[i] is not None for said in distinct):
-            one = len(distinct) == 1
-            values = [distinct[0][i]] * rows if one else [said[i] for said in parts.said]
+        if any(header[i] is not None for header in distinct):
+            is_uniform = len(distinct) == 1
+            values = [distinct[0][i]] * rows if is_uniform else [header[i] for header in parts.headers]
             columns[name] = pa.array(values, MESSAGE_COLUMNS[name])
     columns["message"] = binary(parts.messages)
-    for name, found in (("encodedAnnotations", parts.annotations), ("footer", parts.footers)):
-        if found:
-            columns[name] = pa.array([found.get(row) for row in range(rows)], pa.binary())
+    for name, sections in (("encodedAnnotations", parts.annotations), ("footer", parts.footers)):
+        if sections:
+            columns[name] = pa.array([sections.get(row) for row in range(rows)], pa.binary())
     names = [name for name in ENCODED_COLUMNS if name in columns]
     mask = mask_of(names)
     return pa.RecordBatch.from_arrays([columns[name] for name in names], schema=payload_schema(mask)), mask
 
 
 def _ttls(parts: _Parts) -> pa.Array:
-    """Build the column of ttls, where at least one is not among what is `said`."""
-    found = np.frombuffer(b"".join(parts.ttls.values()), ">u4").astype(np.int64)
-    if len(found) == len(parts.said):
-        return pa.array(found)
-    values = [said.ttl for said in parts.said]
-    for row, ttl in zip(parts.ttls, found.tolist(), strict=True):
+    """Return the column of ttls, of which at least one is in `ttls`."""
+    ttls = np.frombuffer(b"".join(parts.ttls.values()), ">u4").astype(np.int64)
+    if len(ttls) == len(parts.headers):
+        return pa.array(ttls)
+    values = [header.ttl for header in parts.headers]
+    for row, ttl in zip(parts.ttls, ttls.tolist(), strict=True):
         values[row] = ttl
     return pa.array(values, pa.int64())

@@ -1,9 +1,9 @@
 """Rows of columns as bare AMQP messages (3.2): properties, application properties, one data section.
 
-Nothing here loops over rows, or over the fields of a row. A message is a row of small binary columns (constructors and sizes,
-made by numpy for all fields at once) and of the columns that hold the values, which Arrow joins. Encodings are the shortest that
-AMQP has, to the octet those of `broker_core.amqp`: what is null at the end of the properties is left out, and so is a section
-without anything in it. Times are whole milliseconds, as AMQP's are.
+No function loops over rows, or over the fields of a row. A message is a row of small binary columns (constructors and sizes,
+which numpy makes for all fields together) and of the columns with the values. Arrow joins them. The encodings are the shortest
+that AMQP has, byte for byte those of `broker_core.amqp`: nulls at the end of the properties and empty sections are left out.
+Times are whole milliseconds, as in AMQP.
 """
 
 from __future__ import annotations
@@ -37,32 +37,33 @@ from .entries import NULL, STRING, SYMBOL, entries
 from .fields import FIELDS
 
 BINARY, UINT, TIMESTAMP, LIST, MAP = 0xA0, 0x70, 0x83, 0xC0, 0xC1
-MAX_BYTES = 2**31 - 1  # of one column of messages: Arrow counts its octets in 31 bits
+MAX_BYTES = 2**31 - 1  # of one column of messages: Arrow counts its bytes in 31 bits
 _MAX_UINT = 2**32 - 1
 
 _CODES = {"message-id": STRING, "string": STRING, "binary": BINARY, "symbol": SYMBOL, "timestamp": TIMESTAMP, "uint": UINT}
-# The fields of the section of properties that have a column, in their order, each with its constructor.
+# The fields of the properties that have a column, in their order, each with its constructor.
 _FIELDS = tuple((name, _CODES[field.wire]) for name, field in FIELDS.items())
 _SIZED = (STRING, BINARY, SYMBOL)
 
 
 def bare_messages(payload: pa.RecordBatch) -> pa.Array:
-    """The bare message of each row of columnar `payload`, as binary.
+    """Return the bare message of each row of columnar `payload`, as binary.
 
-    Raises InvalidRequest naming column and row for what AMQP cannot say, ResourceLimit for more than `MAX_BYTES` in all.
+    Raises InvalidRequest, with column and row, for a value that AMQP cannot represent, and ResourceLimit for more than
+    `MAX_BYTES` in all.
     """
     return joined(*bare_parts(payload))
 
 
 def bare_parts(payload: pa.RecordBatch) -> list[pa.Array]:
-    """Encode bare messages as columns that are yet to be joined, row by row."""
+    """Encode bare messages as columns that are joined row by row later."""
     held = _held(payload)
     parts, sizes = _properties(held, payload.num_rows)
     if "properties" in held:
-        found = entries("properties", held["properties"], STRING)
-        head, widths = before_section(APPLICATION_PROPERTIES, MAP, found.sizes, 2 * found.counts, found.there)
-        parts += [head, found.octets]
-        sizes = sizes + widths + found.sizes
+        encoded = entries("properties", held["properties"], STRING)
+        head, widths = before_section(APPLICATION_PROPERTIES, MAP, encoded.sizes, 2 * encoded.counts, encoded.present)
+        parts += [head, encoded.octets]
+        sizes = sizes + widths + encoded.sizes
     body = payload.column("body")
     octets = lengths(body)
     before, widths = before_values(BINARY, octets, bytes((0x00, 0x53, DATA)))
@@ -73,9 +74,9 @@ def bare_parts(payload: pa.RecordBatch) -> list[pa.Array]:
 
 
 def annotation_sections(payload: pa.RecordBatch) -> pa.Array | None:
-    """The message annotations of each row, from `annotations` and `deliveryTime`; no octets where a row has neither.
+    """Encode the message annotations of each row, from `annotations` and `deliveryTime`; empty for a row with neither.
 
-    None if no row has any. A delivery time of its own column stands for the one that the map may hold. Raises InvalidRequest.
+    None if no row has any. A delivery time in its own column replaces the one in the map. Raises InvalidRequest.
     """
     if "annotations" not in payload.schema.names and "deliveryTime" not in payload.schema.names:
         return None
@@ -86,19 +87,19 @@ def annotation_sections(payload: pa.RecordBatch) -> pa.Array | None:
     rows = payload.num_rows
     parts: list[Any] = []
     sizes = counts = np.zeros(rows, np.int64)
-    there = timed = np.zeros(rows, np.bool_)
+    present = timed = np.zeros(rows, np.bool_)
     if times is not None:
-        there = timed = valid(times)
+        present = timed = valid(times)
         octets = np.empty((rows, len(_TIME_KEY) + 9), np.uint8)
         octets[:, : len(_TIME_KEY)] = _TIME_KEY
         octets[:, len(_TIME_KEY) :] = _timestamps(times)
         sizes, counts = timed * octets.shape[1], timed.astype(np.int64)
         parts.append(column(octets, sizes))
     if maps is not None:
-        found = entries("annotations", maps, SYMBOL, (DELIVERY_TIME, timed) if times is not None else None)
-        parts.append(found.octets)
-        sizes, counts, there = sizes + found.sizes, counts + found.counts, there | found.there
-    head, _ = before_section(MESSAGE_ANNOTATIONS, MAP, sizes, 2 * counts, there)
+        encoded = entries("annotations", maps, SYMBOL, (DELIVERY_TIME, timed) if times is not None else None)
+        parts.append(encoded.octets)
+        sizes, counts, present = sizes + encoded.sizes, counts + encoded.counts, present | encoded.present
+    head, _ = before_section(MESSAGE_ANNOTATIONS, MAP, sizes, 2 * counts, present)
     return joined(head, *parts)
 
 
@@ -106,41 +107,43 @@ _TIME_KEY = np.frombuffer(bytes((SYMBOL, len(DELIVERY_TIME))) + DELIVERY_TIME.en
 
 
 def _held(payload: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The columns with anything in them."""
+    """Return the columns with at least one value."""
     rows = payload.num_rows
-    return {n: found for n, found in zip(payload.schema.names, payload.columns, strict=True) if found.null_count < rows}
+    return {n: column for n, column in zip(payload.schema.names, payload.columns, strict=True) if column.null_count < rows}
 
 
 # --- Properties ------------------------------------------------------------------------------------------------------------
 
 
 def _properties(held: Mapping[str, pa.Array], rows: int) -> tuple[list[pa.Array], Ints]:
-    """The properties section in parts to be joined, and the octets of all of them."""
+    """Return the section of properties in parts to be joined, and the bytes of all parts."""
     used = max((i for i, (name, _) in enumerate(_FIELDS, 1) if name in held), default=0)
     if not used:
         return [], np.zeros(rows, np.int64)
-    there = np.zeros((used, rows), np.bool_)
+    present = np.zeros((used, rows), np.bool_)
     for i, (name, _) in enumerate(_FIELDS[:used]):
         if name in held:
-            there[i] = valid(held[name]) if held[name].null_count else True
-    # How many fields each row's list has, and which fields it has therefore, if only as nulls.
-    counts = (there * np.arange(1, used + 1)[:, None]).max(axis=0)
+            present[i] = valid(held[name]) if held[name].null_count else True
+    # The number of fields in each row's list, and the fields that it contains, if only as nulls.
+    counts = (present * np.arange(1, used + 1)[:, None]).max(axis=0)
     listed = np.arange(used)[:, None] < counts
     texts = [i for i in range(used) if _FIELDS[i][1] in _SIZED]
-    fields, sizes = _texts(held, texts, there[texts], listed[texts])
+    fields, sizes = _texts(held, texts, present[texts], listed[texts])
     for i in range(used):
         if _FIELDS[i][1] not in _SIZED:
-            octets, widths = _fixed(_FIELDS[i], held, there[i])
-            widths = _with_nulls(octets, widths, there[i], listed[i])
+            octets, widths = _fixed(_FIELDS[i], held, present[i])
+            widths = _with_nulls(octets, widths, present[i], listed[i])
             fields[i] = [column(octets, widths)]
             sizes = sizes + widths
     head, widths = before_section(PROPERTIES, LIST, sizes, counts, counts > 0)
     return [head, *(part for i in range(used) for part in fields[i])], sizes + widths
 
 
-def _texts(held: Mapping[str, pa.Array], texts: list[int], there: Bools, listed: Bools) -> tuple[dict[int, list[pa.Array]], Ints]:
-    """The parts of the fields of variable width, all made at once, by field; and their octets."""
-    sizes = np.zeros(there.shape, np.int64)
+def _texts(
+    held: Mapping[str, pa.Array], texts: list[int], present: Bools, listed: Bools
+) -> tuple[dict[int, list[pa.Array]], Ints]:
+    """Return the parts of the fields of variable width, by field, and their bytes. All are made together."""
+    sizes = np.zeros(present.shape, np.int64)
     for line, i in enumerate(texts):
         name, code = _FIELDS[i]
         if name in held:
@@ -148,8 +151,8 @@ def _texts(held: Mapping[str, pa.Array], texts: list[int], there: Bools, listed:
                 check_ascii(name, held[name])
             sizes[line] = lengths(held[name])
     octets, widths = before_values(np.array([[_FIELDS[i][1]] for i in texts]), sizes)
-    widths = _with_nulls(octets, widths, there, listed)
-    prefixes, rows = column(octets, widths), there.shape[1]
+    widths = _with_nulls(octets, widths, present, listed)
+    prefixes, rows = column(octets, widths), present.shape[1]
     fields = {}
     for line, i in enumerate(texts):
         value = held.get(_FIELDS[i][0])
@@ -157,27 +160,27 @@ def _texts(held: Mapping[str, pa.Array], texts: list[int], there: Bools, listed:
     return fields, (sizes + widths).sum(axis=0)
 
 
-def _with_nulls(octets: Octets, widths: Ints | int, there: Bools, listed: Bools) -> Ints | int:
-    """Makes nulls of the values that are not there; the octets of all: one for a null, none after the last field of a list."""
-    if there.all():
+def _with_nulls(octets: Octets, widths: Ints | int, present: Bools, listed: Bools) -> Ints | int:
+    """Replace absent values with nulls; return the bytes of each: one for a null, none after the last field of a list."""
+    if present.all():
         return widths
-    octets[~there, 0] = NULL
-    return np.where(there, widths, listed)
+    octets[~present, 0] = NULL
+    return np.where(present, widths, listed)
 
 
-def _fixed(field: tuple[str, int], held: Mapping[str, pa.Array], there: Bools) -> tuple[Octets, Ints | int]:
-    """A time or a uint of each row, and its octets where it is there."""
+def _fixed(field: tuple[str, int], held: Mapping[str, pa.Array], present: Bools) -> tuple[Octets, Ints | int]:
+    """Return a time or a uint of each row, and its bytes."""
     name, code = field
     if name not in held:
-        return np.empty((len(there), 1), np.uint8), 1
+        return np.empty((len(present), 1), np.uint8), 1
     if code == TIMESTAMP:
         return _timestamps(held[name]), 9
     values = numbers(held[name])
-    wrong = there & ((values < 0) | (values > _MAX_UINT))
+    wrong = present & ((values < 0) | (values > _MAX_UINT))
     if wrong.any():
         row = int(wrong.argmax())
-        refuse(name, row, f"{values[row]} is no AMQP uint: allowed are 0 to {_MAX_UINT}")
-    octets = np.empty((len(there), 5), np.uint8)
+        refuse(name, row, f"{values[row]} cannot be an AMQP uint: allowed are 0 to {_MAX_UINT}")
+    octets = np.empty((len(present), 5), np.uint8)
     octets[:, 0] = np.where(values == 0, 0x43, np.where(values < 256, 0x52, UINT))
     octets[:, 1:] = big_endian(values, 4)
     small = values < 256

@@ -1,15 +1,16 @@
 """Encoded messages into columns, without a Python object for a message or a field.
 
-`walk` finds where every value lies, `render` and `maps` make Arrow arrays of them, and `plain` decodes what they leave: shapes
-that no ordinary client sends, and damage, which it refuses with the reason. So the vectors can be slow on a strange message,
-never wrong: what they accept has passed every check that the plain decoder makes. What a column holds is said by `texts` and:
+`walk` finds the place of every value, `rendering` and `maps` build Arrow arrays, and `reference` decodes the remaining rows:
+forms that ordinary clients do not send, and damage, which it refuses with the reason. The vectors can be slow on a strange
+message, but never wrong: they make every check of the reference decoder. `texts` defines the values of columns,
+except for:
 
-- `body`: the octets of the data sections joined; of an amqp-value that is a binary or a string (UTF-8); any other value (null
-  too) and the elements of all sequences as JSON text; null in a message without a body;
-- `messageId`, `correlationId`: a string as it is, else its text (digits of a ulong, a uuid's 36 characters, base64 of a binary);
-- `userId`: the binary's text where it is UTF-8, else its base64;
-- `creationTime`, `absoluteExpiryTime`: null where 64 bits of microseconds cannot hold it;
-- `properties`, `annotations`: each value's text, null stays null; null where the message has no such section.
+- `body`: the joined bytes of the data sections, or the bytes of a binary or string (UTF-8) amqp-value.
+  Any other value, and the elements of all sequences, are JSON text. Null in a message without a body;
+- `messageId`, `correlationId`: a string unchanged, otherwise its text (ulong: digits, uuid: 36 characters, binary: base64);
+- `userId`: the binary's text if it is UTF-8, otherwise its base64;
+- `creationTime`, `absoluteExpiryTime`: null if 64 bits of microseconds cannot hold it;
+- `properties`, `annotations`: each value's text, null stays null; null if the message has no such section.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ from .walk import (
     walk_of,
 )
 
-#: Rows that are walked together: their octets then stay near the processor while each step passes over them.
+#: Rows of one walk: their bytes stay near the processor while each step passes over them.
 CHUNK_ROWS = 1 << 15
 
-#: Characters of why a message is refused: some errors show octets of it.
+#: Characters of a refusal's reason: some errors quote bytes.
 MAX_REASON = 200
 
 
 def readable(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
-    """Columns of encoded messages: any of `columns.BARE_COLUMNS`, and `annotations`, with the types of `MESSAGE_COLUMNS`; and the
-    rows that `reference.row` refuses, with the reasons: all columns are null there.
+    """Return columns of encoded messages, and the refused rows with their reasons. All columns are null in refused rows.
 
-    `payload` holds `message`, and `encodedAnnotations` where messages have annotations. Only the sections that `names` come from
-    are decoded; all are measured.
+    `names` are any of `columns.BARE_COLUMNS`, and `annotations`; types are those of `MESSAGE_COLUMNS`. `payload` contains
+    `message`, and `encodedAnnotations` if messages have annotations. Only the sections of `names` are decoded; all sections are
+    measured.
     """
     refused: dict[int, str] = {}
     chunks = [_chunk(payload.slice(n, CHUNK_ROWS), names, n, refused) for n in range(0, payload.num_rows, CHUNK_ROWS)]
@@ -75,21 +76,21 @@ def readable(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, p
 
 
 def _chunk(payload: pa.RecordBatch, names: Sequence[str], first: int, refused: dict[int, str]) -> dict[str, pa.Array]:
-    found, odd = vectors(payload, names)
+    decoded, odd = vectors(payload, names)
     rows = np.flatnonzero(odd)
-    return _merged(found, payload, rows, first, refused) if len(rows) else found
+    return _merged(decoded, payload, rows, first, refused) if len(rows) else decoded
 
 
 def vectors(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], Mask]:
-    """The columns as far as vectors go, and the odd rows, in which they mean nothing: those are the plain decoder's."""
+    """Return the columns as far as vectors go, and the odd rows, whose values mean nothing and are left to `reference`."""
     odd = np.zeros(payload.num_rows, np.bool_)
-    found: dict[str, pa.Array] = {}
+    decoded: dict[str, pa.Array] = {}
     bare = [name for name in names if name != "annotations"]
     if bare:
-        found.update(_bare(payload.column("message"), bare, odd))
+        decoded.update(_bare(payload.column("message"), bare, odd))
     if "annotations" in names:
-        found["annotations"] = _annotations(payload, odd)
-    return {name: found[name] for name in names}, odd
+        decoded["annotations"] = _annotations(payload, odd)
+    return {name: decoded[name] for name in names}, odd
 
 
 def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Array]:
@@ -110,15 +111,15 @@ def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Arr
             walk.value(APPLICATION_PROPERTIES, with_map)
     body = _body(walk, "body" in names)
     walk.finish()
-    found: dict[str, pa.Array] = {}
+    decoded: dict[str, pa.Array] = {}
     if "properties" in names:
-        found["properties"] = map_array(walk, buffer, with_map, counts, pairs, STRING)
+        decoded["properties"] = map_array(walk, buffer, with_map, counts, pairs, STRING)
     if "body" in names:
-        found["body"] = _settled(walk, texts(buffer, _cleared(walk, body), _BODY, binary=True))
+        decoded["body"] = _settled(walk, texts(buffer, _cleared(walk, body), _BODY, binary=True))
     if asked:
-        found.update(_properties(walk, buffer, fields, asked))
+        decoded.update(_properties(walk, buffer, fields, asked))
     odd |= walk.odd
-    return found
+    return decoded
 
 
 def _body(walk: Walk, asked: bool) -> Cells:
@@ -141,8 +142,8 @@ def _cleared(walk: Walk, cells: Cells) -> Cells:
     return cells
 
 
-def _settled(walk: Walk, found: tuple[pa.Array, Indices]) -> pa.Array:
-    array, bad = found
+def _settled(walk: Walk, result: tuple[pa.Array, Indices]) -> pa.Array:
+    array, bad = result
     walk.odd[bad] = True
     return array
 
@@ -154,8 +155,8 @@ UINT = (0x70, 0x52, 0x43)
 
 
 def _properties(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], asked: Sequence[str]) -> dict[str, pa.Array]:
-    """The fields asked for. The others are checked too: a section is refused as a whole, whoever looks at which part of it."""
-    found: dict[str, pa.Array] = {}
+    """Return the requested fields. The other fields are checked as well: a section is refused as a whole."""
+    decoded: dict[str, pa.Array] = {}
     if not fields:
         return {name: pa.nulls(len(walk.first), MESSAGE_COLUMNS[name]) for name in asked}
     for name, field in ALL_FIELDS.items():
@@ -164,20 +165,20 @@ def _properties(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], asked
             cells = _cleared(walk, cells)
         if cells is None or only(cells.code) == NULL:
             if name in asked:
-                found[name] = pa.nulls(len(walk.first), MESSAGE_COLUMNS[name])
+                decoded[name] = pa.nulls(len(walk.first), MESSAGE_COLUMNS[name])
         elif field.wire in _TEXTS:
             array = _settled(walk, texts(buffer, cells, _TEXTS[field.wire]))
             if name in asked:
-                found[name] = array
+                decoded[name] = array
         elif field.wire == "binary":
             array = _settled(walk, users(buffer, cells))
             if name in asked:
-                found[name] = array
+                decoded[name] = array
         else:
             array = _times(walk, buffer, cells) if field.wire == "timestamp" else _sequences(walk, buffer, cells)
             if name in asked:
-                found[name] = array
-    return found
+                decoded[name] = array
+    return decoded
 
 
 def _times(walk: Walk, buffer: pa.Buffer, cells: Cells) -> pa.Array:
@@ -193,7 +194,7 @@ def _sequences(walk: Walk, buffer: pa.Buffer, cells: Cells) -> pa.Array:
 
 
 def _numbers(walk: Walk, buffer: pa.Buffer, cells: Cells, kinds: dict[int, str]) -> tuple[Places, Mask]:
-    """Values of these constructors, 0 where a constructor has no octets, and where there is one."""
+    """Return the values of these constructors (0 for a constructor without bytes), and the rows that have one."""
     values = np.zeros(len(cells.code), np.int64)
     valid = np.zeros(len(cells.code), np.bool_)
     for code, kind in kinds.items():
@@ -216,18 +217,18 @@ def _annotations(payload: pa.RecordBatch, odd: Mask) -> pa.Array:
     walk.odd |= np.asarray(column.is_valid()) & (walk.code != MESSAGE_ANNOTATIONS)
     counts, pairs = (np.empty(0, np.int64), list[MapEntries]()) if rows is None else walk.entries(rows)
     walk.finish()
-    found = map_array(walk, buffer, rows, counts, pairs, SYMBOL)
+    decoded = map_array(walk, buffer, rows, counts, pairs, SYMBOL)
     odd |= walk.odd
-    return found
+    return decoded
 
 
 def _merged(
-    found: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, first: int, refused: dict[int, str]
+    vectors_only: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, first: int, refused: dict[int, str]
 ) -> dict[str, pa.Array]:
-    """The columns with these rows as the plain decoder gives them; what it refuses is null, and goes to `refused`."""
+    """Return the columns with these rows decoded by `reference`. Rows that it refuses are null, and added to `refused`."""
     from . import reference
 
-    names = list(found)
+    names = list(vectors_only)
     parts = payload.take(pa.array(rows))
     messages = parts.column("message").to_pylist()
     annotated = "annotations" in names and "encodedAnnotations" in parts.schema.names
@@ -243,7 +244,7 @@ def _merged(
     order = np.arange(payload.num_rows)
     order[rows] = np.arange(payload.num_rows, payload.num_rows + len(rows))
     merged = {}
-    for name, array in found.items():
+    for name, array in vectors_only.items():
         part = pa.array([row[name] for row in decoded], MESSAGE_COLUMNS[name])
         merged[name] = pa.concat_arrays([array, part]).take(pa.array(order))
     return merged

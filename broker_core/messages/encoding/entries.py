@@ -1,4 +1,4 @@
-"""Columns of maps (`properties`, `annotations`) as the insides of AMQP maps."""
+"""Columns of maps (`properties`, `annotations`) as the contents of AMQP maps."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ STRING, SYMBOL, NULL = 0xA1, 0xA3, 0x40
 
 
 class Entries(NamedTuple):
-    """Of each row: its encoded entries one after the other, their octets, how many they are, and whether there is a map."""
+    """For each row: its encoded entries in one value, their bytes, their number, and whether there is a map."""
 
     octets: pa.Array
     sizes: Ints
     counts: Ints
-    there: Bools
+    present: Bools
 
 
 def entries(name: str, maps: pa.Array, key_code: int, without: tuple[str, Bools] | None = None) -> Entries:
-    """The entries of a map<string, string|null> column, keys as STRING or SYMBOL, values as strings.
+    """Encode the entries of a map<string, string|null> column, keys as STRING or SYMBOL, values as strings.
 
-    `without`: a key that is left out in the rows that are marked. Raises InvalidRequest for a key that AMQP cannot say, or that a
-    row has twice, naming column and row.
+    `without` is a key that is left out in the marked rows. Raises InvalidRequest, with column and row, for a key that AMQP cannot
+    represent, or that a row has twice.
     """
-    there = valid(maps)
+    present = valid(maps)
     if maps.null_count:
-        maps = maps.take(pa.array(np.arange(len(maps))))  # so that nulls have no entries
+        maps = maps.take(pa.array(np.arange(len(maps))))  # a copy in which nulls have no entries
     bounds = offsets(maps)
     first, last = int(bounds[0]), int(bounds[-1])
     keys, values = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
     counts = bounds[1:] - bounds[:-1]
     rows = np.repeat(np.arange(len(maps)), counts)
     if without is not None:
-        kept = ~(pc.equal(keys, without[0]).to_numpy(zero_copy_only=False) & without[1][rows])
-        if not kept.all():
-            keys, values, rows = keys.filter(pa.array(kept)), values.filter(pa.array(kept)), rows[kept]
+        wanted = ~(pc.equal(keys, without[0]).to_numpy(zero_copy_only=False) & without[1][rows])
+        if not wanted.all():
+            keys, values, rows = keys.filter(pa.array(wanted)), values.filter(pa.array(wanted)), rows[wanted]
             counts = np.bincount(rows, minlength=len(maps))
     _check_keys(name, keys, rows, counts, key_code)
     octets, sizes = _encoded(keys, values, key_code)
     bounds = np.concatenate([[0], np.cumsum(counts)])
     ends = np.concatenate([[0], np.cumsum(sizes)])[bounds]
     data = pa.Array.from_buffers(pa.binary(), len(maps), [None, pa.py_buffer(ends.astype(np.int32)), octets.buffers()[2]])
-    return Entries(data, ends[1:] - ends[:-1], counts, there)
+    return Entries(data, ends[1:] - ends[:-1], counts, present)
 
 
 def _check_keys(name: str, keys: pa.Array, rows: Ints, counts: Ints, key_code: int) -> None:
@@ -66,9 +66,9 @@ def _check_keys(name: str, keys: pa.Array, rows: Ints, counts: Ints, key_code: i
         check_ascii(name, keys, rows)
     if len(counts) == 0 or counts.max() < 2:
         return
-    each = int(counts[0])
-    if (counts == each).all() and keys.slice(each).equals(keys.slice(0, len(keys) - each)):
-        keys, rows = keys.slice(0, each), rows[:each]  # all rows have the keys of the first, which is common
+    per_row = int(counts[0])
+    if (counts == per_row).all() and keys.slice(per_row).equals(keys.slice(0, len(keys) - per_row)):
+        keys, rows = keys.slice(0, per_row), rows[:per_row]  # the usual case: all rows have the keys of the first
     codes = keys.dictionary_encode()
     pairs = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
     twice = np.flatnonzero(pairs[1:] == pairs[:-1])
@@ -78,7 +78,7 @@ def _check_keys(name: str, keys: pa.Array, rows: Ints, counts: Ints, key_code: i
 
 
 def _encoded(keys: pa.Array, values: pa.Array, key_code: int) -> tuple[pa.Array, Ints]:
-    """Each entry, and its octets."""
+    """Return the bytes of each entry, and their number."""
     sizes = np.stack([lengths(keys), lengths(values)])
     octets, widths = before_values(np.array([[key_code], [STRING]]), sizes)
     if values.null_count:

@@ -58,7 +58,7 @@ def address_of(message: bytes) -> str | None:
         if section.code == PROPERTIES:
             address = _field(message, section.value, section.end, _TO)
             if address is not None and type(address) is not str:
-                raise DecodeError("properties: to is no string", section.value)
+                raise DecodeError("properties: to is not a string", section.value)
             return address
     return None
 
@@ -106,7 +106,7 @@ def _field(message: bytes, position: int, end: int, place: int) -> Any:
 
 
 def _properties(message: bytes) -> int:
-    """Return where the list of properties begins; -1 if there is none."""
+    """Return where the list of properties begins; -1 without one."""
     position = 0
     while message[position : position + 2] == b"\x00\x53":
         code, constructor = message[position + 2], message[position + 3]

@@ -1,7 +1,7 @@
-"""Whole messages as another broker sends them, many at once: cut into the stored form, and recognised when they come again.
+"""Complete messages of another broker, many at a time: cut into the stored form, and recognized when they come again.
 
-What a broker may change on the way (header, annotations, footer) stands around the bare message, which nobody changes. `walk`
-finds where the sections lie; a message that it does not follow is measured by `messages.scan`, which decides what is refused.
+A broker may change header, annotations and footer, but not the bare message between them. `walk` finds the sections. A message
+that it does not follow is measured by `messages.scan`, which alone refuses messages.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from .fields import message_id
 from .octets import Mask, Places, at, slices, validity, with_nulls, word
 from .walk import APPLICATION_PROPERTIES, DATA, NULL, PROPERTIES, VALUE, Cells, Walk, walk_of
 
-_HASHED_AT_ONCE = 1024  # no other thread runs meanwhile, not the one that receives the next messages
-_PIECE = 2047  # octets of which Python's hash keeps the interpreter; for more it hands it over, and waits to have it again
-MOST_SECTIONS = 16  # of one body that are followed in lock step
-_DURABLE, _PRIORITY, _TTL, _FIRST, _COUNT = range(5)  # fields of a header
-_BOOLEANS = {0x41: 1, 0x42: 0, 0x56: None}  # None: the octet says it
+_HASHED_AT_ONCE = 1024  # messages; no other thread runs meanwhile, for example the one that receives the next messages
+_PIECE = 2047  # bytes that Python's hash takes without releasing the interpreter, which costs time for more
+MOST_SECTIONS = 16  # sections of one body that are followed in lock step
+_DURABLE, _PRIORITY, _TTL, _FIRST, _COUNT = range(5)  # places of fields in a header
+_BOOLEANS = {0x41: 1, 0x42: 0, 0x56: None}  # None: the value is in the byte
 _UINTS = (NULL, 0x43, 0x52, 0x70)
 
 Numbers = npt.NDArray[np.uint64]
 
 
 class Cut(NamedTuple):
-    """Messages in the stored form, all rows of the input: those of `refused` (row → reason) are empty.
+    """Messages in the stored form, with all rows of the input. Rows in `refused` (row → reason) are empty.
 
-    `attempts` is what the header says of failed deliveries, int32.
+    `attempts` is the number of failed deliveries in the header, int32.
     """
 
     payload: pa.RecordBatch
@@ -47,11 +47,11 @@ class Cut(NamedTuple):
 
 
 class MessageKeys(NamedTuple):
-    """Keys of messages: `known` where it has an id; `one` and `other` are the first 128 bits of SHA-256 of all that follows the
-    annotations, the id with it.
+    """Keys of messages: `known` is the mask of messages with an id; `one` and `other` are the first 128 bits of SHA-256 of the
+    bytes after the annotations, which include the id.
 
-    Two messages are the same one if both are equal: an id that a producer repeats, with other content, is not. Nobody can make a
-    message that has the key of another's: a checksum would let them, and so lose that message.
+    Two messages are the same if both numbers are equal. A producer that repeats an id with other content sends another message. A
+    checksum would let a sender forge the key of another message, and thereby lose it.
     """
 
     known: Mask
@@ -73,16 +73,16 @@ def cut(column: pa.Array) -> Cut:
     for row in np.flatnonzero(walk.odd).tolist():
         message = column[row].as_py()
         try:
-            found = _plain(message)
+            parts = _plain(message)
         except RemoteProtocolError as error:
             refused[row] = str(error)[:MAX_REASON]
-            found = _ForeignMessage(0, 0, 0, 0, None, None, 0)
+            parts = _ForeignMessage(0, 0, 0, 0, None, None, 0)
         first = int(walk.first[row])
-        begin[row], end[row] = first + found.begin, first + found.end
-        notes[0][row], notes[1][row] = first + found.note, first + found.note_end
-        for (values, valid), value in ((priority, found.priority), (durable, found.durable)):
+        begin[row], end[row] = first + parts.begin, first + parts.end
+        notes[0][row], notes[1][row] = first + parts.note, first + parts.note_end
+        for (values, valid), value in ((priority, parts.priority), (durable, parts.durable)):
             values[row], valid[row] = value or 0, value is not None
-        attempts[row] = found.attempts
+        attempts[row] = parts.attempts
     columns = {"priority": _array(priority, "priority"), "durable": _array(durable, "durable")}
     whole = bool((begin == walk.first).all() and (end == walk.last).all())
     columns["message"] = column if whole else slices(buffer, begin, end)
@@ -94,7 +94,7 @@ def cut(column: pa.Array) -> Cut:
 
 
 def keys(column: pa.Array) -> MessageKeys:
-    """Compute what complete encoded messages are recognised by."""
+    """Compute the keys that recognize complete encoded messages."""
     walk, buffer = walk_of(column)
     _header(walk)
     _annotations(walk)
@@ -105,7 +105,7 @@ def keys(column: pa.Array) -> MessageKeys:
     known = (ids.code != NULL) & ~walk.odd
     starts, ends = np.where(known, ids.start, walk.first), np.where(known, ids.end, walk.first)
     known &= (starts <= ends) & (ends <= walk.last)
-    for row in np.flatnonzero(walk.odd).tolist():  # rare shapes, and damage, which has no id
+    for row in np.flatnonzero(walk.odd).tolist():  # rare forms, and damage, which has no id
         bare = _bare_of(column[row].as_py())
         if message_id(bare) is not None:
             known[row] = True
@@ -131,7 +131,7 @@ def _header(walk: Walk) -> list[Cells | None]:
 
 
 def _annotations(walk: Walk) -> tuple[Places, Places]:
-    """Skip both sections of annotations; return where those of the message begin and end, the same place where there are none."""
+    """Skip both sections of annotations. Return where the message annotations begin and end: the same place without any."""
     walk.skip(DELIVERY_ANNOTATIONS)
     begin, end = walk.first.copy(), walk.first.copy()
     rows = walk.rows_of(MESSAGE_ANNOTATIONS)
@@ -160,7 +160,7 @@ def _bare_end(walk: Walk) -> Places:
 
 
 def _bytes(walk: Walk, cells: Cells | None, kinds: dict[int, int | None]) -> tuple[npt.NDArray[np.int16], Mask]:
-    """The values of a field of one octet, and where there is one."""
+    """Return the values of a field of one byte, and the mask of rows that have one."""
     values, valid = np.zeros(len(walk.first), np.int16), np.zeros(len(walk.first), np.bool_)
     if cells is None:
         return values, valid
@@ -186,8 +186,8 @@ def _counted(walk: Walk, cells: Cells | None) -> npt.NDArray[np.int32]:
     return np.minimum(values, 2**31 - 1).astype(np.int32)
 
 
-def _array(found: tuple[npt.NDArray[np.int16], Mask], name: str) -> pa.Array:
-    values, valid = found
+def _array(field: tuple[npt.NDArray[np.int16], Mask], name: str) -> pa.Array:
+    values, valid = field
     wanted = MESSAGE_COLUMNS[name]
     return pa.Array.from_buffers(pa.int16(), len(values), [validity(valid), pa.py_buffer(values)]).cast(wanted)
 
@@ -196,7 +196,7 @@ def _array(found: tuple[npt.NDArray[np.int16], Mask], name: str) -> pa.Array:
 
 
 class _ForeignMessage(NamedTuple):
-    """Parts of one message: its bare message and its annotations by their octets, and three fields of its header."""
+    """Parts of one message: the bounds of its bare message and of its annotations, and three fields of its header."""
 
     begin: int
     end: int
@@ -208,7 +208,7 @@ class _ForeignMessage(NamedTuple):
 
 
 def _plain(message: bytes) -> _ForeignMessage:
-    """Raise RemoteProtocolError for what is no message."""
+    """Split one message. Raises RemoteProtocolError for malformed messages."""
     sections = scan(message, most=MAX_SECTIONS_READ)
     by_code: dict[int, Any] = {section.code: section for section in sections}
     header, note = by_code.get(HEADER), by_code.get(MESSAGE_ANNOTATIONS)
@@ -232,21 +232,21 @@ def _bare_of(message: bytes) -> bytes:
 
 # --- Keys ----------------------------------------------------------------------------------------------------------------------
 
-# A processor with instructions for SHA-256 takes less time for it than for BLAKE2b; one without, three times as long.
+# With processor instructions for SHA-256 it is faster than BLAKE2b; without them it takes three times as long.
 _digest = methodcaller("digest")
 
 
 def _digests(buffer: pa.Buffer, starts: Places, ends: Places) -> Numbers:
-    """The first 128 bits of the hash of each slice, as two numbers a row. All slices must lie inside the buffer."""
+    """Return the first 128 bits of the hash of each slice, as two numbers per row. All slices must lie inside the buffer."""
     octets = memoryview(buffer)
-    found: list[Numbers] = [np.empty((0, 2), np.uint64)]
+    digests_of_groups: list[Numbers] = [np.empty((0, 2), np.uint64)]
     for first in range(0, len(starts), _HASHED_AT_ONCE):
         some = slice(first, first + _HASHED_AT_ONCE)
         parts = map(octets.__getitem__, map(slice, starts[some].tolist(), ends[some].tolist()))
         short = int((ends[some] - starts[some]).max()) <= _PIECE
         digests = map(_digest, map(sha256, parts)) if short else map(_in_pieces, parts)
-        found.append(np.frombuffer(b"".join(digests), "<u8").reshape(-1, 4)[:, :2])
-    return np.concatenate(found)
+        digests_of_groups.append(np.frombuffer(b"".join(digests), "<u8").reshape(-1, 4)[:, :2])
+    return np.concatenate(digests_of_groups)
 
 
 def _in_pieces(octets: memoryview) -> bytes:

@@ -1,14 +1,14 @@
-"""Header sections (3.2.1) and the columns `durable`, `priority`, `ttl`: a null is a field of which the sender said nothing.
+"""Header sections (3.2.1) and the columns `durable`, `priority`, `ttl`. A null is a field that the sender left out.
 
-Headers repeat from message to message, so both directions are kept by what they come from. The ttl is the one field that may be
-another in every message: a header is kept without the octets of its ttl, too.
+Headers repeat from message to message, so both directions are cached. Only the ttl may differ in every message: a header is also
+cached without the bytes of its ttl.
 
-A field that the sender said is said again, a default included, and one it did not say stays unsaid: the specification lets a
-receiver have defaults of its own ("unless other target or node specific defaults have otherwise been set"), so a default put into
-words and a field left out are not the same. `first-acquirer` is said whenever it is true. Its default, false, claims no more than
-that the message *may* have been acquired before, and `delivery-count` of 0 is the default too: a header that would say nothing
-else is left out, which the text makes equal to one without fields. In practice that is a message without a header of its own that
-was released once.
+A field that the sender set is sent again, even with the default value. A field that it left out stays out. A receiver may have
+its own defaults ("unless other target or node specific defaults have otherwise been set"), so a default value and a missing field
+differ.
+
+`first-acquirer` is written if it is true. Its default, false, claims only that the message *may* have been acquired before. The
+default of `delivery-count` is 0. A header with these values alone is left out, which AMQP treats like a header without fields.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ...amqp.encoder import encode_into, put_boolean, put_compound, put_ubyte, p
 from ...amqp.messages import scan, skip
 from ...amqp.performatives import Header
 
-KEPT_HEADERS = 1024  # in each table; then it begins anew
-KEPT_OCTETS = 64  # a longer header is read each time: nothing sensible needs more than 20
-_SHORT = b"\x00\x53\x70\xc0"  # a header of less than 256 octets begins so
-_UINT = b"\x70"  # of 4 octets. Those of one octet are few enough to be `known`
+KEPT_HEADERS = 1024  # entries of each cache; a full one is cleared
+KEPT_OCTETS = 64  # a longer header is decoded each time; 20 bytes are enough for all fields
+_SHORT = b"\x00\x53\x70\xc0"  # a header of less than 256 bytes begins so
+_UINT = b"\x70"  # of 4 bytes. Shorter ones are few enough for `known`
 
 
 class HeaderFields(NamedTuple):
@@ -42,31 +42,30 @@ class HeaderFields(NamedTuple):
 NOTHING = HeaderFields(None, None, None)
 
 known: dict[bytes, HeaderFields] = {}
-"""What header sections say that were read before. Read only."""
+"""Fields of header sections that were read before. Read-only for other modules."""
 but_ttl: dict[int, tuple[int, dict[bytes, HeaderFields]]] = {}
-"""What headers say but for their ttl, by their length: where the 4 octets of the ttl stand, and by the octets around them what
-was read before, without the ttl. Read only.
+"""Fields without the ttl, by the header's length: the position of the ttl's 4 bytes, and a cache by the bytes around them.
+Read-only for other modules.
 
-All that is kept for a length is cut in the same place. So what is found has the same octets before its ttl as a valid header has,
-with the ttl's constructor as the last of them, and the 4 octets that follow may be any. Found in what was cut elsewhere, they
-might be others.
+All headers of a length in the cache have their ttl at the same position. A hit therefore has the same bytes before its ttl as a
+valid header, ending with the ttl's constructor, and the next 4 bytes may be any.
 """
 _written: dict[tuple[Any, ...], bytes] = {}
 
 
 def read(octets: bytes) -> HeaderFields:
-    """Read a header section. Raises DecodeError, or FieldError for a field of the wrong type or too many of them."""
-    said = known.get(octets)
-    if said is None:
-        said = _read(octets)
+    """Decode a header section. Raises DecodeError, or FieldError for a field of the wrong type or too many fields."""
+    fields = known.get(octets)
+    if fields is None:
+        fields = _read(octets)
         if len(octets) <= KEPT_OCTETS:
-            _keep(known, octets, said)
-            _keep_but_ttl(octets, said)
-    return said
+            _keep(known, octets, fields)
+            _keep_but_ttl(octets, fields)
+    return fields
 
 
 def learn(octets: bytes, but_its_ttl: HeaderFields, ttl: bytes) -> None:
-    """A header that was found by what is around its ttl, and comes again."""
+    """Cache a header that was found by the bytes around its ttl and repeats."""
     _keep(known, octets, but_its_ttl._replace(ttl=int.from_bytes(ttl, "big")))
 
 
@@ -76,8 +75,8 @@ def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
     table[key] = value
 
 
-def _keep_but_ttl(octets: bytes, said: HeaderFields) -> None:
-    """Remember a valid header, so that one that differs only in its ttl need not be read. In rare forms it is."""
+def _keep_but_ttl(octets: bytes, fields: HeaderFields) -> None:
+    """Cache a valid header for others that differ only in their ttl. Rare forms are not cached."""
     if not octets.startswith(_SHORT):
         return
     at = len(_SHORT) + 2  # after size and count
@@ -87,11 +86,11 @@ def _keep_but_ttl(octets: bytes, said: HeaderFields) -> None:
     if octets[at : at + 1] != _UINT:
         return
     at += 1
-    place, shapes = but_ttl.get(len(octets), (at, {}))
+    place, cache = but_ttl.get(len(octets), (at, {}))
     if place != at:
-        shapes = {}
-    _keep(shapes, octets[:at] + octets[at + 4 :], said._replace(ttl=None))
-    but_ttl[len(octets)] = at, shapes
+        cache = {}
+    _keep(cache, octets[:at] + octets[at + 4 :], fields._replace(ttl=None))
+    but_ttl[len(octets)] = at, cache
 
 
 def _read(octets: bytes) -> HeaderFields:
@@ -104,7 +103,7 @@ def _read(octets: bytes) -> HeaderFields:
 
 
 def write(priority: int | None, durable: bool | None, ttl: int | None, attempts: int, returned: bool) -> bytes:
-    """A header section, `first-acquirer` being true unless `returned`; empty if it would say nothing."""
+    """Return a header section, with `first-acquirer` unless `returned`; empty if no field is set."""
     key = priority, durable, ttl, attempts, returned
     octets = _written.get(key)
     if octets is None:
@@ -122,24 +121,24 @@ def _write(priority: int | None, durable: bool | None, ttl: int | None, attempts
         (attempts or None, put_uint),
     )
     body = bytearray()
-    kept = count = 0
+    used = count = 0
     for number, (value, put) in enumerate(fields, 1):
         if value is None:
             encode_into(body, None)
             continue
         put(body, value)
-        kept, count = len(body), number
+        used, count = len(body), number
     if not count:
         return b""
     out = bytearray((0x00, 0x53, 0x70))
-    put_compound(out, 0xC0, count, body[:kept])
+    put_compound(out, 0xC0, count, body[:used])
     return bytes(out)
 
 
 def written(payload: pa.RecordBatch, names: list[str], attempts: Any, returned: Any) -> list[bytes] | bytes:
-    """The header of each row of a stored batch with columns of these names, or the one that all have.
+    """Return the header of each row of a stored batch with columns of these names, or the one header of all rows.
 
-    `attempts` and `returned` are one for all, or one for each row. Work per distinct header, not per row.
+    `attempts` and `returned` are one value for all rows, or one for each row. The work is per distinct header, not per row.
     """
     columns = [_codes(payload, name) if name in names else _ABSENT for name in ("priority", "durable", "ttl")]
     columns += [_distinct(attempts), _distinct(returned)]
@@ -158,7 +157,7 @@ def written(payload: pa.RecordBatch, names: list[str], attempts: Any, returned: 
     return [octets[i] for i in inverse.tolist()]
 
 
-_Codes = tuple["npt.NDArray[np.int64] | None", list[Any]]  # which of the values a row has; None: all have the first
+_Codes = tuple["npt.NDArray[np.int64] | None", list[Any]]  # index of each row's value; None: all rows have the first value
 
 
 _ABSENT: _Codes = None, [None]
@@ -168,15 +167,15 @@ def _codes(payload: pa.RecordBatch, name: str) -> _Codes:
     column = payload.column(name)
     if column.null_count == len(column):
         return _ABSENT
-    if column.null_count == 0:  # the usual case, without a dictionary
+    if column.null_count == 0:  # the usual case needs no dictionary
         plain = column.to_numpy(zero_copy_only=False)
         if (plain == plain[0]).all():
             return None, [plain[0].item()]
-    found = column.dictionary_encode(null_encoding="encode")
-    values = found.dictionary.to_pylist()
+    encoded = column.dictionary_encode(null_encoding="encode")
+    values = encoded.dictionary.to_pylist()
     if len(values) < 2:
         return None, values or [None]
-    return found.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
 
 
 def _distinct(numbers: Any) -> _Codes:

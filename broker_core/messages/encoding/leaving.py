@@ -1,8 +1,8 @@
-"""Messages out: from rows in the stored form to complete encoded messages.
+"""Leaving messages: from rows in the stored form to complete encoded messages.
 
-The parts of a message are columns (header, annotations, bare message, footer), joined row by row in one call of Arrow; the only
-thing that is done for each row in Python is that it becomes a `bytes`. Encoded rows are sent exactly as they came, but for the
-header, which is the broker's to write, and for annotations that somebody's *modified* outcome laid over the stored ones.
+The parts of a message are columns (header, annotations, bare message, footer), joined row by row in one call of Arrow. The only
+Python object for each row is its `bytes`. Encoded rows are sent exactly as they came, except for the header, which the broker
+writes, and for annotations that a *modified* outcome added.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .uniform_messages import UniformMessages
 
 FEW = 8  # rows for which plain Python is faster than Arrow
 MAX_TTL = 2**32 - 1  # milliseconds: the header's field has 32 bits
-JOINED_BYTES = 1 << 30  # more octets than this are joined in two halves: an Arrow binary column ends at 2^31
+JOINED_BYTES = 1 << 30  # more bytes are joined in two halves: an Arrow binary column ends at 2^31
 
 
 def leaving(
@@ -32,13 +32,14 @@ def leaving(
     overlays: Mapping[int, Sequence[bytes]],
     ttl: npt.NDArray[Any] | None = None,
 ) -> list[bytes]:
-    """Complete encoded messages, one for each row of a slice of stored messages, whichever form these have.
+    """Return complete encoded messages, one for each row of a slice of stored messages in any form.
 
-    `attempts`: the header's delivery-count; `returned`: not zero where somebody has held the message before, so that
-    first-acquirer is false; each one number for all rows, or one for each. `overlays`: by row, encoded maps to be laid over its
-    annotations, in order. `ttl`: milliseconds that each message has left, 0 for none; None where no message ever had any, or as
+    `attempts` is the header's delivery-count. `returned` is not 0 if the message was acquired before: first-acquirer is then
+    false. Both are one number for all rows, or one for each. `overlays` contains encoded maps by row, which are merged into its
+    annotations in order. `ttl` contains the milliseconds that each message has left, 0 for none. Without `ttl`, the ttl stays as
     it came.
-    Raises InvalidRequest for a columnar row that AMQP cannot say, naming row and column.
+
+    Raises InvalidRequest, with row and column, for a columnar row that AMQP cannot represent.
     """
     if isinstance(payload, UniformMessages):
         if ttl is None and not overlays and isinstance(attempts, int) and isinstance(returned, int):
@@ -56,15 +57,17 @@ def leaving(
     if ttl is not None:
         payload = _with_ttl(payload, ttl)
     names = payload.schema.names
-    said = headers.written(payload, names, attempts, returned)
+    header = headers.written(payload, names, attempts, returned)
     if rows <= FEW and "message" in names:
-        return _few(payload, names, said, overlays)
-    head = pa.scalar(said, pa.binary()) if isinstance(said, bytes) else pa.array(said, pa.binary())
+        return _few(payload, names, header, overlays)
+    head = pa.scalar(header, pa.binary()) if isinstance(header, bytes) else pa.array(header, pa.binary())
     before, middle, after = _columns(payload, names)
     messages: list[bytes] = joined(head, *before, *middle, *after).to_pylist()
     for row, maps in overlays.items():
         section = annotation.merged(_row(before, row), maps)
-        messages[row] = b"".join((said if isinstance(said, bytes) else said[row], section, _row(middle, row), _row(after, row)))
+        messages[row] = b"".join(
+            (header if isinstance(header, bytes) else header[row], section, _row(middle, row), _row(after, row))
+        )
     return messages
 
 
@@ -77,13 +80,13 @@ def _with_ttl(payload: pa.RecordBatch, ttl: npt.NDArray[Any]) -> pa.RecordBatch:
 
 
 def _few(
-    payload: pa.RecordBatch, names: list[str], said: list[bytes] | bytes, overlays: Mapping[int, Sequence[bytes]]
+    payload: pa.RecordBatch, names: list[str], header: list[bytes] | bytes, overlays: Mapping[int, Sequence[bytes]]
 ) -> list[bytes]:
-    """A few encoded rows: Arrow takes longer for its preparations than Python for them."""
+    """Form a few encoded rows. Arrow's preparations take longer than Python does."""
     before, middle, after = _columns(payload, names)
     messages = []
     for row in range(payload.num_rows):
-        head = said if isinstance(said, bytes) else said[row]
+        head = header if isinstance(header, bytes) else header[row]
         note = annotation.merged(_row(before, row), overlays[row]) if row in overlays else _row(before, row)
         messages.append(b"".join((head, note, _row(middle, row), _row(after, row))))
     return messages
@@ -94,11 +97,11 @@ def _part(numbers: int | npt.NDArray[Any], of: slice) -> int | npt.NDArray[Any]:
 
 
 def _columns(payload: pa.RecordBatch, names: list[str]) -> tuple[list[pa.Array], list[pa.Array], list[pa.Array]]:
-    """Return columns to be joined: before the bare message, the bare message, and after it; possibly none."""
+    """Return the columns before the bare message, of the bare message, and after it; each list may be empty."""
     if "encodedAnnotations" in names:
         notes = payload.column("encodedAnnotations")
     else:
-        notes = annotation_sections(payload)  # what Spark sends encoded has annotations in columns of their own, too
+        notes = annotation_sections(payload)  # encoded messages from Spark have annotations in columns
     before = [] if notes is None else [notes]
     if "message" not in names:
         return before, bare_parts(payload), []

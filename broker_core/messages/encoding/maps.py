@@ -14,19 +14,19 @@ from .walk import NULL, Cells, MapEntries, Rows, Walk
 def map_array(
     walk: Walk, buffer: pa.Buffer, rows: Rows | None, counts: Places, pairs: list[MapEntries], keys: tuple[int, ...]
 ) -> pa.Array:
-    """The maps as `columns.STRING_MAP`; null in messages without one.
+    """Return the maps as `columns.STRING_MAP`; null in messages without one.
 
-    Marks as odd what has a bad entry, a key whose constructor is none of `keys`, or a key twice.
+    Marks as odd a message with a bad entry, with a key whose constructor is not in `keys`, or with a repeated key.
     """
-    found = _Entries(walk, rows, counts, pairs)
-    valid, offsets, alike = found.valid, found.offsets, found.alike
+    entries = _Entries(walk, rows, counts, pairs)
+    valid, offsets, alike = entries.valid, entries.offsets, entries.is_regular
     names = _same_keys(walk.buffer, [pair.key for pair in pairs], keys) if alike else None
     if names is None:
-        names = found.names(walk, buffer, keys)
+        names = entries.names(walk, buffer, keys)
         if names.null_count:
             names = names.fill_null("")  # only where odd
-    values, bad = texts(buffer, found.in_order("value"), _SIMPLE)
-    walk.odd[found.owner[bad]] = True
+    values, bad = texts(buffer, entries.in_order("value"), _SIMPLE)
+    walk.odd[entries.owner[bad]] = True
     struct = pa.StructArray.from_arrays([names, values], fields=[STRING_MAP.key_field, STRING_MAP.item_field])
     buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32))]
     return pa.Array.from_buffers(STRING_MAP, len(valid), buffers, children=[struct])
@@ -35,15 +35,15 @@ def map_array(
 def check_entries(
     walk: Walk, buffer: pa.Buffer, rows: Rows, counts: Places, pairs: list[MapEntries], keys: tuple[int, ...]
 ) -> None:
-    """Mark as odd what `map_array` marks, without making anything of the entries."""
-    found = _Entries(walk, rows, counts, pairs)
-    if not (found.alike and _first_keys(walk.buffer, [pair.key for pair in pairs], keys) is not None):
-        found.names(walk, buffer, keys)
-    walk.odd[found.owner[unfit(buffer, found.in_order("value"), _SIMPLE)]] = True
+    """Mark as odd the messages that `map_array` marks, without building arrays of the entries."""
+    entries = _Entries(walk, rows, counts, pairs)
+    if not (entries.is_regular and _first_keys(walk.buffer, [pair.key for pair in pairs], keys) is not None):
+        entries.names(walk, buffer, keys)
+    walk.odd[entries.owner[unfit(buffer, entries.in_order("value"), _SIMPLE)]] = True
 
 
 class _Entries:
-    """The entries of all maps, those of one message after another. Of messages that are odd already there are none."""
+    """The entries of all maps, message by message. Odd messages have no entries."""
 
     def __init__(self, walk: Walk, rows: Rows | None, counts: Places, pairs: list[MapEntries]) -> None:
         self.pairs = pairs
@@ -55,23 +55,23 @@ class _Entries:
         self.of_row[~self.valid] = 0
         self.offsets = np.concatenate([[0], np.cumsum(self.of_row)])
         self.owner = np.repeat(np.arange(len(self.of_row)), self.of_row)
-        # One producer's messages: the same number of entries in each.
+        # Messages of one producer have the same number of entries.
         whole = len(pairs) > 0 and all(isinstance(pair.rows, slice) for pair in pairs)
-        self.alike = whole and int(self.of_row.min()) == len(pairs)
+        self.is_regular = whole and int(self.of_row.min()) == len(pairs)
 
     def in_order(self, part: str) -> Cells:
-        """The keys or the values."""
-        return _in_order(self.pairs, part, self.offsets, self.valid, self.alike)
+        """Return the keys or the values."""
+        return _in_order(self.pairs, part, self.offsets, self.valid, self.is_regular)
 
     def names(self, walk: Walk, buffer: pa.Buffer, keys: tuple[int, ...]) -> pa.Array:
-        """The texts of the keys; odd is a message with one that is bad, or that is there twice."""
+        """Return the texts of the keys. A message with a bad or repeated key becomes odd."""
         names, wrong = texts(buffer, self.in_order("key"), _NOT_NULL & allowing(*keys))
         walk.odd[self.owner[wrong]] = True
         walk.odd[self.owner[_twice(names, self.owner, self.of_row)]] = True
         return names
 
 
-#: Keys up to this length are compared as a whole with those of the first message.
+#: Keys up to this length are compared with the keys of the first message as a whole.
 LONG_KEY = 128
 
 _SIMPLE = simple()
@@ -79,24 +79,24 @@ _NOT_NULL = np.arange(256) != NULL
 
 
 def _in_order(pairs: list[MapEntries], part: str, offsets: Places, valid: Mask, alike: bool) -> Cells:
-    """The keys or the values of all maps, those of one message after another."""
-    found: list[Cells] = [getattr(pair, part) for pair in pairs]
+    """Return the keys or the values of all maps, message by message."""
+    columns: list[Cells] = [getattr(pair, part) for pair in pairs]
     if alike:
-        stacked = (np.stack([getattr(cells, name) for cells in found], axis=1).ravel() for name in ("code", "start", "end"))
+        stacked = (np.stack([getattr(cells, name) for cells in columns], axis=1).ravel() for name in ("code", "start", "end"))
         return Cells(*stacked)
     total = int(offsets[-1])
     placed = Cells(np.zeros(total, np.uint8), np.zeros(total, np.int64), np.zeros(total, np.int64))
     numbers = np.arange(len(valid))
-    for number, (pair, cells) in enumerate(zip(pairs, found, strict=True)):
+    for number, (pair, cells) in enumerate(zip(pairs, columns, strict=True)):
         rows = numbers[pair.rows]
-        kept = valid[rows]
-        to = offsets[rows[kept]] + number
-        placed.code[to], placed.start[to], placed.end[to] = cells.code[kept], cells.start[kept], cells.end[kept]
+        live = valid[rows]
+        to = offsets[rows[live]] + number
+        placed.code[to], placed.start[to], placed.end[to] = cells.code[live], cells.start[live], cells.end[live]
     return placed
 
 
 def _same_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]) -> pa.Array | None:
-    """The keys, if all maps have the same ones in the same order and nothing is wrong with them; then one map tells of all."""
+    """Return the keys if all maps have the same valid keys in the same order; one map then represents all."""
     first = _first_keys(buffer, keys, constructors)
     if first is None:
         return None
@@ -109,7 +109,7 @@ def _same_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...])
 
 
 def _first_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]) -> list[bytes] | None:
-    """The keys of the first map, if all maps have the same ones in the same order and nothing is wrong with them."""
+    """Return the keys of the first map if all maps have the same valid keys in the same order."""
     first = []
     for cells in keys:
         width = same_length(cells.start, cells.end)
@@ -123,10 +123,10 @@ def _first_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]
 
 
 def _twice(names: pa.Array, owner: Indices, counts: Places) -> Indices:
-    """Entries whose key stands in the same map again."""
+    """Return the entries whose key occurs again in the same map."""
     most = int(counts.max()) if len(counts) else 0
     if most < 2:
         return np.empty(0, np.int64)
     codes = names.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    found = [np.flatnonzero((codes[:-apart] == codes[apart:]) & (owner[:-apart] == owner[apart:])) for apart in range(1, most)]
-    return np.concatenate(found)
+    repeats = [np.flatnonzero((codes[:-apart] == codes[apart:]) & (owner[:-apart] == owner[apart:])) for apart in range(1, most)]
+    return np.concatenate(repeats)

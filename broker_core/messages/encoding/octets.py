@@ -1,8 +1,8 @@
-"""Vector operations on the octets of many messages: gather, big-endian numbers, slices into Arrow arrays.
+"""Vector operations on the bytes of many messages: gather, big-endian numbers, slices into Arrow arrays.
 
-A *place* is an index into the one buffer that holds all messages of a block; places are int64 arrays, one element a message (or a
-value). A place may run beyond its message, or the buffer, while damaged octets are followed: reading there gives the last octet
-instead, and whoever follows compares where it arrives with where the message ends.
+A *place* is an index into the one buffer with all messages of a block. Places are int64 arrays with one element for each message
+(or value). While damaged bytes are followed, a place may run beyond its message or the buffer. A read there returns the last
+byte. The caller compares the place it reaches with the end of the message.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ Places: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-# Freed memory at the end of the heap goes back to the system where it is more than 128 KiB, and comes again page by page: a third
-# of the time of what allocates a few dozen arrays of that size in turn. The GNU C library raises that limit by itself, to twice
-# the largest block that was mapped alone and freed. This is such a block; none of its pages is ever touched.
+# The allocator returns freed memory above 128 KiB at the end of the heap to the system, and gets it back page by page. That costs
+# a third of the time of a loop over a few dozen such arrays. The GNU C library raises the limit to twice the largest block that
+# was mapped alone and freed. This allocation is such a block; none of its pages is touched.
 np.empty(16 << 20, np.uint8)
 
 
 def at(buffer: Octets, places: Places) -> Octets:
-    """One octet at each place."""
+    """Return the byte at each place."""
     return buffer.take(places, mode="clip")
 
 
 def word(buffer: Octets, places: Places) -> Places:
-    """The 32-bit unsigned number at each place."""
+    """Return the 32-bit unsigned number at each place."""
     value = at(buffer, places).astype(np.int64)
     for offset in (1, 2, 3):
         value = (value << 8) | at(buffer, places + offset)
@@ -38,10 +38,10 @@ def word(buffer: Octets, places: Places) -> Places:
 
 
 def slices(buffer: pa.Buffer, starts: Places, ends: Places) -> pa.Array:
-    """A binary array of copies of `buffer[start:end]`. The slices must lie in the buffer in the order of the rows.
+    """Return a binary array of copies of `buffer[start:end]`. The slices must lie in the buffer in the order of the rows.
 
-    Slices of one length are elements of one width to numpy, which gathers them twice as fast as Arrow does. Else, as offsets,
-    starts and ends in turn make an array of slices and gaps, of which Arrow takes every other element.
+    Slices of one length are elements of one width to numpy, which gathers them twice as fast as Arrow. Otherwise starts and ends,
+    used as offsets, make an array of alternating slices and gaps, of which Arrow takes every second element.
     """
     rows = len(starts)
     width = same_length(starts, ends)
@@ -60,19 +60,19 @@ _WIDE = 256
 
 
 def same_length(starts: Places, ends: Places) -> int:
-    """The length that all slices have, or -1."""
+    """Return the length of all slices, or -1 if they differ."""
     lengths = ends - starts
     return int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else -1
 
 
 def of_width(buffer: Octets, starts: Places, width: int) -> Octets:
-    """The slices of this width as a matrix, a row each. All of them must lie inside the buffer."""
+    """Return the slices of this width as a matrix, one row each. All slices must lie inside the buffer."""
     overlapping = np.ndarray((len(buffer) - width + 1,), f"V{width}", buffer, strides=(1,))
     return overlapping[starts].view(np.uint8).reshape(-1, width)
 
 
 def data_of(array: pa.Array) -> Octets:
-    """The octets of a binary array that begins at its buffer's beginning."""
+    """Return the bytes of a binary array that begins at the beginning of its buffer."""
     data = array.buffers()[2]
     return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
 
@@ -91,33 +91,33 @@ def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def validity(valid: Mask | None) -> pa.Buffer | None:
-    """Arrow's bitmap; None where all are valid."""
+    """Return Arrow's bitmap; None if all are valid."""
     if valid is None or valid.all():
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def with_nulls(array: pa.Array, type_: pa.DataType, valid: Mask | None) -> pa.Array:
-    """Return the same binary array under another variable type, null where not `valid`. Nothing is copied."""
+    """Return the same binary array under another variable-width type, null in rows that are not `valid`. Nothing is copied."""
     return pa.Array.from_buffers(type_, len(array), [validity(valid), *array.buffers()[1:]])
 
 
 def fixed(buffer: pa.Buffer, starts: Places, kind: str) -> npt.NDArray[Any]:
-    """The big-endian numbers of numpy's type `kind` (as `>u4`) at rising places, all inside the buffer."""
+    """Return the big-endian numbers of numpy's type `kind` (such as `>u4`) at rising places, all inside the buffer."""
     octets = of_width(np.frombuffer(buffer, np.uint8), starts, np.dtype(kind).itemsize)
     return octets.reshape(-1).view(kind)
 
 
 def is_ascii(octets: Octets) -> bool:
-    """Say whether all octets are below 128."""
+    """Return True if all bytes are below 128."""
     return not len(octets) or int(octets.max()) < 128
 
 
 def not_utf8(array: pa.Array) -> npt.NDArray[np.int64]:
-    """The rows of a binary array (without nulls) that are no UTF-8."""
+    """Return the rows of a binary array (without nulls) that are not UTF-8."""
     if is_ascii(data_of(array)) or _casts(array):
         return np.empty(0, np.int64)
-    # Somebody sent what is refused, or a user id that is no text: found by halves, as most of it will be right.
+    # An invalid text, or a user id that is not a text. Most rows are valid: a search by halves finds the others.
     if len(array) == 1:
         return np.zeros(1, np.int64)
     half = len(array) // 2
@@ -138,7 +138,7 @@ def _casts(array: pa.Array) -> bool:
 
 
 def not_ascii(array: pa.Array) -> npt.NDArray[np.int64]:
-    """The rows of a binary array (without nulls) with an octet above 127."""
+    """Return the rows of a binary array (without nulls) with a byte above 127."""
     octets = data_of(array)
     if is_ascii(octets):
         return np.empty(0, np.int64)

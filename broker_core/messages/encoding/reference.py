@@ -1,7 +1,8 @@
-"""One encoded message at a time: what the columns of `decode` mean, and what decodes the shapes too rare to be worth vectors.
+"""Reference decoder: one encoded message at a time. It defines the values of the columns of `decoding`, and decodes the forms
+that are too rare for vectors.
 
-`row` is the definition. `decode.columns` gives the same values and refuses the same messages, which tests show on generated and
-on damaged ones.
+`decoding.readable` returns the same values and refuses the same messages, which tests compare on generated and on damaged
+messages.
 """
 
 from __future__ import annotations
@@ -30,30 +31,30 @@ REFUSALS = (RemoteProtocolError,)
 
 
 class NotBare(RemoteProtocolError):
-    """A section that does not belong into a bare message: it was stored by somebody who thought it was a whole one."""
+    """A section that does not belong in a bare message: a client stored a complete message as a bare one."""
 
     def __init__(self, code: int) -> None:
-        super().__init__("amqp:decode-error", f"section 0x{code:02x} is no part of a bare message (3.2)")
+        super().__init__("amqp:decode-error", f"section 0x{code:02x} does not belong in a bare message (3.2)")
 
 
 def row(message: bytes | None, annotations: bytes | None, names: Sequence[str]) -> dict[str, Any]:
-    """The columns `names` of one message as Python values; a time is an int of microseconds, a map a list of pairs.
+    """Return the columns `names` of one message as Python values. A time is an int of microseconds, a map a list of pairs.
 
-    All sections are measured, and those that a column comes from are decoded as a whole. Raises RemoteProtocolError: DecodeError
-    and FieldError for what `decode_message` refuses of those sections, NotBare.
+    All sections are measured, and the sections of requested columns are decoded as a whole. Raises RemoteProtocolError:
+    DecodeError and FieldError as `decode_message` does, and NotBare.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if any(name != "annotations" for name in names):
         wanted: dict[str, tuple[int, ...]] = {"body": (), "properties": (APPLICATION_PROPERTIES,)}
         codes = {code for name in names for code in wanted.get(name, (PROPERTIES,))}
-        found = _parts(decoded(message or b"", codes, body="body" in names), names)
+        values = _parts(decoded(message or b"", codes, body="body" in names), names)
     if "annotations" in names:
-        found["annotations"] = _annotations(annotations)
-    return found
+        values["annotations"] = _annotations(annotations)
+    return values
 
 
 def decoded(message: bytes, codes: set[int], *, body: bool = False) -> Message:
-    """The sections `codes` of a bare message, and with `body` those of its body; all are measured. Raises as `row` does."""
+    """Return the sections `codes` of a bare message, and its body with `body`. All sections are measured. Raises like `row`."""
     sections = scan(message, most=MAX_SECTIONS_READ)
     for section in sections:
         if not PROPERTIES <= section.code <= VALUE:
@@ -67,17 +68,17 @@ def _cut(message: bytes, sections: Iterable[Section]) -> bytes:
 
 
 def _parts(message: Message, names: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in names:
         if name == "body":
-            found[name] = _body(message)
+            values[name] = _body(message)
         elif name == "properties":
             properties = message.application_properties
-            found[name] = None if properties is None else [(str(key), text(value)) for key, value in properties.items()]
+            values[name] = None if properties is None else [(str(key), text(value)) for key, value in properties.items()]
         elif name != "annotations":
             value = None if message.properties is None else getattr(message.properties, FIELDS[name].attribute)
-            found[name] = None if value is None else _PROPERTY.get(name, text)(value)
-    return found
+            values[name] = None if value is None else _PROPERTY.get(name, text)(value)
+    return values
 
 
 def _body(message: Message) -> bytes | None:
@@ -93,7 +94,7 @@ def _body(message: Message) -> bytes | None:
 
 
 def user_text(user: bytes) -> str | None:
-    """Return what the column `userId` shows."""
+    """Return the value of the column `userId`."""
     try:
         return user.decode()
     except UnicodeDecodeError:
@@ -101,7 +102,7 @@ def user_text(user: bytes) -> str | None:
 
 
 def _micros(milliseconds: int) -> int | None:
-    """None for a time that 64 bits of microseconds cannot hold (years beyond ±292,000, which clients use for *never*)."""
+    """Return microseconds; None for a time that 64 bits cannot hold (years beyond ±292,000, which clients use for *never*)."""
     micros = milliseconds * 1000
     return micros if -(2**63) <= micros < 2**63 else None
 
@@ -112,11 +113,11 @@ _PROPERTY: dict[str, Any] = {"userId": user_text, "creationTime": _micros, "abso
 def _annotations(section: bytes | None) -> list[tuple[str, str | None]] | None:
     if section is None:
         return None
-    found = scan(section)
-    if [s.code for s in found] != [MESSAGE_ANNOTATIONS]:
-        raise NotBare(found[0].code if found else HEADER)
+    sections = scan(section)
+    if [s.code for s in sections] != [MESSAGE_ANNOTATIONS]:
+        raise NotBare(sections[0].code if sections else HEADER)
     texts: dict[str, str | None] = {}
     for key, value in (decode_message(section).message_annotations or {}).items():
-        # A symbol and a ulong can have the same text; a map has each key once, and the first one keeps it.
+        # A symbol and a ulong can have the same text. A map has each key once: the first entry wins.
         texts.setdefault(str(text(key)), text(value))
     return list(texts.items())

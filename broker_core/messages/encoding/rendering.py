@@ -1,7 +1,7 @@
-"""Values of many messages as Arrow text, without a Python object for any of them: `texts` in vectors.
+"""Values of many messages as Arrow text, without a Python object for each value: the vector form of `texts`.
 
-What a constructor's value looks like as text is one entry of `_WRITERS`. Whatever has none (decimals, characters, nested values)
-and whatever does not pass its check (text that is no UTF-8, a boolean of 7) is reported as *bad*, and left to the plain decoder.
+`_WRITERS` has an entry for each constructor with a text. Constructors without an entry (decimals, characters, nested values) and
+values that fail their check (invalid UTF-8, a boolean of 7) are reported as *bad* and left to the reference decoder.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ STRING, SYMBOL, BINARY = (0xA1, 0xB1), (0xA3, 0xB3), (0xA0, 0xB0)
 _BOOLEAN, _CHAR = 0x56, 0x73
 _COMPOUND = (0x45, 0xC0, 0xD0, 0xC1, 0xD1, 0xE0, 0xF0)
 _NONE: Indices = np.empty(0, np.int64)
-#: Stands for an amqp-value of null, whose JSON is `null`; no constructor has this code.
+#: Stands for an amqp-value of null, whose JSON is `null`; not a constructor.
 JSON_NULL = 0xFF
 
 
 def allowing(*codes: int) -> Mask:
-    """A table of the constructors that a column may come from; null always may."""
+    """Return a table of the constructors that a column accepts. Null is always accepted."""
     table = np.zeros(256, np.bool_)
     table[[NULL, *codes]] = True
     return table
 
 
 def simple() -> Mask:
-    """Every constructor but those of lists, maps and arrays (and of described values, which are no constructors)."""
+    """Return a table of all constructors except lists, maps and arrays. Described values are not constructors."""
     table = np.ones(256, np.bool_)
     table[list(_COMPOUND)] = False
     return table
 
 
 def texts(buffer: pa.Buffer, cells: Cells, allowed: Mask, *, binary: bool = False) -> tuple[pa.Array, Indices]:
-    """The texts of the values (null where null), and the rows whose value is bad; their text means nothing.
+    """Return the texts of the values (null for null), and the rows whose value is bad and whose text means nothing.
 
-    With `binary`, the octets of strings and binaries as they are: a binary array.
+    With `binary`, strings and binaries keep their bytes: the result is a binary array.
     """
     code = cells.code
     present = _present(code)
@@ -88,8 +88,7 @@ def texts(buffer: pa.Buffer, cells: Cells, allowed: Mask, *, binary: bool = Fals
 
 
 def unfit(buffer: pa.Buffer, cells: Cells, allowed: Mask) -> Indices:
-    """The rows whose value is bad, as `texts` finds them, or has to be looked at by the plain decoder; nothing is made of the
-    values of others."""
+    """Return the rows whose value is bad, as `texts` reports them, or must be decoded by the reference. No texts are built."""
     code = cells.code
     present = _present(code)
     bad = _rows(code, present[~allowed[present]])
@@ -106,17 +105,17 @@ def unfit(buffer: pa.Buffer, cells: Cells, allowed: Mask) -> Indices:
 
 
 def only(code: Octets) -> int | None:
-    """The one constructor that all have, if that is so."""
+    """Return the constructor if all have the same one."""
     return int(code[0]) if len(code) and bool((code == code[0]).all()) else None
 
 
 def _present(code: Octets) -> Indices:
-    one = only(code)
-    return np.flatnonzero(np.bincount(code, minlength=256)) if one is None else np.array([one])
+    single = only(code)
+    return np.flatnonzero(np.bincount(code, minlength=256)) if single is None else np.array([single])
 
 
 def users(buffer: pa.Buffer, cells: Cells) -> tuple[pa.Array, Indices]:
-    """User ids: binary, shown as the UTF-8 that they nearly always are, else in base64."""
+    """Return the texts of user ids: binary that is usually UTF-8; base64 otherwise."""
     code = cells.code
     present = _present(code)
     bad = _rows(code, present[~allowing(*BINARY)[present]])
@@ -133,7 +132,7 @@ def users(buffer: pa.Buffer, cells: Cells) -> tuple[pa.Array, Indices]:
 
 
 def _sliced(buffer: pa.Buffer, cells: Cells, present: Indices, sliced: list[int]) -> tuple[pa.Array, Indices]:
-    """Cut out what is text as it is (empty in all other rows), and find the rows where it breaks its type's rule."""
+    """Cut out values whose bytes are their text (other rows are empty), and return the rows that break their type's rule."""
     base = _taken(buffer, cells, present, sliced)
     bad = _NONE
     if any(c in STRING for c in sliced):
@@ -156,11 +155,11 @@ def _taken(buffer: pa.Buffer, cells: Cells, present: Indices, sliced: list[int])
 
 
 def _typed(base: pa.Array, type_: pa.DataType, valid: Mask | None, bad: Indices) -> pa.Array:
-    """The slices under the column's type; what is bad becomes null, since it may be no text."""
+    """Return the slices under the column's type. Bad rows become null, since they may not be text."""
     if len(bad):
         valid = np.ones(len(base), np.bool_) if valid is None else valid.copy()
         valid[bad] = False
-        # A null's octets would still be looked at by whoever validates the column: they go.
+        # A later validation would read the bytes of a null, so they are dropped.
         lengths = np.where(valid, lengths_of(base), 0)
         starts = offsets_of(base)[:-1].astype(np.int64)
         base = slices(base.buffers()[2], starts, starts + lengths)
@@ -195,7 +194,7 @@ def _number(kind: str) -> _Writer:
 
 
 def numbers(buffer: pa.Buffer, start: Places, kind: str) -> npt.NDArray[np.generic]:
-    """Read a fixed-width number at each place, in this machine's byte order."""
+    """Read a fixed-width number at each place, in the byte order of this machine."""
     values = fixed(buffer, start, kind)
     return values.astype(values.dtype.newbyteorder("="))
 
@@ -217,7 +216,7 @@ def _uuid(buffer: pa.Buffer, start: Places, end: Places) -> tuple[pa.Array, Indi
 
 
 def _of_width(octets: Octets) -> pa.Array:
-    """Texts of one width, a row each."""
+    """Return texts of one width, one for each row."""
     rows, width = octets.shape
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
@@ -228,7 +227,7 @@ _YEARS = (-62_167_219_200_000, 253_402_300_799_999)  # milliseconds: the years 0
 
 
 def _timestamp(buffer: pa.Buffer, start: Places, end: Places) -> tuple[pa.Array, Indices]:
-    """`texts.iso` for the years that have four digits. (Arrow's own formatting takes 2 µs each.)"""
+    """Do as `texts.iso` for years with four digits. (Arrow's own formatting takes 2 µs each.)"""
     values = numbers(buffer, start, ">i8").astype(np.int64)
     bad = np.flatnonzero((values < _YEARS[0]) | (values > _YEARS[1]))
     values[bad] = 0
@@ -270,11 +269,11 @@ def _base64(buffer: pa.Buffer, start: Places, end: Places) -> tuple[pa.Array, In
     return pa.Array.from_buffers(pa.string(), len(start), [None, pa.py_buffer(bounds), pa.py_buffer(out)]), _NONE
 
 
-#: The integers with octets of their own, as numpy reads them.
+#: The integers that have bytes, as numpy reads them.
 NUMBERS = {0x50: ">u1", 0x60: ">u2", 0x70: ">u4", 0x80: ">u8", 0x52: ">u1", 0x53: ">u1"}
 NUMBERS |= {0x51: ">i1", 0x61: ">i2", 0x71: ">i4", 0x81: ">i8", 0x54: ">i1", 0x55: ">i1"}
 _WRITERS: dict[int, _Writer] = {code: _number(kind) for code, kind in {**NUMBERS, 0x72: ">f4", 0x82: ">f8"}.items()}
 _WRITERS |= {0x41: _constant("true"), 0x42: _constant("false"), 0x43: _constant("0"), 0x44: _constant("0")}
 _WRITERS |= {0x56: _boolean, 0x83: _timestamp, 0x98: _uuid, 0xA0: _base64, 0xB0: _base64, JSON_NULL: _constant("null")}
-# What JSON has in quotes: as a body these are rare.
+# Values that JSON quotes: rare as a body.
 _QUOTED = frozenset({0x83, 0x98, *SYMBOL})

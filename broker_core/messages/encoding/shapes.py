@@ -1,9 +1,10 @@
-"""Bare messages that are valid at a glance: what nearly every client sends, one message at a time, without decoding it.
+"""Quick check that a bare message is valid, one message at a time, without decoding it. It accepts nearly every message of AMQP
+clients.
 
-A section of properties or application properties is compared with the *shapes* of sections that were walked before: the octets
-that say types and sizes, and the keys, are the same; a text has octets below 128 where the other has its text; the octets of
-numbers and binaries may be any. That is one operation on two large integers. A section of another shape is walked value by value.
-Whatever is not understood is not valid at a glance, which means nothing: the decoder has the last word on it.
+A section of properties or application properties is compared with *shapes* of sections that were walked before. The bytes of
+types and sizes, and the keys, are the same; texts are ASCII at the same places; the bytes of numbers and binaries may be any. The
+comparison is one operation on two large integers. A section of another shape is walked value by value. An unknown form is not
+invalid: the decoder decides.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from __future__ import annotations
 from ...amqp.decoder import MAX_ITEMS
 from .fields import ALL_FIELDS
 
-MOST_VALUES = MAX_ITEMS - len(ALL_FIELDS)  # of one section: with those of the other within the decoder's limit
-KEPT_SHAPES = 1024  # of all lengths; then it begins anew
-OF_ONE_LENGTH = 4  # that are compared before a section is walked
-KEPT_OCTETS = 1024  # of a section whose shape is kept: a longer one is walked each time
+MOST_VALUES = MAX_ITEMS - len(ALL_FIELDS)  # values of one section: with those of the other section within the decoder's limit
+KEPT_SHAPES = 1024  # shapes of all lengths; a full cache is cleared
+OF_ONE_LENGTH = 4  # shapes that are compared before a section is walked
+KEPT_OCTETS = 1024  # bytes of a section whose shape is cached; a longer section is walked each time
 
 shapes: dict[int, list[tuple[int, int]]] = {}
-"""By the length of a section, descriptor included: what of its octets is compared (a mask), and what they have to be."""
-_count = 0  # of all of them
+"""By the length of a section, descriptor included: a mask of the compared bits, and their expected value."""
+_count = 0  # the number of all shapes
 
-# How a value is followed, by its constructor: a positive number of octets in all, or one of these.
+# The extent of a value, by its constructor: a positive number of bytes in all, or one of these.
 _MISS, _TEXT, _LONG_TEXT, _SYMBOL, _LONG_SYMBOL, _BINARY, _LONG_BINARY = range(0, -7, -1)
 _SIZED = {0xA1: _TEXT, 0xB1: _LONG_TEXT, 0xA3: _SYMBOL, 0xB3: _LONG_SYMBOL, 0xA0: _BINARY, 0xB0: _LONG_BINARY}
 _WIDTH = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
@@ -41,7 +42,7 @@ _WIRE = {
     "uint": _table(0x70, 0x52, 0x43),
 }
 _FIELDS = tuple(_WIRE[field.wire] for field in ALL_FIELDS.values())
-# Every simple value but a boolean of two octets and a character, whose octets may not be any.
+# Every simple value except a boolean of two bytes and a character, whose bytes may not be any.
 _SIMPLE = _table(
     *(*_TEXTS, *_SYMBOLS, *_BINARIES, 0x41, 0x42, 0x43, 0x44, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61),
     *(0x70, 0x71, 0x72, 0x74, 0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98),
@@ -49,7 +50,7 @@ _SIMPLE = _table(
 
 
 def valid(message: bytes) -> bool:
-    """Is this bare message, whose sections were measured, valid inside? False: it may be or not."""
+    """Return True if this bare message, whose sections were measured, is valid inside; False if that is unknown."""
     position = 0
     try:
         if message[:3] == b"\x00\x53\x73":
@@ -57,7 +58,7 @@ def valid(message: bytes) -> bool:
         if message[position : position + 3] == b"\x00\x53\x74":
             position = _section(message, position)
         body = message[position : position + 4]
-        if body[:3] == b"\x00\x53\x75":  # data, of which nothing is asked
+        if body[:3] == b"\x00\x53\x75":  # data may contain any bytes
             return True
         if body == b"\x00\x53\x77\xa1":
             message[position + 5 :].decode()
@@ -71,7 +72,7 @@ def valid(message: bytes) -> bool:
 
 
 def _section(message: bytes, position: int) -> int:
-    """Find the end of the section that begins here; raises where it is not understood."""
+    """Return the end of the section at `position`; raises KeyError for an unknown form."""
     code = message[position + 3]
     if code in (0xC0, 0xC1):
         end = position + 5 + message[position + 4]
@@ -95,7 +96,7 @@ def _section(message: bytes, position: int) -> int:
 
 
 def _walk(octets: bytes) -> None:
-    """Follow the values of a section; KeyError, IndexError or UnicodeDecodeError where one is not understood."""
+    """Follow the values of a section. Raises KeyError, IndexError or UnicodeDecodeError for an unknown form."""
     count, position = _begin(octets)
     if count > MOST_VALUES:
         raise KeyError
@@ -121,14 +122,14 @@ def _walk(octets: bytes) -> None:
 
 
 def _begin(octets: bytes) -> tuple[int, int]:
-    """Count the elements of a section, and find where the first begins."""
+    """Return the number of elements of a section, and where the first begins."""
     if octets[3] in (0xC0, 0xC1):
         return octets[5], 6
     return int.from_bytes(octets[8:12], "big"), 12
 
 
 def _value(octets: bytes, position: int, kinds: tuple[int, ...]) -> int:
-    """Find the end of the value at `position`."""
+    """Return the end of the value at `position`."""
     how = kinds[octets[position]]
     if how > 0:
         return position + how
@@ -152,7 +153,7 @@ def _value(octets: bytes, position: int, kinds: tuple[int, ...]) -> int:
 
 
 def _learn(octets: bytes) -> None:
-    """Keep the shape of a section that was walked, unless it has a text beyond ASCII."""
+    """Cache the shape of a section that was walked, unless it has a text beyond ASCII."""
     global _count
     mask = bytearray(b"\xff" * len(octets))
     count, position = _begin(octets)

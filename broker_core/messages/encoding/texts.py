@@ -1,28 +1,28 @@
-"""AMQP values as text, one at a time: what the columns of Spark show of a value that is no string, and JSON for a body.
+"""AMQP values as text, one at a time: the texts that Spark's columns show for values other than strings, and JSON for a body.
 
-Total: every value that `broker_core.amqp` decodes has exactly one text. `render` is the same, many at a time, for what clients
-really send; the two are compared by tests.
+Every value that `broker_core.amqp` decodes has exactly one text. `rendering` does the same for many values, and tests compare
+both.
 
 | AMQP | text | in JSON |
 |---|---|---|
 | null | null | `null` |
 | boolean | `true`, `false` | the same |
 | ubyte … ulong, byte … long | decimal digits | the same |
-| float, double | the shortest digits that read back the same | the same (1) |
-| decimal32/64/128 | digits and exponent, as Python's `decimal` has them | the same (1) |
+| float, double | the shortest digits that parse to the same value | the same (1) |
+| decimal32/64/128 | digits and exponent, as in Python's `decimal` | the same (1) |
 | char, string, symbol | itself | a string |
 | timestamp | ISO 8601 in UTC: `2026-01-31T23:59:59.999Z` (2) | a string |
 | uuid | `8-4-4-4-12` hexadecimal digits in lower case | a string |
 | binary | base64 (RFC 4648, padded) | a string |
 | list, array | its JSON | an array |
 | map | its JSON | an object (3) |
-| described | its JSON | `{"descriptor": …, "value": …}`, an array's described elements too |
+| described | its JSON | `{"descriptor": …, "value": …}`, also in an array |
 
-(1) What is no number is `NaN`, `Infinity` or `-Infinity`, in JSON a string. (2) Years beyond 0 to 9999 have a sign and at least
-six digits. (3) Its names are the keys' texts (of a null key: `null`); where two keys have the same text, an array of arrays
-`[key, value]`.
+(1) Values that are not numbers are `NaN`, `Infinity` or `-Infinity`, in JSON a string. (2) Years beyond 0 to 9999 have a sign and
+at least six digits. (3) Its names are the texts of the keys (`null` for a null key). If two keys have the same text, it is an
+array of arrays `[key, value]`.
 
-JSON text is UTF-8 without spaces, everything beyond ASCII as it is.
+JSON text is UTF-8 without spaces. Characters beyond ASCII are not escaped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DAY = 86_400_000  # milliseconds
 
 
 def text(value: Any) -> str | None:
-    """The text of any AMQP value; None for null."""
+    """Return the text of any AMQP value; None for null."""
     if value is None:
         return None
     if isinstance(value, (list, dict, Pairs, Array, Described)):
@@ -52,7 +52,7 @@ def text(value: Any) -> str | None:
 
 
 def to_json(value: Any) -> str:
-    """The JSON text of any AMQP value."""
+    """Return the JSON text of any AMQP value."""
     if isinstance(value, list):
         return _array(to_json(item) for item in value)
     if isinstance(value, (dict, Pairs)):
@@ -87,7 +87,7 @@ def _described(descriptors: tuple[Any, ...], value: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """A value that JSON writes without quotes."""
+    """Return a value that JSON writes without quotes."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -96,14 +96,14 @@ def _scalar(value: Any) -> str:
         return int.__repr__(value)
     if isinstance(value, Decimal):
         return str(value)
-    # Arrow's digits, since `render` has Arrow write a million at once.
+    # Arrow's digits, since `rendering` lets Arrow write a million together.
     kind = pa.float32() if isinstance(value, Float) else pa.float64()
     digits: str = pa.array([float(value)], kind).cast(pa.string())[0].as_py()
     return digits
 
 
 def _simple(value: Any) -> Any:
-    """A string where the text is one; a number, boolean or null where JSON has it without quotes."""
+    """Return a string for a value that JSON quotes; otherwise a number, boolean or null."""
     if isinstance(value, (Decimal32, Decimal64, Decimal128)):
         value = _decimal(bytes(value))
         return value if isinstance(value, Decimal) else str(value)
@@ -121,9 +121,9 @@ def _simple(value: Any) -> Any:
 
 
 def iso(milliseconds: int) -> str:
-    """A time in ISO 8601, UTC, for every 64-bit number of milliseconds since 1970 (`datetime` ends at the year 9999)."""
+    """Return a time in ISO 8601, UTC, for every 64-bit number of milliseconds since 1970 (`datetime` ends at the year 9999)."""
     days, rest = divmod(milliseconds, _DAY)
-    # The proleptic Gregorian calendar in eras of 400 years that begin on 1 March: the leap day is then the last of its year.
+    # The proleptic Gregorian calendar in eras of 400 years from 1 March: the leap day is then the last day of its year.
     era, day = divmod(days + 719_468, 146_097)
     of_era = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     day -= 365 * of_era + of_era // 4 - of_era // 100
@@ -137,12 +137,12 @@ def iso(milliseconds: int) -> str:
     return f"{date}-{month:02}-{day:02}T{time}Z"
 
 
-# Width in octets → bits of the exponent, its bias, digits of the coefficient (IEEE 754-2008, 3.5.2).
+# Width in bytes → bits of the exponent, its bias, digits of the coefficient (IEEE 754-2008, 3.5.2).
 _DECIMALS = {4: (8, 101, 7), 8: (10, 398, 16), 16: (14, 6176, 34)}
 
 
 def _decimal(octets: bytes) -> Decimal | str:
-    """A decimal in the binary integer encoding: its exact value, or the name of what is no number."""
+    """Decode a decimal in the binary integer encoding: its exact value, or the name of NaN or an infinity."""
     exponent_bits, bias, digits = _DECIMALS[len(octets)]
     bits = int.from_bytes(octets, "big")
     width = 8 * len(octets)
@@ -156,5 +156,5 @@ def _decimal(octets: bytes) -> Decimal | str:
     exponent = (bits >> rest) & ((1 << exponent_bits) - 1)
     coefficient = (bits & ((1 << rest) - 1)) | (0b100 << rest if large else 0)
     if coefficient >= 10**digits:
-        coefficient = 0  # not canonical: the standard says zero
+        coefficient = 0  # not canonical: zero by the standard
     return Decimal((sign, tuple(int(digit) for digit in str(coefficient)), exponent - bias))

@@ -1,10 +1,10 @@
-"""Encoded messages with the same header, as they came: what AMQP clients usually send.
+"""Encoded messages with the same header, as they came: the usual messages of AMQP clients.
 
-Most messages leave soon after they arrived. Taking them out of a record batch again costs more than all other work on that way:
-the whole way takes twice the time for 100 messages, and 4.5 times for a single one.
+Most messages leave soon after they arrived. Taking them out of a record batch costs more than all other work on that way. Without
+this form, the whole way takes twice the time for 100 messages, and 4.5 times for a single message.
 
 A single message is also stored without Arrow, whose preparations take 40 µs. The stored bytes are still Arrow's: Arrow writes the
-record batch of a sample message once, and this *template* gets the length of each later message in place of the sample's.
+record batch of a sample message once. This *template* gets the length of each later message in place of the sample's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PADDING = [bytes(count) for count in range(8)]
 
 
 class UniformMessages(NamedTuple):
-    """Bare messages, at least one, and the header that came before each of them. The header has no ttl, which has a column."""
+    """Bare messages, and the header that preceded each of them. The header has no ttl, which needs a column."""
 
     messages: list[bytes]
     header: HeaderFields
@@ -98,7 +98,7 @@ def _form(header: HeaderFields) -> _ColumnForm:
 class _RecordTemplate(NamedTuple):
     """Bytes that Arrow writes before a single message: metadata, the other columns, and the two offsets of the message.
 
-    It contains the length of the message twice, and the length of all buffers once.
+    They contain the length of the message twice, and the length of all buffers once.
     """
 
     head: bytes  # ends with the second offset of the message, which is its length

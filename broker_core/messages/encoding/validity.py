@@ -1,11 +1,12 @@
-"""Are bare messages valid inside (3.2.4 to 3.2.8)? What every reader has to decode is decoded once, before it is stored.
+"""Checks that bare messages are valid inside (3.2.4 to 3.2.8). They are decoded once before they are stored, as every reader
+decodes them.
 
-The fields of the properties have their types, application properties map strings to simple values, texts are UTF-8 and symbols
-ASCII, no map has a key twice, nothing is nested deeper than `MAX_DEPTH`, and no section has more than `MAX_ITEMS` values.
+The fields of the properties have their types. Application properties map strings to simple values. Texts are UTF-8 and symbols
+ASCII. No map has a key twice, no value is nested deeper than `MAX_DEPTH`, and no section has more than `MAX_ITEMS` values.
 
-`shapes` finds nearly every message valid that an AMQP client sends, `unsure` many at once that come in a column. Both accept less
-than the decoder does; what they leave is decoded, and the decoder alone refuses. A section of data holds octets of which nothing
-is asked.
+`shapes` accepts nearly every message of AMQP clients, `unsure` many messages of a column together. Both accept less than the
+decoder. The remaining messages are decoded, and the decoder alone refuses: messages from Flight and from AMQP (`arriving`) follow
+the same rule. A data section may contain any bytes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from .octets import Mask
 from .rendering import BINARY, STRING, SYMBOL, allowing, simple, unfit
 from .walk import SEQUENCE, VALUE, Cells, MapEntries, Walk, walk_of
 
-CHUNK_ROWS = 1 << 15  # messages of one walk: what lies about them stays near the processor
+CHUNK_ROWS = 1 << 15  # messages of one walk: their data stays near the processor
 
-_DATA_FIRST = bytes((0x00, 0x53, DATA))  # then only data follows
+_DATA_FIRST = bytes((0x00, 0x53, DATA))  # only data sections follow
 _SECTIONS = {PROPERTIES, APPLICATION_PROPERTIES}
 _FIELD = {
     "message-id": MESSAGE_ID,
@@ -51,21 +52,21 @@ _VALUE = simple()
 
 
 def check(message: bytes) -> None:
-    """Raise RemoteProtocolError (DecodeError, FieldError, NotBare) for a bare message that no reader can decode."""
+    """Raise RemoteProtocolError (DecodeError, FieldError, NotBare) for a bare message that cannot be decoded."""
     reference.decoded(message, _SECTIONS, body=True)
 
 
 def invalid(messages: Sequence[bytes]) -> dict[int, RemoteProtocolError]:
-    """By index, what is wrong with those bare messages that are invalid. Their sections were measured."""
-    found = {}
+    """Return the errors of invalid bare messages, by index. Their sections were measured."""
+    errors = {}
     for row, message in enumerate(messages):
         if message[:3] == _DATA_FIRST or shapes.valid(message):
             continue
         try:
             check(message)
         except RemoteProtocolError as error:
-            found[row] = error
-    return found
+            errors[row] = error
+    return errors
 
 
 def check_column(messages: pa.Array) -> None:
@@ -94,11 +95,11 @@ def _refusal(message: bytes) -> str | None:
     return None
 
 
-_NO_PART = "is no part of a bare message: leave it out, or let an AMQP client send the whole message"
-_NOT_BARE = {
-    HEADER: "a header is no part of a bare message: leave it out, and send what it says in the columns durable, priority and ttl",
+_NO_PART = "does not belong in a bare message: leave it out, or let an AMQP client send the whole message"
+_NOT_BARE = {  # by the section's code
+    HEADER: "a header does not belong in a bare message: leave it out, and use the columns durable, priority and ttl",
     DELIVERY_ANNOTATIONS: f"a section of delivery annotations {_NO_PART}",
-    MESSAGE_ANNOTATIONS: f"a section of message annotations {_NO_PART}; their texts can go beside it, in the column annotations",
+    MESSAGE_ANNOTATIONS: f"a section of message annotations {_NO_PART}. Their texts can be sent in the column annotations",
     FOOTER: f"a footer {_NO_PART}",
 }
 
@@ -106,7 +107,7 @@ _NOT_BARE = {
 
 
 def unsure(messages: pa.Array) -> Mask:
-    """Mark those of a binary column (without nulls) that the vectors do not find valid: `check` looks at these."""
+    """Return the mask of messages in a binary column (without nulls) that the vectors cannot accept. `check` decides on these."""
     parts = [_unsure(messages.slice(first, CHUNK_ROWS)) for first in range(0, len(messages), CHUNK_ROWS)]
     return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
 

@@ -1,12 +1,12 @@
-"""Many messages at once, in lock step: each step reads one constructor of every message that has one there.
+"""Many messages in lock step: each step reads one constructor of every message that has one.
 
-All messages of a block lie in one buffer, and a cursor points into each. A step costs a few vector operations, whatever the
-number of messages, and fewer where all of them have the same constructor at that step, as those of one producer do.
+All messages of a block lie in one buffer, with a cursor for each. The cost of a step is a few vector operations, independent of
+the number of messages. It is lower if all of them have the same constructor at that step, like the messages of one producer.
 
-Nothing here raises. What is not understood (a shape too rare for vectors, or damage) is marked *odd*, and the plain decoder has
-the last word on it. Cursors only ever move forward, so one comparison proves a whole section: if after the announced number of
-elements the cursor stands exactly at the announced end, no element has left it. Counts above `MOST_PAIRS` are odd before a step
-is made for them, so the number of steps has a bound.
+Nothing here raises. Forms that are too rare for vectors, and damage, are marked *odd* and left to the reference decoder. Cursors
+only move forward, so one comparison proves a whole section. If the cursor stands exactly at the announced end after the announced
+number of elements, no element has left the section. Counts above `MOST_PAIRS` are odd before a step is made, which limits the
+number of steps.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MOST_FIELDS = 13  # of the properties
 Rows: TypeAlias = "slice | npt.NDArray[np.int64]"
 ALL = slice(None)
 
-# By constructor: octets of a fixed width, octets of its size (0 where the width is fixed), is it known at all. A described value
-# (0x00) is not: what it describes would have to be followed too.
+# By constructor: bytes of a fixed width, bytes of its size (0 for a fixed width), and whether it is known. A described value
+# (0x00) is not known: the value that it describes would have to be followed.
 _WIDTH = np.zeros(256, np.int64)
 _SIZE = np.zeros(256, np.int64)
 _KNOWN = np.zeros(256, np.bool_)
@@ -59,7 +59,7 @@ _KNOWN[list(_CODES)] = True
 
 @dataclass
 class Cells:
-    """One value of each row: its constructor, and where its octets begin and end. `code` is 0x40 (null) where there is none."""
+    """One value of each row: its constructor, and where its bytes begin and end. `code` is 0x40 (null) without a value."""
 
     code: Octets
     start: Places
@@ -67,7 +67,7 @@ class Cells:
 
     @staticmethod
     def none(rows: Places) -> Cells:
-        """Make a cell for each row, all null."""
+        """Return a cell for each row, all null."""
         return Cells(np.full(len(rows), NULL, np.uint8), rows.copy(), rows.copy())
 
     def put(self, rows: Rows, cells: Cells) -> None:
@@ -85,7 +85,7 @@ class Cells:
 
 @dataclass
 class MapEntries:
-    """The entries at one place of a map, of the rows that have as many."""
+    """The entries at one place of a map, for the rows that have that many."""
 
     rows: Rows
     key: Cells
@@ -93,7 +93,7 @@ class MapEntries:
 
 
 class Walk:
-    """Cursors over the messages `first[i]:last[i]` of `buffer`. `odd` marks those that are no longer followed."""
+    """Cursors over the messages `first[i]:last[i]` of `buffer`. `odd` marks messages that are no longer followed."""
 
     def __init__(self, buffer: Octets, first: Places, last: Places) -> None:
         self.buffer = buffer
@@ -106,7 +106,7 @@ class Walk:
     # --- Sections ----------------------------------------------------------------------------------------------------------
 
     def _descriptors(self) -> Octets:
-        """The code of the section at each cursor, which is moved to the section's value; 0 at the end of a message."""
+        """Return the code of the section at each cursor (0 at the end of a message), and move the cursor to its value."""
         place = self.cursor
         code = at(self.buffer, place + 2)
         short = (at(self.buffer, place + 1) == 0x53) & (at(self.buffer, place) == 0)
@@ -114,14 +114,14 @@ class Walk:
         if short.all() and here.all():
             self.cursor = place + 3
             return code
-        # Whatever else describes a section, eight octets of ulong or a symbol, is odd.
+        # Other descriptors, eight bytes of ulong or a symbol, are odd.
         self.odd |= here & ~short
         here &= short
         self.cursor = np.where(here, place + 3, place)
         return np.where(here, code, np.uint8(0))
 
     def rows_of(self, code: int) -> Rows | None:
-        """The rows whose cursor stands at the value of such a section; None if there are none."""
+        """Return the rows whose cursor stands at the value of such a section; None without any."""
         mask = self.code == code
         if mask.all():
             return ALL
@@ -129,7 +129,7 @@ class Walk:
         return rows if len(rows) else None
 
     def advance(self, rows: Rows, places: Places) -> None:
-        """The section of these rows ends at `places`: find out what comes next."""
+        """Move the cursors of these rows to the end of their section, and read the next descriptor."""
         self.cursor[rows] = places
         if isinstance(rows, slice):
             self.code = self._descriptors()
@@ -139,20 +139,20 @@ class Walk:
         self.odd[rows] |= part.odd
 
     def body(self) -> list[tuple[int, Rows]]:
-        """The kinds of body, and the rows that have each.
+        """Return the kinds of body, and the rows that have each.
 
-        Rows are found before any body is followed: a second section of a body is odd, unless the caller looks for it.
+        The rows are determined before a body is followed: a second section of a body is odd, unless the caller looks for it.
         """
         return [(code, rows) for code in (DATA, SEQUENCE, VALUE) if (rows := self.rows_of(code)) is not None]
 
     def finish(self) -> None:
-        """Mark as odd what does not stand at the end of its message."""
+        """Mark messages as odd whose cursor is not at their end."""
         self.odd |= (self.cursor != self.last) | (self.code != 0)
 
     # --- Values ------------------------------------------------------------------------------------------------------------
 
     def element(self, rows: Rows, place: Places) -> tuple[Octets, Places, Places]:
-        """Constructor, start and end of the octets of the value at each place; odd where it has no such extent."""
+        """Return constructor, start and end of the value at each place. A value without an extent makes its row odd."""
         code = at(self.buffer, place)
         only = int(code[0]) if len(code) else NULL
         if (code == only).all():
@@ -191,7 +191,7 @@ class Walk:
             self.value(code, rows)
 
     def require(self, rows: Rows, code: Octets, constructors: tuple[int, ...]) -> None:
-        """Mark the rows whose constructor is none of `constructors`."""
+        """Mark the rows whose constructor is not in `constructors`."""
         fits = code == constructors[0]
         for constructor in constructors[1:]:
             fits |= code == constructor
@@ -205,12 +205,12 @@ class Walk:
             self.odd[rows[mask]] = True
 
     def _header(self, rows: Rows, short: int, long: int) -> tuple[Places, Places, Places]:
-        """Count, first element and end of the list or map at each cursor."""
+        """Return count, first element and end of the list or map at each cursor."""
         code, start, end = self.element(rows, self.cursor[rows])
         empty = 0x45 if short == 0xC0 else short
         self.require(rows, code, (short, long, empty))
         if (code == short).all():
-            # `size` counts the count, which must be there.
+            # `size` includes the count, which must be present.
             count = at(self.buffer, start).astype(np.int64)
             self._mark(rows, end <= start)
             return count, start + 1, end
@@ -225,42 +225,43 @@ class Walk:
         return count, first, end
 
     def fields(self, rows: Rows) -> list[Cells | None]:
-        """The properties: a list of up to 13 fields, each of them over all rows; None where all are null."""
+        """Follow the properties: a list of up to 13 fields, each of them over all rows; None for a field of nulls."""
         count, place, end = self._header(rows, 0xC0, 0xD0)
         self._mark(rows, count > MOST_FIELDS)
-        found: list[Cells | None] = [None] * MOST_FIELDS
+        fields: list[Cells | None] = [None] * MOST_FIELDS
 
         def field(number: int, live: Rows, places: Places) -> Places:
             cells = Cells(*self.element(live, places))
             if isinstance(live, slice):
-                found[number] = cells
+                fields[number] = cells
             elif (cells.code != NULL).any():
-                all_rows = found[number] = Cells.none(self.first)
+                all_rows = fields[number] = Cells.none(self.first)
                 all_rows.put(live, cells)
             return cells.end
 
         self._each(rows, np.minimum(count, MOST_FIELDS), place, end, field)
-        return found
+        return fields
 
     def entries(self, rows: Rows) -> tuple[Places, list[MapEntries]]:
-        """A map: how many entries each of `rows` has, and the entries, those at one place of their maps together."""
+        """Follow a map: return the number of entries of each of `rows`, and the entries at each place of their maps."""
         count, place, end = self._header(rows, 0xC1, 0xD1)
         self._mark(rows, (count % 2 != 0) | (count > 2 * MOST_PAIRS))
         count = np.minimum(count // 2, MOST_PAIRS)
-        found = []
+        entries = []
 
         def entry(number: int, live: Rows, places: Places) -> Places:
             key = Cells(*self.element(live, places))
             value = Cells(*self.element(live, key.end))
-            found.append(MapEntries(live, key, value))
+            entries.append(MapEntries(live, key, value))
             return value.end
 
         self._each(rows, count, place, end, entry)
-        return count, found
+        return count, entries
 
     def _each(self, rows: Rows, count: Places, place: Places, end: Places, read: Callable[[int, Rows, Places], Places]) -> None:
-        """Read the first of each row's `count` elements, then the second of those rows that have one, and so on to the section's
-        `end`. `read` is told which one it is, of which rows, and where these begin; it returns where they end.
+        """Read the first of each row's `count` elements, then the second of the rows that have one, and so on up to `end`.
+
+        `read` gets the number of the element, its rows and their places, and returns the ends.
         """
         least = int(count.min())
         for number in range(int(count.max())):
@@ -269,7 +270,7 @@ class Walk:
                 continue
             inside = np.flatnonzero(count > number)
             after = read(number, _within(rows, inside), place[inside])
-            place = place.copy()  # it may be a cell's
+            place = place.copy()  # it may belong to a cell
             place[inside] = after
         self._mark(rows, place != end)
         self.advance(rows, end)
@@ -280,11 +281,11 @@ def _within(rows: Rows, inside: npt.NDArray[np.int64]) -> Rows:
 
 
 def walk_of(column: pa.Array) -> tuple[Walk, pa.Buffer]:
-    """A walk over a binary column, and the octets that it is about."""
+    """Return a walk over a binary column, and the bytes that it reads."""
     bounds = offsets_of(column).astype(np.int64)
     buffer = column.buffers()[2]
     if buffer is None or buffer.size == 0:
-        buffer = pa.py_buffer(b"\0")  # there must be an octet to read
+        buffer = pa.py_buffer(b"\0")  # there must be a byte to read
     first, last = bounds[:-1], bounds[1:]
     if column.null_count:
         last = np.where(np.asarray(column.is_valid()), last, first)
