@@ -22,7 +22,7 @@ from ..broker_core.client.flight import Client
 
 
 @dataclass(frozen=True)
-class Access:
+class BrokerAccess:
     """Address and credentials of a broker. `url` is the user's, `known` the endpoint that was found there last.
 
     `largest` is how many octets an AMQP message may have that comes from there; None: what the client takes unless told.
@@ -54,15 +54,15 @@ class Access:
             **({} if self.largest is None else {"max_message_octets": self.largest}),
         )
 
-    def of(self, url: str) -> Access:
+    def of(self, url: str) -> BrokerAccess:
         """Return a copy for one of several brokers; itself for its own url, or an empty one."""
         return self if url in ("", self.url) else replace(self, url=url, known=None)
 
-    def at(self, known: Endpoint | None) -> Access:
+    def at(self, known: Endpoint | None) -> BrokerAccess:
         """Return a copy with this endpoint, which the planner or another task has found."""
         return replace(self, known=known)
 
-    def found_by(self, client: Client) -> Access:
+    def found_by(self, client: Client) -> BrokerAccess:
         """Return a copy with the endpoint that this client knows now."""
         return replace(self, known=client.endpoint)
 
@@ -72,7 +72,7 @@ class Access:
             return None
         return discovery.look(self.url, self.credentials, timeouts.SILENCE_S)
 
-    def found(self) -> Access:
+    def found(self) -> BrokerAccess:
         """Return a copy with the endpoint, discovered now. Raises PenstockError if no broker answers."""
         if not self.url.startswith(SCHEMES):
             return self

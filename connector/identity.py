@@ -1,14 +1,17 @@
-"""Identities: of a broker; of a query at it, which is the name of its lease, and what must not change under a checkpoint."""
+"""Identities of brokers, and checks that the brokers of a query are different ones."""
 
 from __future__ import annotations
 
-import secrets
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from ..broker_core.client.flight import Client
-from ..broker_core.errors import WrongOffset
-from .offset import Offset, Offsets
-from .options import RANDOM_LEASE, Options
+from ..broker_core.errors import InvalidOption
+from .options import Options
+
+log = logging.getLogger("penstock")
 
 
 class Identity(NamedTuple):
@@ -24,35 +27,24 @@ def identity_of(client: Client) -> Identity:
     return Identity(answer["broker"], answer["product"])
 
 
-def begun(options: Options, broker: str) -> Offset:
-    """Return the initial offset, with names, of a query without a checkpoint."""
-    return Offset(broker, options["lease"] or f"q-{secrets.token_hex(16)}", secrets.token_hex(8), 0)
+def connected(options: Options, stack: ExitStack) -> list[Client]:
+    """Connect to each broker until `stack` ends. Raises PenstockError; InvalidOption if two are the same broker."""
+    clients = [stack.enter_context(broker.access.client()) for broker in options.each()]
+    if len(clients) > 1:
+        check_identities({client.url: identity_of(client) for client in clients})
+    return clients
 
 
-def check_names(options: Options, broker: str, known: Offset | Offsets) -> None:
-    """Raise WrongOffset if the checkpoint contradicts the options, or belongs to another broker."""
-    if known.broker != broker:
-        raise WrongOffset(
-            f"the checkpoint belongs to broker {known.broker}, but the one at {options['url']} is {broker}:"
-            " point the option url at the broker (or the data directory) the query began with, or start with a new checkpoint"
-        )
-    lease = options["lease"]
-    if lease is not None and lease != known.lease:
-        raise WrongOffset(
-            f"the checkpoint belongs to lease {known.lease!r}, but the option lease says {lease!r}:"
-            " put the option back as it was, or start with a new checkpoint"
-        )
-    if lease is None and not RANDOM_LEASE.fullmatch(known.lease):
-        raise WrongOffset(
-            f"the checkpoint belongs to lease {known.lease!r}, but the option lease is not set:"
-            " put it back as it was, or start with a new checkpoint"
-        )
-
-
-def check_same(offset: Offset | Offsets, known: Offset | Offsets) -> None:
-    """Raise WrongOffset if an offset, not the initial one, is of another lease or run than the query began with."""
-    if (offset.broker, offset.lease, offset.run) != (known.broker, known.lease, known.run):
-        raise WrongOffset(
-            f"the offset names lease {offset.lease!r}, run {offset.run}, but this query reads lease {known.lease!r},"
-            f" run {known.run}: the checkpoint was changed while the query ran; start the query again"
-        )
+def check_identities(identities: Mapping[str, Identity]) -> None:
+    """Raise InvalidOption for a broker with two urls; log a warning about different versions."""
+    urls: dict[str, str] = {}
+    for url, identity in identities.items():
+        if identity.broker in urls:
+            raise InvalidOption(
+                f"option url names one broker twice: {urls[identity.broker]} and {url} are both broker {identity.broker}"
+                " (or run on copies of one data directory): name it once"
+            )
+        urls[identity.broker] = url
+    if len({identity.product for identity in identities.values()}) > 1:
+        versions = ", ".join(f"{identity.product} at {url}" for url, identity in identities.items())
+        log.warning("the brokers of a query have different versions: %s. What the oldest cannot do fails there", versions)

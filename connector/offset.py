@@ -1,196 +1,282 @@
-"""The offset of a stream: `{"v":3,"broker":…,"lease":…,"run":…,"queue":"a","batch":n,"sign":"…"}`, and where it reads several
-queues `{"v":3,"broker":…,"lease":…,"run":…,"turn":t,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"},"firstQueue":"a"}`.
+"""The offset of a stream, which Spark stores in its checkpoint. `kind` names its form, `v` the version of that form.
 
-It names durable data: batch n of a lease, under the run that began it; for several queues, the batch of each, whose lease is
-`lease/queue`. If the query began with one queue alone, `firstQueue` names it: its lease is still `lease`. The sign tells that
-batch from batch n of a copy of the data directory. Spark compares offsets as text, so the order of the keys is fixed, and nothing
-in it changes without the batch (so there is no epoch in it). A query begins at `INITIAL`, a constant: Spark asks for it again
-whenever the first batch is planned again.
+    {"v":1,"kind":"initial"}
+    {"v":1,"kind":"queues","broker":ID,"lease":NAME,"run":ID,"rotation":5,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"}}
+    {"v":1,"kind":"spool","spool":ID,"batch":3,"manifests":{"3":HASH}}
+    {"v":1,"kind":"brokers","rotation":5,"held":[ID],"brokers":{ID:{"v":1,"kind":"queues",…}}}
+    {"v":1,"kind":"replay","broker":ID,"queueId":1,"version":7,"after":0,"lineages":…,"next":0,"waits":0,"last":99,"days":[…]}
 
-Versions 1 and 2 are the two forms without signs. Checkpoints hold them, and they are still written for batches without a sign,
-which an older broker acquired. Offsets of former connectors have neither `queue` nor `firstQueue`. To change the format: take a
-new `v`, and keep reading the older ones here.
+An offset names durable data, such as batch 3 of a lease. Spark compares offsets as text, so the order of keys is fixed, and
+nothing in an offset changes unless its batch changes. Every query starts at `INITIAL`. It is a constant because Spark asks for it
+again whenever it plans the first batch again.
+
+To change a form: raise its entry in `VERSIONS`, and add to `UPGRADES` a function from the fields of the version before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ..broker_core.errors import WrongOffset
+from ..broker_core.archive.read.bounds import Lineages, lineages_of, to_list
+from ..broker_core.errors import InvalidRequest, WrongOffset
 
-ONE, SEVERAL, SIGNED = 1, 2, 3  # the versions
-REPLAYED = 4  # of a query that takes nothing: see `replay`
-SPOOLED = 5  # of a query on a broker that is no Penstock: see `foreign.offset`
-BROKERS = 6  # over several brokers: see `brokers.offset`
-_NAMES = ("broker", "lease", "run")
+QUEUES, SPOOL, BROKERS, REPLAY = "queues", "spool", "brokers", "replay"
+VERSIONS = {"initial": 1, QUEUES: 1, SPOOL: 1, BROKERS: 1, REPLAY: 1}
+#: By kind and version: from the fields of an offset to those of the next version.
+UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+#: The offset at which every query starts.
+INITIAL: dict[str, Any] = {"v": 1, "kind": "initial"}
+
+_QUERIES = {
+    QUEUES: "a query on Penstock",
+    SPOOL: "a query on another broker than Penstock, with the option spool",
+    BROKERS: "a query over several brokers",
+    REPLAY: "a query with mode=replay",
+}
 
 
-class Offset(NamedTuple):
-    """Batch `batch` of `lease`. In the initial offset, and only there, the names are empty and `batch` is 0."""
+def kind_of(data: Mapping[str, Any]) -> str:
+    """Return the kind of an offset. Raises WrongOffset for anything else, and for another version."""
+    if not isinstance(data, Mapping) or "v" not in data:
+        raise WrongOffset(f"{data!r} is not an offset of the format amqp: is this the checkpoint of another source?")
+    kind, version = data.get("kind"), data["v"]
+    if kind is None:
+        raise WrongOffset(
+            "a development version of Penstock before 0.1.0 wrote this checkpoint: delete the query's lease (`penstock lease"
+            " delete LEASE`), and start the query with a new checkpoint"
+        )
+    if kind not in VERSIONS or not isinstance(version, int) or version > VERSIONS[kind]:
+        raise WrongOffset(f"the checkpoint contains an offset of kind {kind!r}, version {version!r}: use a newer connector")
+    return str(kind)
+
+
+def _fields(data: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
+    """Return the fields of an offset of this kind in the current version. None for the initial offset."""
+    actual = kind_of(data)
+    if actual not in (kind, "initial"):
+        raise WrongOffset(
+            f"the checkpoint belongs to {_QUERIES[actual]}, and this is {_QUERIES[kind]}: restore the options url, spool and mode"
+            " with which the query began, or start with a new checkpoint"
+        )
+    fields = {name: value for name, value in data.items() if name not in ("v", "kind")}
+    for version in range(data["v"], VERSIONS[actual]):
+        fields = UPGRADES[actual, version](fields)
+    return None if actual == "initial" else fields
+
+
+def _to_json(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"v": VERSIONS[kind], "kind": kind, **fields}
+
+
+def _check_fields(fields: Mapping[str, Any], names: tuple[str, ...], optional: str | None = None) -> None:
+    if set(fields) - {optional} != set(names):
+        raise WrongOffset(f"the offset {dict(fields)!r} does not have exactly the fields {', '.join(names)}")
+
+
+# --- Queues of one broker ----------------------------------------------------------------------------------------------------
+
+
+class LeaseBatch(NamedTuple):
+    """A batch of one lease. Its sign differs from that of the same number on a copy of the data directory; None if unknown."""
+
+    number: int
+    sign: str | None
+
+
+NO_BATCH = LeaseBatch(0, None)
+
+
+class QueuesOffset(NamedTuple):
+    """A batch of each queue that the query has read, by name.
+
+    `rotation` counts the query's batches: it decides which queue is asked first. `first_queue` is the queue of a query that began
+    with a single one: its lease has the name `lease`. The lease of any other queue is named `lease/queue`.
+    """
 
     broker: str
     lease: str
     run: str
-    batch: int
-    sign: str | None = None  # of the batch; None where it has none
-    queue: str | None = None  # of the lease; None in the initial offset, and if a former connector wrote it
-
-    @property
-    def initial(self) -> bool:
-        """True for the offset at which every query begins."""
-        return not self.lease
-
-    def at(self, batch: int, sign: str | None = None) -> Offset:
-        """Return the offset of another batch of the same lease."""
-        return self._replace(batch=batch, sign=sign)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that Spark keeps in its checkpoint."""
-        names = {} if self.initial else {"broker": self.broker, "lease": self.lease, "run": self.run}
-        if self.queue is not None:
-            names["queue"] = self.queue
-        if self.sign is None:
-            return {"v": ONE, **names, "batch": self.batch}
-        return {"v": SIGNED, **names, "batch": self.batch, "sign": self.sign}
-
-
-INITIAL = Offset("", "", "", 0)
-
-
-class Offsets(NamedTuple):
-    """A batch of each queue. `turn` counts the query's batches; it decides which queue is asked first."""
-
-    broker: str
-    lease: str
-    run: str
-    turn: int
-    batches: tuple[tuple[str, int], ...]  # by name of the queue, ascending
-    signs: tuple[tuple[str, str], ...] = ()  # of those batches that have one, likewise
-    first_queue: str | None = None  # the only queue that the query began with; None: it began with several
+    rotation: int
+    batches: Mapping[str, LeaseBatch]
+    first_queue: str | None = None
 
     def lease_of(self, queue: str) -> str:
         """Return the name of a queue's lease."""
         return self.lease if queue == self.first_queue else f"{self.lease}/{queue}"
 
-    def of(self, queue: str) -> Offset:
-        """Return the offset of one queue; batch 0 if the query has not read it yet."""
-        batch, sign = dict(self.batches).get(queue, 0), dict(self.signs).get(queue)
-        return Offset(self.broker, self.lease_of(queue), self.run, batch, sign)
+    def of(self, queue: str) -> LeaseBatch:
+        """Return the batch of one queue; number 0 if the query has not read it yet."""
+        return self.batches.get(queue, NO_BATCH)
 
-    def with_each(self, offsets: Mapping[str, Offset]) -> Offsets:
-        """Return a copy with these queues' own offsets in place of those it had."""
-        batches = {**dict(self.batches), **{queue: offset.batch for queue, offset in offsets.items()}}
-        signs = {queue: sign for queue, sign in self.signs if queue not in offsets}
-        signs |= {queue: offset.sign for queue, offset in offsets.items() if offset.sign is not None}
-        return self._replace(batches=tuple(sorted(batches.items())), signs=tuple(sorted(signs.items())))
+    def following(self, batches: Mapping[str, LeaseBatch]) -> QueuesOffset:
+        """Return the next offset, with these batches instead of the previous ones of their queues."""
+        return self._replace(rotation=self.rotation + 1, batches={**self.batches, **batches})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that Spark keeps in its checkpoint."""
-        names = {"broker": self.broker, "lease": self.lease, "run": self.run}
-        fields = {**names, "turn": self.turn, "batches": dict(self.batches)}
+        """Return the form that Spark stores."""
+        numbers = {queue: self.batches[queue].number for queue in sorted(self.batches)}
+        signs = {queue: sign for queue in numbers if (sign := self.batches[queue].sign) is not None}
         first = {} if self.first_queue is None else {"firstQueue": self.first_queue}
-        if self.signs:
-            return {"v": SIGNED, **fields, "signs": dict(self.signs), **first}
-        return {"v": SEVERAL, **fields, **first}
+        names = {"broker": self.broker, "lease": self.lease, "run": self.run}
+        return _to_json(QUEUES, **names, rotation=self.rotation, batches=numbers, signs=signs, **first)
 
 
-def parse(data: Mapping[str, Any]) -> Offset | Offsets:
-    """Parse an offset that Spark hands back, perhaps from its checkpoint. Raises WrongOffset, which says what is wrong."""
-    if not isinstance(data, Mapping) or "v" not in data:
-        raise WrongOffset(f"{data!r} is not an offset of the format amqp: is this the checkpoint of another source?")
-    if data["v"] == ONE or (data["v"] == SIGNED and "turn" not in data):
-        return _one(data)
-    if data["v"] in (SEVERAL, SIGNED):
-        return _several(data)
-    if data["v"] == REPLAYED:
-        raise WrongOffset("the checkpoint belongs to a query with mode=replay, which takes nothing: start with a new checkpoint")
-    if data["v"] == BROKERS:
-        raise WrongOffset(
-            "the checkpoint belongs to a query over several brokers, but the option url names one, or it is an offset of one"
-            " broker within it: put the option back as it was, or start with a new checkpoint"
-        )
-    if data["v"] == SPOOLED:
-        raise WrongOffset(
-            "the checkpoint belongs to a query on a broker that was no Penstock, with batches in its option spool, but a Penstock"
-            " stands at the option url: point it at the broker that the query began with, or start with a new checkpoint"
-        )
-    raise WrongOffset(
-        f"the checkpoint holds offsets of version {data['v']!r}; this connector reads {ONE} to {SIGNED}: use a newer one"
-    )
-
-
-def parse_one(data: Mapping[str, Any]) -> Offset:
-    """Parse the offset of a query that reads one queue."""
-    offset = parse(data)
-    if isinstance(offset, Offsets):
-        queues = ", ".join(repr(queue) for queue, _ in offset.batches)
-        raise WrongOffset(
-            f"the checkpoint belongs to a query over several queues ({queues}), but the option queue names one:"
-            " put the option back as it was, or start with a new checkpoint"
-        )
-    return offset
-
-
-def parse_several(data: Mapping[str, Any]) -> Offsets | None:
-    """Parse the offset of a query that reads several queues, or that read one until now; None is the initial one."""
-    offset = parse(data)
-    if isinstance(offset, Offsets):
-        return offset
-    if offset.initial:
+def parse_queues(data: Mapping[str, Any]) -> QueuesOffset | None:
+    """Parse the offset of a query on one broker; None for the initial one. Raises WrongOffset."""
+    fields = _fields(data, QUEUES)
+    if fields is None:
         return None
-    if offset.queue is None:
-        raise WrongOffset(
-            f"the checkpoint belongs to a query over one queue, with lease {offset.lease!r}. An older version wrote it, and it"
-            " does not name the queue: read that queue alone until a batch is done, and add queues then, or start with a new"
-            " checkpoint"
-        )
-    signs = () if offset.sign is None else ((offset.queue, offset.sign),)
-    return Offsets(offset.broker, offset.lease, offset.run, 0, ((offset.queue, offset.batch),), signs, offset.queue)
-
-
-def _one(data: Mapping[str, Any]) -> Offset:
-    batch = data.get("batch")
-    if not _is_count(batch):
-        raise WrongOffset(f"the offset {data!r} has no batch number")
-    if set(data) == {"v", "batch"} and batch == 0:
-        return INITIAL
-    fields = ["v", *_NAMES, "batch", *(["sign"] if data["v"] == SIGNED else [])]
-    queue = data.get("queue")
-    if set(data) - {"queue"} != set(fields) or not _has_names(data) or not _is_name(queue):
-        raise WrongOffset(f"the offset {data!r} does not have exactly the fields {', '.join(fields)}")
-    sign = data.get("sign")
-    if sign is not None and not _is_sign(sign):
-        raise WrongOffset(f"the offset {data!r} has a sign that is none")
-    return Offset(data["broker"], data["lease"], data["run"], data["batch"], sign, queue)
-
-
-def _several(data: Mapping[str, Any]) -> Offsets:
-    fields = ["v", *_NAMES, "turn", "batches", *(["signs"] if data["v"] == SIGNED else [])]
-    first = data.get("firstQueue")
-    if set(data) - {"firstQueue"} != set(fields) or not _has_names(data) or not _is_name(first):
-        raise WrongOffset(f"the offset {data!r} does not have exactly the fields {', '.join(fields)}")
-    batches = data["batches"]
-    if not isinstance(batches, Mapping) or not batches or not all(map(_is_count, [data["turn"], *batches.values()])):
-        raise WrongOffset(f"the offset {data!r} has no batch number for each queue")
-    signs = data.get("signs", {})
-    if not isinstance(signs, Mapping) or not set(signs) <= set(batches) or not all(map(_is_sign, signs.values())):
-        raise WrongOffset(f"the offset {data!r} has signs that are none, or of other queues")
-    each = tuple(sorted(batches.items())), tuple(sorted(signs.items()))
-    return Offsets(data["broker"], data["lease"], data["run"], data["turn"], *each, first)
-
-
-def _has_names(data: Mapping[str, Any]) -> bool:
-    return all(isinstance(data[name], str) and data[name] for name in _NAMES)
-
-
-def _is_name(value: object) -> bool:
-    return value is None or (isinstance(value, str) and bool(value))
-
-
-def _is_sign(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
+    _check_fields(fields, ("broker", "lease", "run", "rotation", "batches", "signs"), "firstQueue")
+    first_queue, batches, signs = fields.get("firstQueue"), fields["batches"], fields["signs"]
+    names = [fields["broker"], fields["lease"], fields["run"], *([] if first_queue is None else [first_queue])]
+    if not all(isinstance(name, str) and name for name in names):
+        raise WrongOffset(f"the offset {dict(data)!r} has an invalid name")
+    if not isinstance(batches, Mapping) or not batches or not all(map(_is_count, [fields["rotation"], *batches.values()])):
+        raise WrongOffset(f"the offset {dict(data)!r} has no batch number for each queue")
+    if (
+        not isinstance(signs, Mapping)
+        or not set(signs) <= set(batches)
+        or not all(isinstance(sign, str) for sign in signs.values())
+    ):
+        raise WrongOffset(f"the offset {dict(data)!r} has invalid signs, or signs of other queues")
+    read = {queue: LeaseBatch(number, signs.get(queue)) for queue, number in batches.items()}
+    return QueuesOffset(fields["broker"], fields["lease"], fields["run"], fields["rotation"], read, first_queue)
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+# --- Another broker ----------------------------------------------------------------------------------------------------------
+
+
+class SpoolOffset(NamedTuple):
+    """Batch `batch` of the spool with the id `spool`. The initial offset has an empty id and batch 0.
+
+    `manifests` are the hashes of the files of the batches since the offset before, ascending by batch, without lost ones.
+    """
+
+    spool: str
+    batch: int
+    manifests: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def is_initial(self) -> bool:
+        """True for the offset at which every query starts."""
+        return not self.spool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that Spark stores."""
+        hashes = {str(batch): manifest for batch, manifest in self.manifests}
+        return _to_json(SPOOL, spool=self.spool, batch=self.batch, manifests=hashes)
+
+
+def parse_spool(data: Mapping[str, Any]) -> SpoolOffset:
+    """Parse the offset of a query on another broker than Penstock. Raises WrongOffset."""
+    fields = _fields(data, SPOOL)
+    if fields is None:
+        return SpoolOffset("", 0)
+    _check_fields(fields, ("spool", "batch", "manifests"))
+    spool, batch, manifests = fields["spool"], fields["batch"], fields["manifests"]
+    if not isinstance(spool, str) or not spool or not _is_count(batch):
+        raise WrongOffset(f"the offset {dict(data)!r} names no batch of a spool")
+    if not isinstance(manifests, Mapping) or not all(_is_manifest(*item) for item in manifests.items()):
+        raise WrongOffset(f"the offset {dict(data)!r} has invalid manifests")
+    return SpoolOffset(spool, batch, tuple(sorted((int(number), text) for number, text in manifests.items())))
+
+
+def _is_manifest(number: object, manifest: object) -> bool:
+    return isinstance(number, str) and number.isdecimal() and isinstance(manifest, str)
+
+
+# --- Several brokers ---------------------------------------------------------------------------------------------------------
+
+
+class BrokersOffset(NamedTuple):
+    """For each broker, by id, the offset in JSON that a query over it alone would have. Urls may change, ids do not.
+
+    `rotation` counts the query's batches: it decides which broker is asked first. `held` are the brokers that held a batch when
+    the offset was made. A broker without a batch so far is missing.
+    """
+
+    rotation: int
+    held: tuple[str, ...]
+    parts: Mapping[str, Mapping[str, Any]]
+
+    def of(self, broker: str) -> Mapping[str, Any]:
+        """Return the offset of one broker; the initial one if the query has not read from it yet."""
+        return self.parts.get(broker, INITIAL)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that Spark stores."""
+        parts = {broker: dict(self.parts[broker]) for broker in sorted(self.parts)}
+        return _to_json(BROKERS, rotation=self.rotation, held=sorted(self.held), brokers=parts)
+
+
+def parse_brokers(data: Mapping[str, Any], *, replay: bool = False) -> BrokersOffset:
+    """Parse the offset of a query over several brokers, or over one so far. Raises WrongOffset."""
+    kind = kind_of(data)
+    if kind in ((REPLAY,) if replay else (QUEUES, SPOOL)):
+        broker = data.get("broker", data.get("spool"))
+        if not isinstance(broker, str):
+            raise WrongOffset(f"the offset {dict(data)!r} names no broker")
+        return BrokersOffset(0, (broker,), {broker: data})
+    fields = _fields(data, BROKERS)
+    if fields is None:
+        return BrokersOffset(0, (), {})
+    _check_fields(fields, ("rotation", "held", "brokers"))
+    rotation, held, parts = fields["rotation"], fields["held"], fields["brokers"]
+    if not _is_count(rotation) or not isinstance(held, list) or not isinstance(parts, Mapping) or not parts:
+        raise WrongOffset(f"the offset {dict(data)!r} has an invalid rotation, or no list of brokers")
+    if not all(isinstance(part, Mapping) for part in parts.values()) or any(broker not in parts for broker in held):
+        raise WrongOffset(f"the offset {dict(data)!r} does not have an offset of each broker that it names")
+    return BrokersOffset(rotation, tuple(held), parts)
+
+
+# --- Replays -----------------------------------------------------------------------------------------------------------------
+
+
+class ReplayOffset(NamedTuple):
+    """The rows before sequence number `next`, of a fixed set of rows: recordings above `after` in a version of a table.
+
+    `waits` counts empty batches. `last` is the greatest sequence number that the set may contain, so a query that has finished
+    need not open that version, whose log is cleaned up after 30 days. `days` are the first days of arrival that may occur in the
+    batch before this offset or after it, and after it only; None if unknown.
+    """
+
+    broker: str
+    queue_id: int
+    version: int
+    after: int
+    lineages: Lineages
+    next: int
+    waits: int = 0
+    last: int = -1
+    days: tuple[str | None, str | None] = (None, None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that Spark stores."""
+        fields = dict(zip(_REPLAY_FIELDS, self, strict=True))
+        return _to_json(REPLAY, **{**fields, "lineages": to_list(self.lineages), "days": list(self.days)})
+
+
+_REPLAY_FIELDS = ("broker", "queueId", "version", "after", "lineages", "next", "waits", "last", "days")
+
+
+def parse_replay(data: Mapping[str, Any]) -> ReplayOffset | None:
+    """Parse the offset of a replay; None for the initial one. Raises WrongOffset."""
+    fields = _fields(data, REPLAY)
+    if fields is None:
+        return None
+    _check_fields(fields, _REPLAY_FIELDS)
+    try:
+        queue_id, version, after, following, waits, last = (
+            int(fields[name]) for name in ("queueId", "version", "after", "next", "waits", "last")
+        )
+        first_day, next_day = (None if day is None else str(day) for day in fields["days"])
+        lineages = lineages_of(fields["lineages"])
+    except (TypeError, ValueError, InvalidRequest) as error:
+        raise WrongOffset(f"{dict(data)!r} is not an offset of mode=replay: {error!r}") from None
+    return ReplayOffset(str(fields["broker"]), queue_id, version, after, lineages, following, waits, last, (first_day, next_day))

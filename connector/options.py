@@ -20,7 +20,7 @@ from ..broker_core.client.flight import check
 from ..broker_core.client.shared_access import SharedAccess
 from ..broker_core.errors import InvalidOption, InvalidRequest, InvalidSelector
 from . import suggestions
-from .access import Access
+from .access import BrokerAccess
 
 #: Where an option may stand. A batch read looks (`mode=browse`), a stream acquires.
 STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeStream"
@@ -299,7 +299,6 @@ OPTIONS: tuple[Option, ...] = (
 #: Options that a Penstock needs none of.
 FOREIGN_ONLY = ("duplicateIdProperty", "sendTimeout")
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
-_BY_NAME["consumer"] = _BY_NAME["lease"]  # its former name
 
 
 class Options(Mapping[str, Any]):
@@ -319,7 +318,7 @@ class Options(Mapping[str, Any]):
             if option is None:
                 raise InvalidOption(_unknown(name))
             if option.name in self.given:
-                raise InvalidOption(f"option {name} is another name of {option.name}, and both are given: leave one out")
+                raise InvalidOption(f"option {option.name} is given twice: leave {name} out")
             self._values[option.name] = _parse(option, text)
             self.given.add(option.name)
         shared = self._shared()
@@ -341,7 +340,7 @@ class Options(Mapping[str, Any]):
             self._values["queue"] = (found.entity,)
         return found.access
 
-    def _access(self, shared: SharedAccess | None) -> Access:
+    def _access(self, shared: SharedAccess | None) -> BrokerAccess:
         password, self._values["password"] = self._values["password"], None
         if (self["userName"] is None) != (password is None):
             raise InvalidOption("options userName and password go together: give both, or neither")
@@ -353,7 +352,7 @@ class Options(Mapping[str, Any]):
                 check(url, credentials)
         except InvalidRequest as error:
             raise InvalidOption(f"options url, userName, caFile, certFile, keyFile: {error}") from None
-        return Access(next(iter(self.urls), ""), replace(credentials, shared=shared), largest=self["maxMessageBytes"])
+        return BrokerAccess(next(iter(self.urls), ""), replace(credentials, shared=shared), largest=self["maxMessageBytes"])
 
     @property
     def urls(self) -> list[str]:

@@ -14,7 +14,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ..broker_core.client.discovery import NoPenstock
-from .batch.reader import BatchReader, PushdownBatchReader
+from .batch.pushdown import PushdownBatchReader
+from .batch.reader import BatchReader
 from .brokers.replays import SeveralReplays
 from .foreign.sink import ForeignBatchWriter, ForeignStreamWriter
 from .options import Options

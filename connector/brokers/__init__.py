@@ -3,8 +3,6 @@
 consumer, member    a query's consumer over several brokers; one of them, with its thread
 spread              a write: which rows go to which broker, and their stages there
 publishing          the publish of a write: once at each broker, and its repetition
-decision            the text that the first publish keeps: the attempts at each broker
+decision            the text that the first publish stores: the attempts at each broker
 replays             a replay over several brokers
-identities          checks that brokers are different, and of the same version
-offset              the offset of a query over several brokers
 """

@@ -1,7 +1,9 @@
-"""Decision of a write over several brokers: its attempts at each, in order. The first publish keeps it with the write's key.
+"""The decision of a write over several brokers: its attempts at each broker, in order of publication.
 
-Brokers keep it for a year, so that older forms are read. Numbers are told as differences and compressed: tasks that Spark has
-started in their order take a few characters, however many they are, others some three characters each.
+The first publish stores it with the write's key, for a year. Attempts are stored as differences and compressed: tasks that Spark
+started in order take a few characters in total, other tasks about three characters each.
+
+To change the form: raise `VERSION`, and keep reading the previous one in `read` for a year.
 """
 
 from __future__ import annotations
@@ -13,8 +15,12 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from ...broker_core.errors import InvalidRequest
 
-class Decision(NamedTuple):
+VERSION = 1
+
+
+class WriteDecision(NamedTuple):
     """A write, and the attempts that belong to it at each of its brokers, in the order in which these publish."""
 
     write: str
@@ -23,19 +29,18 @@ class Decision(NamedTuple):
 
 def written(write: str, parts: Mapping[str, Sequence[int]]) -> str:
     """Return a decision as text."""
-    steps = {broker: [after - before for before, after in pairwise([0, *mine])] for broker, mine in parts.items()}
+    steps = {broker: [after - before for before, after in pairwise([0, *attempts])] for broker, attempts in parts.items()}
     packed = zlib.compress(json.dumps(steps, separators=(",", ":")).encode(), 9)
-    return json.dumps({"write": write, "packed": b85encode(packed).decode()})
+    return json.dumps({"v": VERSION, "write": write, "packed": b85encode(packed).decode()})
 
 
-def read(text: str) -> Decision:
-    """Return the decision that `written` wrote, or a version before it: pairs of a first number and a count."""
-    found = json.loads(text)
-    if "packed" in found:
-        steps = json.loads(zlib.decompress(b85decode(found["packed"])))
-        return Decision(found["write"], {broker: list(accumulate(mine)) for broker, mine in steps.items()})
-    return Decision(found["write"], {broker: _numbers(pairs) for broker, pairs in found["brokers"].items()})
-
-
-def _numbers(pairs: Sequence[int]) -> list[int]:
-    return [first + i for first, count in zip(pairs[::2], pairs[1::2], strict=True) for i in range(count)]
+def read(text: str) -> WriteDecision:
+    """Return the decision that `written` wrote. Raises InvalidRequest for another version."""
+    fields = json.loads(text)
+    if fields.get("v") != VERSION:
+        raise InvalidRequest(
+            f"a connector of another version began this write (decision {fields.get('v')!r}, this connector reads {VERSION}):"
+            " repeat the write with the newer connector"
+        )
+    steps = json.loads(zlib.decompress(b85decode(fields["packed"])))
+    return WriteDecision(fields["write"], {broker: list(accumulate(differences)) for broker, differences in steps.items()})

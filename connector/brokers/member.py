@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...broker_core.errors import PenstockError
 from ..identity import Identity
 from ..options import Options
-from ..stream.consumer import OneBroker
+from ..stream.consumer import BrokerConsumer
 from ..stream.credit import Credit
 
 AGAIN_S = 5.0  # a broker that was left out is tried again after this: each try may last as long as a connection may take
@@ -35,7 +35,7 @@ class Poll(NamedTuple):
 class Member:
     """Broker of a query. Its calls return futures; their errors name the url. `identity` is None until it has answered once."""
 
-    def __init__(self, options: Options, make: Callable[[Options], OneBroker]) -> None:
+    def __init__(self, options: Options, make: Callable[[Options], BrokerConsumer]) -> None:
         self.url = options["url"]
         self.identity: Identity | None = None
         self.settled: Mapping[str, Any] | None = None  # the offset up to which this planner has settled
@@ -45,8 +45,8 @@ class Member:
         self._options, self._make = options, make
         self._again = 0.0
         self._last: Future[Any] | None = None
-        self._consumer: OneBroker | None = None
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[OneBroker], Any]] | None] = SimpleQueue()
+        self._consumer: BrokerConsumer | None = None
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[BrokerConsumer], Any]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     @property
@@ -66,7 +66,7 @@ class Member:
         """Say whether its call takes long although the broker is there."""
         return self._consumer is not None and self._consumer.is_busy
 
-    def ask(self, call: Callable[[OneBroker], _Result]) -> Future[_Result]:
+    def ask(self, call: Callable[[BrokerConsumer], _Result]) -> Future[_Result]:
         """Make a call in the broker's thread."""
         if self._thread is None:
             # A daemon: a call that gets no answer keeps no process from its end.

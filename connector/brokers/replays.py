@@ -15,14 +15,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from ...broker_core.errors import WrongOffset
-from ..offset import BROKERS
+from ..identity import check_identities
+from ..offset import INITIAL, BrokersOffset, parse_brokers
 from ..options import REPLAY, Options
 from ..reporting import reports_errors
-from ..stream.replay import INITIAL, ReplayReader
-from ..stream.replay import parse as parse_one
+from ..stream.replay import ReplayReader
 from ..task.partition import RecordedPartition
-from .identities import check_identities
-from .offset import BrokerOffsets, parse
 
 _Result = TypeVar("_Result")
 
@@ -56,13 +54,13 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the offset after the next batch, or `start` where there is nothing more, or nothing yet."""
         known = self._parse(start)
-        asked = self._in_turn(known.turn)
+        asked = self._in_turn(known.rotation)
         found = dict(
             zip(asked, self._all(lambda i: self._readers[i].latestOffset(self._part(known, i), limit), asked), strict=True)
         )
         changed = {self._ids[i]: part for i, part in found.items() if part != self._part(known, i)}
         if changed:
-            return BrokerOffsets(known.turn + 1, (), {**known.parts, **changed}).to_json()
+            return BrokersOffset(known.rotation + 1, (), {**known.parts, **changed}).to_json()
         if len(asked) < len(self._readers) and (rest := self._rest(known, asked, limit)):
             return rest
         return dict(start)
@@ -94,29 +92,25 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
         asked = count if self._most is None else min(count, self._most)
         return [(turn + i) % count for i in range(asked)]
 
-    def _rest(self, known: BrokerOffsets, asked: list[int], limit: ReadLimit) -> dict[str, Any] | None:
+    def _rest(self, known: BrokersOffset, asked: list[int], limit: ReadLimit) -> dict[str, Any] | None:
         """Ask those for which the limit left nothing, one after another."""
         for i in range(len(self._readers)):
             if i not in asked:
                 part = self._readers[i].latestOffset(self._part(known, i), limit)
                 if part != self._part(known, i):
-                    return BrokerOffsets(known.turn + 1, (), {**known.parts, self._ids[i]: part}).to_json()
+                    return BrokersOffset(known.rotation + 1, (), {**known.parts, self._ids[i]: part}).to_json()
         return None
 
-    def _part(self, known: BrokerOffsets, i: int) -> Mapping[str, Any]:
-        return known.parts.get(self._ids[i], INITIAL)
+    def _part(self, known: BrokersOffset, i: int) -> Mapping[str, Any]:
+        return known.of(self._ids[i])
 
-    def _parse(self, data: Mapping[str, Any]) -> BrokerOffsets:
+    def _parse(self, data: Mapping[str, Any]) -> BrokersOffset:
         """Parse an offset, that of a replay of one broker, too."""
         if not self._ids:
             found = self._all(lambda i: self._readers[i].identity(), range(len(self._readers)))
             check_identities(dict(zip(self._urls, found, strict=True)))
             self._ids = [identity.broker for identity in found]
-        if isinstance(data, Mapping) and data.get("v") != BROKERS:
-            one = parse_one(data)
-            known = BrokerOffsets(0, (), {} if one is None else {one.broker: data})
-        else:
-            known = parse(data)
+        known = parse_brokers(data, replay=True)
         gone = [broker for broker in known.parts if broker not in self._ids]
         if gone:
             raise WrongOffset(f"the checkpoint belongs to a replay of broker {gone[0]} too, which the option url does not name")

@@ -18,13 +18,12 @@ from pyspark.taskcontext import TaskContext
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import InvalidRequest, PenstockError
 from ...broker_core.messages import conversion
-from ..access import Access
+from ..access import BrokerAccess
 from ..backoff import RECONNECT_S, answered
-from ..identity import identity_of
+from ..identity import connected, identity_of
 from ..options import Options
 from ..sink import settlement
 from ..task.batching import BATCH_BYTES, BATCH_ROWS
-from .identities import connected
 
 MOST_REMEMBERED = 100_000  # groups whose broker a task knows; after that they are forgotten, and found again
 # Rows of one broker that a task keeps until it sends them: a send waits for the broker's disk once.
@@ -39,13 +38,13 @@ class Spread:
     `patience_s` is how long it waits for one that is away then."""
 
     def __init__(self, options: Options, columns: Mapping[str, int], patience_s: float = 0.0) -> None:
-        def ask() -> dict[str, Access]:
+        def ask() -> dict[str, BrokerAccess]:
             with ExitStack() as stack:
                 clients = connected(options, stack)
                 return {identity_of(client).broker: options.access.of(client.url).found_by(client) for client in clients}
 
         found = answered(ask, patience_s)
-        self._accesses: dict[str, Access] = {broker: found[broker] for broker in sorted(found)}
+        self._accesses: dict[str, BrokerAccess] = {broker: found[broker] for broker in sorted(found)}
         settles = options["operation"] == "settle"
         self._groups = None if settles else columns.get("groupId")
         self._messages = None if settles else columns.get("message")

@@ -17,7 +17,6 @@ key_files   which files of keys there are, and which become one
 store       files of a folder, local or in an object store: durable or not there
 window      which messages came before, by their ids
 recognition by what a message is known when it comes again
-offset      what the checkpoint holds
 partition   what the planner tells a task, and how batches are cut into tasks
 aside_files what cannot be decoded, in files for people
 reading     a task's rows, out of the file

@@ -25,18 +25,18 @@ MOST_OF_ONE = (1 << 31) - 1  # of one message: offsets of an array have 31 bits
 _SETTLED = -1  # instead of an id: the broker asks for no outcome
 
 
-class TooLarge(ResourceLimit):
+class OversizedMessage(ResourceLimit):
     """A message of more octets than a batch can hold."""
 
 
-class Settled(NamedTuple):
+class Deliveries(NamedTuple):
     """Deliveries to accept, of one connection, by their ids."""
 
     connection: int
     ids: Ids
 
 
-class Group(NamedTuple):
+class ArrivalGroup(NamedTuple):
     """Messages that came one after the other over one connection, with the index of each one's queue, and when, in microseconds
     since 1970."""
 
@@ -58,7 +58,7 @@ class Group(NamedTuple):
         fits = int(np.searchsorted(offsets, int(offsets[0]) + octets, side="right")) - 1
         return min(rows, len(self.ids), max(fits, int(alone)))
 
-    def slice(self, first: int, count: int) -> Group:
+    def slice(self, first: int, count: int) -> ArrivalGroup:
         """Return some of the messages."""
         message = self.message.slice(first, count)
         offsets = _offsets(message)
@@ -67,13 +67,16 @@ class Group(NamedTuple):
         return self._replace(queues=queues, times=times, message=message, ids=ids, octets=int(offsets[-1] - offsets[0]))
 
     @property
-    def settled(self) -> Settled:
+    def settled(self) -> Deliveries:
         """Deliveries that are to be accepted once the messages are safe."""
-        return Settled(self.connection, self.ids)
+        return Deliveries(self.connection, self.ids)
 
 
-def grouped(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Iterator[Group]:
-    """Make groups of blocks (`amqp.deliveries.Block`) of one link, of up to `MOST_OCTETS` or one block alone. Raises TooLarge."""
+def grouped(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Iterator[ArrivalGroup]:
+    """Make groups of up to `MOST_OCTETS`, or of one block, from the blocks (`amqp.deliveries.Block`) of one link.
+
+    Raises OversizedMessage.
+    """
     some: list[Any] = []
     size = 0
     for block in blocks:
@@ -86,7 +89,7 @@ def grouped(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> It
     yield _joined(queue, time, connection, some)
 
 
-def _joined(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Group:
+def _joined(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> ArrivalGroup:
     import numpy as np
 
     payloads = [payload for block in blocks for payload in block.payloads]
@@ -94,7 +97,7 @@ def _joined(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Gr
     np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)), out=offsets[1:])
     octets = int(offsets[-1])
     if octets > MOST_OF_ONE:
-        raise TooLarge(
+        raise OversizedMessage(
             f"a message of {octets} octets is larger than the {MOST_OF_ONE} that a batch can hold: take it from its queue with"
             " another client, and start the query again"
         )
@@ -102,10 +105,10 @@ def _joined(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Gr
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(payloads))]
     message = pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
     ids = np.concatenate([_ids(block.first, len(block.payloads), block.settled) for block in blocks])
-    return Group(connection, np.full(len(ids), queue, np.int8), np.full(len(ids), time), message, ids, octets)
+    return ArrivalGroup(connection, np.full(len(ids), queue, np.int8), np.full(len(ids), time), message, ids, octets)
 
 
-def add(groups: deque[Group], found: Iterable[Group]) -> None:
+def add(groups: deque[ArrivalGroup], found: Iterable[ArrivalGroup]) -> None:
     """Append groups; neighbours that are small become one, so that a trickle of messages takes no more memory than a stream."""
     for group in found:
         groups.append(group)
@@ -114,14 +117,14 @@ def add(groups: deque[Group], found: Iterable[Group]) -> None:
             groups.append(_both(before, last))
 
 
-def _are_small(first: Group, second: Group) -> bool:
+def _are_small(first: ArrivalGroup, second: ArrivalGroup) -> bool:
     """Say whether to join neighbours: not one that is much larger than the other, so that each octet is moved few times."""
     count, more = len(first.ids), len(second.ids)
     same = first.connection == second.connection
     return same and count + more <= SMALL_ROWS and first.octets + second.octets <= SMALL_OCTETS and count <= 2 * more
 
 
-def _both(first: Group, second: Group) -> Group:
+def _both(first: ArrivalGroup, second: ArrivalGroup) -> ArrivalGroup:
     import numpy as np
 
     return first._replace(
@@ -143,7 +146,7 @@ def _offsets(message: pa.Array) -> Any:
     return shipped.module("messages.encoding.octets").offsets_of(message)
 
 
-def ranges(settled: Iterable[Settled], connection: int, most: int) -> list[list[tuple[int, int]]]:
+def ranges(settled: Iterable[Deliveries], connection: int, most: int) -> list[list[tuple[int, int]]]:
     """Return the ranges of delivery ids to accept over this connection, in parts of about `most` messages."""
     import numpy as np
 

@@ -9,7 +9,7 @@ from .store import PART, Store
 
 FOLDER = "aside"
 # Batch, row of the first message of a record batch, messages in the file.
-_FILE = re.compile(r"batch-(\d+)[-/]\d+-(\d+)\.arrow")  # the first version had no folders
+_FILE = re.compile(r"batch-(\d+)/\d+-(\d+)\.arrow")
 
 
 def file_of(batch: int, row: int, messages: int) -> str:

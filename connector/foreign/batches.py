@@ -1,15 +1,12 @@
-"""The form of a batch's file: an Arrow IPC file of complete messages, octet for octet as the broker sent them.
+"""The file of a batch: an Arrow IPC file of complete messages, byte for byte as the broker sent them, and checksums behind it.
 
-Each record batch is of one queue's messages or of several, in the order in which they came. The schema's metadata says the form's
-version and the rows of each record batch, so that a planner cuts tasks without reading a row. To change the form: take a new
-version, and keep reading this one, since a query that was updated has a file of the former kind before it.
+Each record batch contains messages of one queue or several in order of arrival. The schema's metadata contains the version of the
+form and the rows of each record batch, so a planner cuts tasks without reading a row. A batch's file and the file of its keys
+have the same random id in their metadata.
 
-A batch's file and the file of its keys have the same random id in their metadata; files written before pairs were have none.
-Checksums follow the IPC file (`checksums`). Batches of version 1 and keys of versions 1 and 2 have none, and are read unchecked.
-
-Files of keys have their own version, which determines how a key is made. Keys of version 1 contain 32 bits of a message's content
-and cannot be compared with later ones. They are computed again if the batch's file is still there, and forgotten if it is not. To
-change a key: take a new version, and treat the former ones likewise.
+To change the form of a batch or of keys: raise its version, and keep the previous one in `READABLE` or `READABLE_KEYS`, because a
+query that was updated still has files of the previous version. A new form of keys changes which messages are recognised: compute
+keys of the previous version again from their batch.
 """
 
 from __future__ import annotations
@@ -23,9 +20,10 @@ import pyarrow as pa
 from ...broker_core import shipped
 from ...broker_core.errors import StorageError
 from ...broker_core.messages.columns import TIMESTAMP as TIMESTAMP
-from .checksums import Checked, Damaged, is_plain
+from .checksums import Checked, DamagedFile
 
-VERSION, KEYS_VERSION = 2, 3
+VERSION, KEYS_VERSION = b"1", b"1"
+READABLE, READABLE_KEYS = (VERSION,), (KEYS_VERSION,)
 #: Limits of one record batch: what a task decodes at once.
 CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20
 #: Rows of a batch at most. A message's sequence number is batch × this + row.
@@ -101,7 +99,7 @@ def chunks(message: pa.Array, most_rows: int) -> list[int]:
 
 def write(file: Any, rows: Rows, counts: Sequence[int], pair: str) -> None:
     """Write a batch into an open file; `pair` is the id that its keys have, too."""
-    metadata = {_VERSION: str(VERSION).encode(), _ROWS: json.dumps(list(counts)).encode(), _PAIR: pair.encode()}
+    metadata = {_VERSION: VERSION, _ROWS: json.dumps(list(counts)).encode(), _PAIR: pair.encode()}
     schema = pa.schema(FIELDS, metadata=metadata)
     queues = pa.DictionaryArray.from_arrays(rows.queues, _strings(rows.names))
     arrays = [rows.message, queues, rows.times]
@@ -112,43 +110,41 @@ def write(file: Any, rows: Rows, counts: Sequence[int], pair: str) -> None:
             first += count
 
 
-class Opened(NamedTuple):
-    """Reader of a batch's file, and the hash of its manifest; None in a file of version 1."""
+class OpenedBatch(NamedTuple):
+    """Reader of a batch's file, the hash of its manifest, and the random id that its keys have as well."""
 
     reader: Any
-    manifest: str | None
+    manifest: str
+    pair: str
 
 
-def opened(file: Any, name: str, *, spool: str | None = None, manifest: str | None = None) -> Opened:
-    """Return a reader of a batch's file, which checks what it reads.
+def opened(file: Any, name: str, *, spool: str | None = None, manifest: str | None = None) -> OpenedBatch:
+    """Return a reader of a batch's file, which checks the bytes that it reads.
 
-    `spool` is the spool's id, `manifest` the hash in the offset; None: any. Raises Damaged, also from the reader's own calls, and
-    StorageError for a newer version.
+    `spool` is the spool's id, `manifest` the hash in the offset; None: any. Raises DamagedFile, also from the reader's own calls,
+    and StorageError for another version.
     """
-    view = _checked(file, name, spool, manifest)
+    view = Checked(file, name, spool=spool, manifest=manifest)
     try:
-        reader = pa.ipc.open_file(view or file)
+        reader = pa.ipc.open_file(view)
     except pa.ArrowException as error:
-        raise Damaged(f"Arrow cannot read it: {error}") from error
-    version = (reader.schema.metadata or {}).get(_VERSION, b"")
-    _check_version(name, version, VERSION, checked=view is not None, unchecked=(b"1",))
-    return Opened(reader, None if view is None else view.manifest)
+        raise DamagedFile(f"Arrow cannot read it: {error}") from error
+    _check_version(reader, name, READABLE)
+    return OpenedBatch(reader, view.manifest, _pair_of(reader) or "")
 
 
-def _checked(file: Any, name: str, spool: str | None, manifest: str | None) -> Checked | None:
-    """Return the file as Arrow is to read it; None if it has no checksums and needs none."""
-    if manifest is None and is_plain(file):
-        return None
-    return Checked(file, name, spool=spool, manifest=manifest)
-
-
-def _check_version(name: str, version: bytes, newest: int, *, checked: bool, unchecked: tuple[bytes, ...]) -> None:
-    if version not in (*unchecked, str(newest).encode()):
+def _check_version(reader: Any, name: str, readable: tuple[bytes, ...]) -> None:
+    version = _metadata(reader, _VERSION)
+    if version not in readable:
         raise StorageError(
-            f"the file {name} of the spool has version {version!r}; this connector reads {newest}: use a newer one"
+            f"the file {name} of the spool has version {version!r}, and this connector reads {readable[-1]!r}: use a newer"
+            " connector; for a spool of a development version before 0.1.0, name an empty folder and start with a new checkpoint"
         )
-    if not checked and version not in unchecked:
-        raise Damaged("its end, which has the checksums, is missing")
+
+
+def _metadata(reader: Any, name: bytes) -> bytes | None:
+    found: bytes | None = (reader.schema.metadata or {}).get(name)
+    return found
 
 
 def counts_of(reader: Any) -> list[int]:
@@ -156,15 +152,15 @@ def counts_of(reader: Any) -> list[int]:
     return [int(count) for count in json.loads(reader.schema.metadata[_ROWS])]
 
 
-def pair_of(reader: Any) -> str | None:
-    """Return the id that a batch shares with its keys; None in a file written before pairs were."""
-    found = (reader.schema.metadata or {}).get(_PAIR)
-    return None if found is None else found.decode()
+def _pair_of(reader: Any) -> str | None:
+    """Return the id that a batch shares with its keys; None for keys of several batches."""
+    pair = _metadata(reader, _PAIR)
+    return None if pair is None else pair.decode()
 
 
-def write_keys(file: Any, one: Any, other: Any, pair: str | None) -> None:
+def write_keys(file: Any, one: Any, other: Any, pair: str) -> None:
     """Write the keys of a batch's messages that have an id; `pair` is the batch's."""
-    _write_keys(file, KEYS, [one, other], {} if pair is None else {_PAIR: pair.encode()})
+    _write_keys(file, KEYS, [one, other], {_PAIR: pair.encode()})
 
 
 def write_merged_keys(file: Any, one: Any, other: Any, batch: Any) -> None:
@@ -173,48 +169,44 @@ def write_merged_keys(file: Any, one: Any, other: Any, batch: Any) -> None:
 
 
 def _write_keys(file: Any, fields: pa.Schema, columns: list[Any], metadata: dict[bytes, bytes]) -> None:
-    schema = fields.with_metadata({_VERSION: str(KEYS_VERSION).encode(), **metadata})
+    schema = fields.with_metadata({_VERSION: KEYS_VERSION, **metadata})
     arrays = [array_of(column, field.type) for column, field in zip(columns, fields, strict=True)]
     with pa.ipc.new_file(file, schema) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
 class Keys(NamedTuple):
-    """Keys out of a file, as numpy arrays; none at all where they are of a former version. `batch` is each one's, of several."""
+    """Keys from a file, as numpy arrays. `batch` is the batch of each key in a file of several batches."""
 
     one: Any
     other: Any
     batch: Any
     pair: str | None
-    former: bool
 
 
-NO_KEYS = Keys((), (), None, None, False)
+NO_KEYS = Keys((), (), None, None)
 
 
 def read_keys(file: Any, name: str, *, spool: str | None = None, merged: bool = False) -> Keys:
-    """Read what `write_keys` wrote, also in a former version, or `write_merged_keys`.
+    """Read a file of `write_keys`, or of `write_merged_keys`.
 
-    `spool` is the spool's id; None: any. Raises Damaged, and StorageError for a newer version.
+    `spool` is the spool's id; None: any. Raises DamagedFile, and StorageError for another version.
     """
     import numpy as np
 
     fields = MERGED_KEYS if merged else KEYS
-    view = _checked(file, name, spool, None)
+    view = Checked(file, name, spool=spool)
     try:
-        reader = pa.ipc.open_file(view or file)
-        version = (reader.schema.metadata or {}).get(_VERSION, b"1")
-        _check_version(name, version, KEYS_VERSION, checked=view is not None, unchecked=(b"1", b"2"))
+        reader = pa.ipc.open_file(view)
+        _check_version(reader, name, READABLE_KEYS)
         if not reader.schema.equals(fields):
-            raise Damaged("it has other columns than keys have")
-        if version == b"1":
-            return NO_KEYS._replace(pair=pair_of(reader), former=True)
+            raise DamagedFile("it has other columns than keys have")
         parts = [reader.get_batch(number).columns for number in range(reader.num_record_batches)]
         kinds = (np.uint64, np.uint64, np.int64)[: len(fields)]
         columns = [
             np.concatenate([np.empty(0, kind), *(numbers_of(part[place], kind) for part in parts)])
             for place, kind in enumerate(kinds)
         ]
-        return Keys(columns[0], columns[1], columns[2] if merged else None, pair_of(reader), False)
+        return Keys(columns[0], columns[1], columns[2] if merged else None, _pair_of(reader))
     except pa.ArrowException as error:
-        raise Damaged(f"Arrow cannot read it: {error}") from error
+        raise DamagedFile(f"Arrow cannot read it: {error}") from error

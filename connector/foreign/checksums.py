@@ -23,14 +23,14 @@ from ...broker_core.errors import StorageError
 
 #: Octets of a block. Larger ones would make a task read more of its neighbours' rows, smaller ones the manifest larger.
 BLOCK = 1 << 20
-_MARK, _ARROW = b"PSUM", b"ARROW1"
+_MARK = b"PSUM"
 _END, _END_SIZE = ">4sII", 12  # mark, length and CRC-32 of the manifest; a `struct.Struct` cannot travel to workers by value
 _MOST = 1 << 20  # octets of a manifest: a file of 2 GiB has 18 KiB
 _HASH_BYTES = 8
 _VERSION = 1
 
 
-class Damaged(StorageError):
+class DamagedFile(StorageError):
     """A file that is not what was written. The text says how it differs."""
 
 
@@ -107,7 +107,7 @@ class Checked:
     """File for Arrow to read: the IPC file within an open one, of which each block is checked before its octets are returned.
 
     `spool` is the id that the file must have; None: any. `manifest` is the hash that its manifest must have; None: any. Raises
-    Damaged, here and when it reads.
+    DamagedFile, here and when it reads.
     """
 
     closed = False
@@ -124,29 +124,29 @@ class Checked:
         self._size, blocks = int(found["size"]), str(found["crc32"])
         self._blocks = [int(blocks[at : at + 8], 16) for at in range(0, len(blocks), 8)]
         if self._size + len(content) + _END_SIZE != self._length:
-            raise Damaged(f"it has {self._length} octets instead of {self._size + len(content) + _END_SIZE}")
+            raise DamagedFile(f"it has {self._length} octets instead of {self._size + len(content) + _END_SIZE}")
         if found["file"] != name or spool not in (None, found["spool"]):
-            raise Damaged(f"it is {found['file']} of spool {found['spool']}")
+            raise DamagedFile(f"it is {found['file']} of spool {found['spool']}")
         if manifest not in (None, self.manifest):
-            raise Damaged("it is another file than the one that the checkpoint names")
+            raise DamagedFile("it is another file than the one that the checkpoint names")
 
     def _manifest(self) -> bytes:
         self._length = int(self._file.size())
         if self._length < _END_SIZE:
-            raise Damaged(f"it has {self._length} octets, and its end is missing")
+            raise DamagedFile(f"it has {self._length} octets, and its end is missing")
         mark, length, crc = struct.unpack(_END, self._read(self._length - _END_SIZE, _END_SIZE))
         if mark != _MARK or length > min(_MOST, self._length - _END_SIZE):
-            raise Damaged("its end, which has the checksums, is missing or changed")
+            raise DamagedFile("its end, which has the checksums, is missing or changed")
         content = bytes(self._read(self._length - _END_SIZE - length, length))
         if crc32(content) != crc:
-            raise Damaged("its checksums are changed")
+            raise DamagedFile("its checksums are changed")
         return content
 
     def _read(self, first: int, count: int) -> Any:
         self._file.seek(first)
         found = self._file.read_buffer(count)
         if len(found) != count:
-            raise Damaged(f"it ends at octet {first + len(found)}")
+            raise DamagedFile(f"it ends at octet {first + len(found)}")
         return found
 
     def read_buffer(self, count: int) -> pa.Buffer:
@@ -159,7 +159,7 @@ class Checked:
             for at in range(0, len(view), BLOCK):
                 number = (self._first + at) // BLOCK
                 if crc32(view[at : at + BLOCK]) != self._blocks[number]:
-                    raise Damaged(f"octets {number * BLOCK} to {min((number + 1) * BLOCK, self._size) - 1} are changed")
+                    raise DamagedFile(f"octets {number * BLOCK} to {min((number + 1) * BLOCK, self._size) - 1} are changed")
         self._place = max(begin, end)
         return self._kept.slice(begin - self._first, max(0, end - begin))
 
@@ -194,13 +194,6 @@ class Checked:
     def seekable(self) -> bool:
         """Return True."""
         return True
-
-
-def is_plain(file: Any) -> bool:
-    """Say whether a file ends as an IPC file does, without a manifest: it is of a former version, or its end is missing."""
-    size = int(file.size())
-    file.seek(max(0, size - len(_ARROW)))
-    return bytes(file.read_buffer(len(_ARROW))) == _ARROW
 
 
 def _hash(manifest: bytes) -> str:

@@ -21,13 +21,13 @@ import pyarrow as pa
 from ...broker_core.errors import InvalidOption, PeerError, PenstockError, StorageError, WrongPort
 from ..backoff import RECONNECT_S, Patience
 from ..identity import Identity
+from ..offset import SpoolOffset, parse_spool
 from ..options import Options
 from ..stream.credit import Credit
-from ..stream.lease import Standing
+from ..stream.lease import LeaseState
 from . import batches
-from .arrivals import Group, Settled
+from .arrivals import ArrivalGroup, Deliveries
 from .intake import FILE_BYTES, FILE_ROWS, GATHER_S, QUIET_S, WAITING_BYTES, WAITING_ROWS, Gather, Intake
-from .offset import SpoolOffset, parse_spooled
 from .partition import SpoolPartition
 from .recognition import copies, keys_of
 from .spool import Spool
@@ -51,7 +51,7 @@ class _Batch(NamedTuple):
 
     rows: batches.Rows
     keys: tuple[Any, Any] | None
-    deliveries: list[Settled]
+    deliveries: list[Deliveries]
 
 
 class _Size(NamedTuple):
@@ -74,7 +74,7 @@ class ForeignConsumer:
         self._intake = Intake(options.access, self._queues, readers=options["minReaders"], selector=options["selector"])
         self._late = options["settle"] == "committed"
         self._cut: _Batch | None = None  # received, and not in the spool yet
-        self._unsettled: dict[int, list[Settled]] = {}
+        self._unsettled: dict[int, list[Deliveries]] = {}
         self._ending = self._ended = self._once = self._beginning = False
         self._connecting = True  # until a broker was away
         self._repeated = [0] * len(self._queues)
@@ -89,9 +89,9 @@ class ForeignConsumer:
         """Return the id of the spool, by which offsets name this broker: it tells none of its own. Raises PenstockError."""
         return Identity(self._spool.identity(), "")
 
-    def standing(self) -> Standing:
-        """Return that nothing refuses: there are no leases here."""
-        return Standing()
+    def lease_state(self) -> LeaseState:
+        """Return a state that refuses nothing: another broker has no leases."""
+        return LeaseState()
 
     @property
     def is_busy(self) -> bool:
@@ -110,7 +110,7 @@ class ForeignConsumer:
 
     def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
         """Settle up to `start`; return the offset of the batch that is in the spool already, or of a new one."""
-        offset = parse_spooled(start)
+        offset = parse_spool(start)
         self._once = once
         with self._ahead.turn():
             self._spool.enter(offset)
@@ -118,7 +118,7 @@ class ForeignConsumer:
             self._returned = offset.batch
             there = self._spool.after(offset.batch)
             if there is None:
-                self._begin(0.0 if offset.initial else RECONNECT_S)  # a new query fails at once: its url or queue may be wrong
+                self._begin(0.0 if offset.is_initial else RECONNECT_S)  # a new query fails at once: its url or queue may be wrong
                 if self._ended or credit.spent or not self._receive(wait_ms, credit):
                     if self._ended:
                         self._intake.flush()  # nothing else is asked of this planner, perhaps
@@ -137,7 +137,7 @@ class ForeignConsumer:
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[SpoolPartition]:
         """Plan the tasks of the batch between two offsets; none where they are the same."""
-        finished, limits = parse_spooled(start), parse_spooled(end)
+        finished, limits = parse_spool(start), parse_spool(end)
         if finished.batch == limits.batch:
             return []
         rows, least = self._options["maxMessagesPerPartition"], self._options["minPartitions"]
@@ -147,8 +147,8 @@ class ForeignConsumer:
 
     def settle(self, end: Mapping[str, Any]) -> None:
         """Settle up to `end`; nothing for the initial offset."""
-        offset = parse_spooled(end)
-        if not offset.initial:
+        offset = parse_spool(end)
+        if not offset.is_initial:
             with self._ahead.turn():
                 self._spool.enter(offset)
                 self._settle(offset.batch)
@@ -239,7 +239,7 @@ class ForeignConsumer:
             self._cut = self._batch_of(groups)
         return True
 
-    def _batch_of(self, groups: Sequence[Group]) -> _Batch | None:
+    def _batch_of(self, groups: Sequence[ArrivalGroup]) -> _Batch | None:
         """Make columns of what came, without what came before. None if all of it did."""
         import numpy as np
 
@@ -274,7 +274,7 @@ class ForeignConsumer:
         before[~keys.known] = 0
         return before
 
-    def _settle_repeated(self, groups: Sequence[Group], before: Any) -> list[Group]:
+    def _settle_repeated(self, groups: Sequence[ArrivalGroup], before: Any) -> list[ArrivalGroup]:
         """Accept what came before; return the rest. With `settle=committed`, a batch's copies wait for Spark as it does."""
         import numpy as np
 
@@ -283,7 +283,7 @@ class ForeignConsumer:
             batch_of = before[row : row + len(group.ids)]
             row += len(group.ids)
             for batch in np.unique(batch_of[batch_of > 0]).tolist():
-                again = Settled(group.connection, group.ids[batch_of == batch])
+                again = Deliveries(group.connection, group.ids[batch_of == batch])
                 if self._late and batch > self._spool.committed:
                     held = self._unsettled.setdefault(batch, [])
                     if held and held[0].connection != again.connection:

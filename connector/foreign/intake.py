@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from ...broker_core import shipped
 from ...broker_core.errors import PeerError, PenstockError
-from ..access import Access
+from ..access import BrokerAccess
 from ..backoff import RECONNECT_S
-from .arrivals import Group, Settled, TooLarge, add, grouped, ranges
+from .arrivals import ArrivalGroup, Deliveries, OversizedMessage, add, grouped, ranges
 from .links import MOST_CREDIT, attached, connected
 
 log = logging.getLogger("penstock")
@@ -72,10 +72,10 @@ class _Drained(NamedTuple):
 class Intake:
     """Receives from `queues` once `start` was called. The planner calls from two threads, never at once."""
 
-    def __init__(self, access: Access, queues: Sequence[str], *, readers: int = 1, selector: str | None = None) -> None:
+    def __init__(self, access: BrokerAccess, queues: Sequence[str], *, readers: int = 1, selector: str | None = None) -> None:
         self._access, self._queues, self._readers, self._selector = access, queues, readers, selector
         self._came = threading.Condition()
-        self._waiting: deque[Group] = deque()
+        self._waiting: deque[ArrivalGroup] = deque()
         self._rows = self._octets = 0
         self._wanted = (0, 0)  # messages and octets with which a batch that gathers is closed
         self._enough = threading.Event()  # for a file
@@ -116,7 +116,7 @@ class Intake:
         self._thread = threading.Thread(target=self._run, name="penstock-intake", daemon=True)
         self._thread.start()
 
-    def take(self, most_rows: int, most_bytes: int, wait_s: float, gather: Gather, *, alone: bool = True) -> list[Group]:
+    def take(self, most_rows: int, most_bytes: int, wait_s: float, gather: Gather, *, alone: bool = True) -> list[ArrivalGroup]:
         """Take what waits, in order, within these limits; wait for the first at most `wait_s`.
 
         A single larger message is taken by itself, or with `alone=False` left: nothing is taken then.
@@ -131,7 +131,7 @@ class Intake:
             if not self._waiting:
                 self._check()
             self._gather(most_rows, most_bytes, gather)
-            found: list[Group] = []
+            found: list[ArrivalGroup] = []
             rows, octets = most_rows, most_bytes
             while self._waiting and rows > 0:
                 group = self._waiting[0]
@@ -174,13 +174,13 @@ class Intake:
             if self._rows == there:
                 return
 
-    def accept(self, settled: Sequence[Settled]) -> None:
+    def accept(self, settled: Sequence[Deliveries]) -> None:
         """Have these deliveries accepted; those of an earlier connection come again, and are nobody's any more."""
         if settled:
             self._asked += 1
             self._ask(lambda: self._accept(settled))
 
-    def holds(self, settled: Settled) -> bool:
+    def holds(self, settled: Deliveries) -> bool:
         """Say whether these deliveries can still be settled: they came over the connection that there is."""
         return settled.connection == self._number and self._failure is None
 
@@ -286,7 +286,7 @@ class Intake:
                             self._connect()
                         while not self._stopped.is_set():
                             self._step()
-                except TooLarge:
+                except OversizedMessage:
                     raise  # the broker would send it again
                 except PenstockError as error:
                     if any(link.overfull for _, link in self._links):
@@ -346,7 +346,7 @@ class Intake:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 1 << 16)
 
-    def _accept(self, settled: Sequence[Settled]) -> None:
+    def _accept(self, settled: Sequence[Deliveries]) -> None:
         self._settled += 1
         link = self._links[0][1]
         for part in ranges(settled, self._number, ACCEPTED_AT_ONCE):

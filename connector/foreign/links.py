@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...broker_core.errors import InvalidOption
-from ..access import Access
+from ..access import BrokerAccess
 
 #: Seconds in which a broker must answer a login or an attach.
 ANSWER_S = 30.0
@@ -16,7 +16,7 @@ FIRST_CREDIT = 100
 MOST_CREDIT = 5000
 
 
-def connected(access: Access) -> Any:
+def connected(access: BrokerAccess) -> Any:
     """Connect and log in. Raises PeerError, Unauthenticated."""
     return access.amqp(ANSWER_S)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...broker_core.errors import DataLoss
 from ...broker_core.messages import assembly, conversion
 from . import aside_files, batches
-from .checksums import Damaged
+from .checksums import DamagedFile
 from .damage import damaged, missing
 from .partition import Part, SpoolPartition
 from .store import Store
@@ -20,7 +20,7 @@ from .store import Store
 log = logging.getLogger("penstock")
 
 
-class _Chunk(NamedTuple):
+class _FileRows(NamedTuple):
     """A record batch of a batch's file, the row of the file with which it begins, and which of its rows are wanted."""
 
     batch: int
@@ -42,7 +42,7 @@ def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data
             yield _converted(chunk.content, chunk.some, columns, store, chunk.batch, chunk.row)
 
 
-def _checked(stack: ExitStack, store: Store, part: Part, fail_on_data_loss: bool) -> list[_Chunk]:
+def _checked(stack: ExitStack, store: Store, part: Part, fail_on_data_loss: bool) -> list[_FileRows]:
     """Return the record batches of a part, checked. The file stays open until `stack` ends."""
     file = store.open(part.file)
     if file is None:
@@ -51,7 +51,7 @@ def _checked(stack: ExitStack, store: Store, part: Part, fail_on_data_loss: bool
         stack.enter_context(file)
         try:
             return _chunks(file, part)
-        except Damaged as error:
+        except DamagedFile as error:
             text = damaged(store.url, part.file, error)
     if fail_on_data_loss:
         raise DataLoss(text)
@@ -59,14 +59,14 @@ def _checked(stack: ExitStack, store: Store, part: Part, fail_on_data_loss: bool
     return []
 
 
-def _chunks(file: Any, part: Part) -> list[_Chunk]:
+def _chunks(file: Any, part: Part) -> list[_FileRows]:
     reader = batches.opened(file, part.file, manifest=part.manifest).reader
     found = []
     row = 0  # of the record batch
     for number, count in enumerate(batches.counts_of(reader)):
         first, end = max(part.first - row, 0), min(part.end - row, count)
         if first < end:
-            found.append(_Chunk(part.batch, row, reader.get_batch(number), range(first, end)))
+            found.append(_FileRows(part.batch, row, reader.get_batch(number), range(first, end)))
         row += count
     return found
 

@@ -17,11 +17,12 @@ from pyspark.sql.types import StructType
 
 from ...broker_core import shipped
 from ...broker_core.errors import InvalidOption, InvalidRequest, ResourceLimit, Unreachable
-from ..access import Access
+from ..access import BrokerAccess
 from ..backoff import RECONNECT_S, Patience
 from ..options import Options
 from ..reporting import reports_errors
-from ..sink.writer import Writer, by_queue, named_in
+from ..sink.routing import by_queue, named_in
+from ..sink.writer import SinkWriter
 from ..task import context
 from ..task.batching import halved
 from .attendant import Attendant
@@ -31,14 +32,14 @@ from .message_ids import named, prefix_of
 MAX_LINKS = 256
 
 
-class Sent(WriterCommitMessage):
+class SendReport(WriterCommitMessage):
     """Report of a task: so many messages were accepted by the broker."""
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
 
 
-class _ForeignWriter(Writer):
+class _ForeignWriter(SinkWriter):
     """Sending, which both sinks have in common."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
@@ -55,10 +56,10 @@ class _ForeignWriter(Writer):
                     " queue"
                 )
 
-    def _reached(self, access: Access) -> Access:
+    def _reached(self, access: BrokerAccess) -> BrokerAccess:
         return access
 
-    def _send(self, batches: Iterator[pa.RecordBatch], *write: object) -> Sent:
+    def _send(self, batches: Iterator[pa.RecordBatch], *write: object) -> SendReport:
         """Send the rows of a task, and wait until the broker has accepted each. An empty task asks the broker for nothing.
 
         `write` names the write: the message ids begin with it.
@@ -66,7 +67,7 @@ class _ForeignWriter(Writer):
         parts = self._parts(self._named(batches, prefix_of(*write, context.partition())))
         first = next(parts, None)
         if first is None:
-            return Sent(0)
+            return SendReport(0)
         leaving = shipped.module("messages.encoding.leaving").leaving
         with shipped.own_errors(), self._connected() as connection, Attendant(connection) as attendant:
             links = _Links(connection)
@@ -75,7 +76,7 @@ class _ForeignWriter(Writer):
                 with attendant.held():
                     links.send(queue, payloads)
             with attendant.held():
-                return Sent(links.finish())
+                return SendReport(links.finish())
 
     def _named(self, batches: Iterator[pa.RecordBatch], prefix: str) -> Iterator[tuple[pa.Array | None, pa.RecordBatch]]:
         count = 0

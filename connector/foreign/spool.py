@@ -33,11 +33,11 @@ from typing import Any
 from zlib import crc32
 
 from ...broker_core.errors import DataLoss, DiskFull, Fenced, StorageError, WrongOffset
+from ..offset import SpoolOffset
 from . import aside_files, batches, checksums
-from .checksums import Damaged
+from .checksums import DamagedFile
 from .damage import damaged, unrecognised
 from .key_files import KeyFile, Span, missing_of, outermost, spans_of, to_merge
-from .offset import SpoolOffset
 from .partition import SpoolPartition, cut, file_of
 from .recognition import keys_in
 from .store import PART, Exists, Store
@@ -47,7 +47,6 @@ log = logging.getLogger("penstock")
 
 OWNER, PLANNER = "owner.json", "planner.json"
 _BATCH = re.compile(r"batch-(\d+)\.arrow")
-_OWNER_FIELDS = {"v", "spool", "committed"}  # of former versions; now with the names of files of keys, and a CRC-32
 
 
 class Spool:
@@ -72,7 +71,7 @@ class Spool:
     def enter(self, offset: SpoolOffset) -> None:
         """Take the spool up for the query of this offset; later calls compare. Raises WrongOffset, DataLoss, StorageError."""
         if self._owner:
-            if not offset.initial and offset.spool != self._owner["spool"]:
+            if not offset.is_initial and offset.spool != self._owner["spool"]:
                 raise WrongOffset(
                     f"the offset names spool {offset.spool}, but this query's is {self._owner['spool']}: the checkpoint was"
                     " changed while the query ran; start the query again"
@@ -101,7 +100,7 @@ class Spool:
     def _owner_of(self, offset: SpoolOffset, names: list[str]) -> dict[str, Any]:
         content = self.store.read(OWNER)
         owner = None if content is None else _parsed(content, self.store.url)
-        if offset.initial:
+        if offset.is_initial:
             if owner is None:
                 strange = next((name for name in names if not name.endswith(PART)), None)
                 if strange is not None:
@@ -300,11 +299,10 @@ class Spool:
                 with file:
                     found = batches.opened(file, name, spool=self._id, manifest=manifest)
                     self._rows[batch] = sum(batches.counts_of(found.reader))
-            except Damaged as error:
+            except DamagedFile as error:
                 self._tell(damaged(self.store.url, name, error))
                 return 0
-            if found.manifest is not None:
-                self._manifests[batch] = found.manifest
+            self._manifests[batch] = found.manifest
         return self._rows[batch]
 
     def _lost(self, what: str) -> None:
@@ -334,7 +332,7 @@ class Spool:
         self.window.clear()  # of an attempt that failed
         self._kept = []
         found, within = outermost({*spans, *(Span(batch, batch) for batch in self._files)})
-        through = forgotten = 0
+        through = 0
         for span in found:
             keys = self._keys(span.last) if span.first == span.last else self._keys_without_batch(span)
             count = len(keys.one)
@@ -348,44 +346,34 @@ class Spool:
                 self._kept.append(KeyFile(span, count))
             elif span.last not in self._files:
                 self.store.delete(span.name)
-                forgotten += keys.former
         for span in within:  # last: what has their keys, too, may be damaged
             self.store.delete(span.name)
-        if forgotten:
-            log.warning(
-                "the spool %s is of a former version: the keys of %d of its committed batches cannot be compared any more, and"
-                " what the broker sends again of them comes twice",
-                self.store.url,
-                forgotten,
-            )
 
     def _keys(self, batch: int) -> batches.Keys:
-        """Return the keys of a batch. If its file is there, they are those of its messages, whatever another planner or a former
-        version wrote beside it, and are made again if theirs is missing or damaged."""
+        """Return the keys of a batch. If its file exists, they are those of its messages, whatever another planner wrote next to
+        it, and are computed again if their file is missing or damaged."""
         span, file_name = Span(batch, batch), file_of(batch)
         file = self.store.open(file_name) if batch in self._files else None
         if file is None:
             return self._keys_without_batch(span)
         with file:
             try:
-                reader = batches.opened(
-                    file, file_name, spool=self._id
-                ).reader  # first: of a newer version its keys may be anything
-                pair = batches.pair_of(reader)
-                found = self._usable_keys(span)
-                if found is not None and found.pair == pair and not found.former:
-                    return found
-                one, other = keys_in(reader)
-            except Damaged:  # the tasks of the batch report it, if it is still to be read
+                # First: keys of a batch of another version may have any form.
+                batch_file = batches.opened(file, file_name, spool=self._id)
+                keys = self._usable_keys(span)
+                if keys is not None and keys.pair == batch_file.pair:
+                    return keys
+                one, other = keys_in(batch_file.reader)
+            except DamagedFile:  # the tasks of the batch report it, if it is still to be read
                 return self._keys_without_batch(span)
-            self._put_new(span.name, lambda made: batches.write_keys(made, one, other, pair))
-            return batches.NO_KEYS._replace(one=one, other=other, pair=pair)
+            self._put_new(span.name, lambda made: batches.write_keys(made, one, other, batch_file.pair))
+            return batches.NO_KEYS._replace(one=one, other=other, pair=batch_file.pair)
 
     def _keys_without_batch(self, span: Span) -> batches.Keys:
         """Read a file of keys that cannot be made again; no keys if it is not there. Raises DataLoss if it is damaged."""
         try:
             return self._keys_at(span) or batches.NO_KEYS
-        except Damaged as error:
+        except DamagedFile as error:
             self._tell(unrecognised(self.store.url, span.name, f"is damaged: {error}"))
             return batches.NO_KEYS
 
@@ -393,7 +381,7 @@ class Spool:
         """Read a file of keys that can be made again; None if it is missing or damaged."""
         try:
             return self._keys_at(span)
-        except Damaged as error:
+        except DamagedFile as error:
             log.warning("%s of the spool %s is damaged (%s), and is written again", span.name, self.store.url, error)
             return None
 
@@ -432,17 +420,12 @@ def _parsed(content: bytes, url: str) -> dict[str, Any]:
     try:
         owner = json.loads(content)
         if owner["v"] == 1 and isinstance(owner["spool"], str) and isinstance(owner["committed"], int):
-            if set(owner) == _OWNER_FIELDS:
-                return {**owner, "keys": []}
-            if set(owner) == {*_OWNER_FIELDS, "keys", "crc32"} and content == _sealed(found := _without_seal(owner)):
-                return found
+            unsealed = {name: value for name, value in owner.items() if name != "crc32"}
+            if set(unsealed) == {"v", "spool", "committed", "keys"} and content == _sealed(unsealed):
+                return unsealed
     except (ValueError, KeyError, TypeError):
         pass
     raise StorageError(
         f"{OWNER} of the spool {url} is damaged, or not from Penstock: put back an intact copy; without one, name an empty folder"
         " and start with a new checkpoint"
     )
-
-
-def _without_seal(owner: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in owner.items() if name != "crc32"}

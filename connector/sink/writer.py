@@ -17,7 +17,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,27 +27,22 @@ from pyspark.sql.types import StructType
 
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import DataLoss, InvalidColumn, InvalidOption, InvalidRequest, PeerError, PenstockError, StorageError
-from ...broker_core.messages import batch_checks, text_checks
-from ..access import Access
+from ...broker_core.messages import batch_checks
+from ..access import BrokerAccess
 from ..backoff import RECONNECT_S, Patience
 from ..brokers.publishing import Publishing, check_finished
 from ..brokers.spread import Spread
 from ..options import FOREIGN_ONLY, MAX_NAME, WRITE, Options
 from ..reporting import reports_errors
 from ..schema import settle_columns, sink_columns
-from ..task.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 from ..task.context import attempt, spark_batch
 from . import settlement
+from .routing import coalesced, routed, sent
 
 log = logging.getLogger("penstock")
 
-# Rows kept back over all queues of a task while they are being routed.
-MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
-
 # Seconds for a broker to be told of a write that failed: it may have failed for its silence.
 FORGET_S = 5.0
-
-MOST_ROUTED = 256  # batches of a task with rows for many queues under way to the broker: one wait for its disk for all of them
 
 PUBLISH_S = 120.0  # how long a publish is asked for again: all tasks' work hangs on it, and it is answered once a broker is back
 
@@ -58,7 +53,7 @@ _UNSURE = (
 _UNSURE_ONCE = "no broker has confirmed this write, which may have been sent: write it again, and it is not sent twice"
 
 
-class Staged(WriterCommitMessage):
+class StageReport(WriterCommitMessage):
     """Report of one attempt of a task: the stage that it filled, and for which query and batch (None in a batch write).
 
     Of several brokers, `brokers` names those at which there is such a stage.
@@ -81,7 +76,7 @@ class Staged(WriterCommitMessage):
         self.brokers: tuple[str, ...] = ()  # ids
 
 
-class Writer:
+class SinkWriter:
     """Writer of one DataFrame: what both sinks have in common."""
 
     _patience_s = 0.0  # for one of several brokers that is away when the writer is made
@@ -113,7 +108,7 @@ class Writer:
         message counts, and a part that is missing could not be published later, when the query has taken up its leases anew."""
         return self._spread is None or self._options["operation"] != "settle"
 
-    def _reached(self, access: Access) -> Access:
+    def _reached(self, access: BrokerAccess) -> BrokerAccess:
         """Find the broker once, for all tasks; only an AMQP url is asked for anything. Raises NoPenstock for another broker."""
         found = access.found()
         for name in FOREIGN_ONLY:
@@ -122,10 +117,10 @@ class Writer:
         self._options.check_names()
         return found
 
-    def _stage(self, batches: Iterator[pa.RecordBatch], write: str, key: dict[str, Any] | None) -> Staged:
+    def _stage(self, batches: Iterator[pa.RecordBatch], write: str, key: dict[str, Any] | None) -> StageReport:
         """Stage the rows of one attempt of a task, unless the write is a repetition."""
         mine, batch = attempt(), spark_batch()
-        report = Staged(write, None, batch and batch.query, batch and batch.number)
+        report = StageReport(write, None, batch and batch.query, batch and batch.number)
         try:
             if self._spread is not None:
                 return self._stage_spread(self._spread, batches, report, mine, key)
@@ -141,8 +136,8 @@ class Writer:
         return report
 
     def _stage_spread(
-        self, spread: Spread, batches: Iterator[pa.RecordBatch], report: Staged, mine: int, key: dict[str, Any] | None
-    ) -> Staged:
+        self, spread: Spread, batches: Iterator[pa.RecordBatch], report: StageReport, mine: int, key: dict[str, Any] | None
+    ) -> StageReport:
         """Stage the rows of one attempt of a task at the brokers that they go to."""
         report.published = key is not None and spread.is_published(key)
         if not report.published:
@@ -159,8 +154,8 @@ class Writer:
             return settlement.stage(client, stage, (batch for batch in outcomes if batch.num_rows))
         prepared = (self._prepared(batch) for batch in batches if batch.num_rows)
         if target is None:
-            return _send(client, {**stage, "routed": True}, routed(prepared))
-        return _send(client, {**stage, **target}, coalesced(rows for _, rows in prepared))
+            return sent(client, {**stage, "routed": True}, routed(prepared))
+        return sent(client, {**stage, **target}, coalesced(rows for _, rows in prepared))
 
     def _target(self) -> dict[str, Any] | None:
         """Return the one queue or exchange of all rows; None if each row names its queue."""
@@ -179,7 +174,7 @@ class Writer:
         routed = batch.column(self._columns["queue"]) if "queue" in self._columns else None
         return routed, batch_checks.validate(chosen, now=time.time_ns() // 1_000_000)
 
-    def _publish(self, tasks: Sequence[Staged], write: str, key: dict[str, Any] | None) -> bool:
+    def _publish(self, tasks: Sequence[StageReport], write: str, key: dict[str, Any] | None) -> bool:
         """Publish the stages of these attempts, in this order, and discard those of other attempts of the write. Return whether
         the write is known to be a repetition.
 
@@ -240,7 +235,7 @@ class Writer:
 
 
 @reports_errors
-class BatchWriter(Writer, DataSourceArrowWriter):
+class BatchWriter(SinkWriter, DataSourceArrowWriter):
     """Writer for `df.write.format("amqp")`: all or nothing. With `txnAppId` and `txnVersion` a repetition is a no-op."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -260,7 +255,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         """Discard the stages of the write that no repetition needs."""
         self._give_up(self._write, self._key)
 
-    def _say_repeated(self, tasks: Sequence[Staged]) -> None:
+    def _say_repeated(self, tasks: Sequence[StageReport]) -> None:
         """Warn of a repetition in a `foreachBatch`, for what it does to the other sinks: whether its rows come from the batch,
         nobody knows. A DataFrame that was kept in memory is read by another of Spark's executions than the one that writes it."""
         for task in tasks:
@@ -296,7 +291,7 @@ def written_as(app: str, place: Any) -> str:
 
 
 @reports_errors
-class StreamWriter(Writer, DataSourceStreamArrowWriter):
+class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     """Writer for `df.writeStream.format("amqp")`: publishing the same (query id, batch id) again, or a lower one, is a no-op."""
 
     _patience_s = RECONNECT_S  # Spark makes one before each batch, and another for its commit
@@ -342,7 +337,7 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         return {"kind": "stream", "id": query, "number": batch} if self._has_key else None
 
 
-def _check_there(tasks: Sequence[Staged], brokers: Sequence[str]) -> None:
+def _check_there(tasks: Sequence[StageReport], brokers: Sequence[str]) -> None:
     """Raise InvalidOption for rows at a broker that is none of these: nobody would publish them."""
     strange = sorted({broker for task in tasks for broker in task.brokers} - set(brokers))
     if strange:
@@ -352,8 +347,8 @@ def _check_there(tasks: Sequence[Staged], brokers: Sequence[str]) -> None:
         )
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [staged for staged in messages if isinstance(staged, Staged)]
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StageReport]:
+    return [staged for staged in messages if isinstance(staged, StageReport)]
 
 
 def _check_priorities(found: pa.Array) -> None:
@@ -363,82 +358,3 @@ def _check_priorities(found: pa.Array) -> None:
     row = pc.index(pc.or_(pc.less(found, 0), pc.greater(found, 9)), True).as_py()
     if row >= 0:
         raise InvalidColumn(f"column 'priority' is {found[row]} in row {row}; it takes 0 to 9, of which 9 is the most urgent")
-
-
-# --- Sending ---------------------------------------------------------------------------------------------------------------
-
-
-def _send(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]) -> int:
-    """Stage batches in order; return how many messages the stage holds, without those that an exchange drops.
-
-    Without batches nothing is sent.
-    """
-    ready = iter(batches)
-    first = next(ready, None)
-    if first is None:
-        return 0
-
-    def all_of_them() -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
-        yield first
-        yield from ready
-
-    schema = (first[0] if isinstance(first, tuple) else first).schema
-    reply = client.put({"op": "stage", **stage}, schema, all_of_them(), window=MOST_ROUTED if isinstance(first, tuple) else 8)
-    return int(reply["messages"]) - int(reply.get("dropped", 0))
-
-
-def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches and halve those that are too large for one message to the broker."""
-    return (part for batch in coalesce(batches) for part in halved(batch))
-
-
-def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    """Yield batches with the names of the queues that their rows go to, in the order of the rows within each queue.
-
-    Many rows are sorted at once, so that each queue gets few batches: a batch costs the broker more than a row.
-    """
-    names: list[pa.Array] = []
-    waiting: list[pa.RecordBatch] = []
-    count = size = 0
-    for queues, rows in prepared:
-        names.append(named_in(queues))
-        waiting.append(rows)
-        count, size = count + rows.num_rows, size + rows.nbytes
-        if count >= MOST_ROUTED_ROWS or size >= MOST_ROUTED_BYTES:
-            yield from _by_queue(names, waiting)
-            names, waiting, count, size = [], [], 0, 0
-    if waiting:
-        yield from _by_queue(names, waiting)
-
-
-def named_in(queues: pa.Array | None) -> pa.Array:
-    """Return the column of queues, which is there. Raises InvalidColumn for a row that names none, or one that is not UTF-8."""
-    assert queues is not None
-    text_checks.validate(pa.record_batch({"queue": queues}))
-    if queues.null_count:
-        row = queues.is_null().index(True).as_py()
-        raise InvalidColumn(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")
-    return queues
-
-
-def _by_queue(names: list[pa.Array], waiting: list[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    rows = waiting[0] if len(waiting) == 1 else pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
-    for queue, part in by_queue(pa.concat_arrays(names), rows):
-        header = json.dumps({"queue": queue}).encode()
-        yield from ((half, header) for half in halved(part))
-
-
-def by_queue(queues: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each queue, in their order. They are sorted once, so the cost does not grow with the number of queues."""
-    import pyarrow.compute as pc
-
-    coded = queues.dictionary_encode()
-    if len(coded.dictionary) == 1:
-        yield coded.dictionary[0].as_py(), rows
-        return
-    order = pc.sort_indices(coded.indices)  # stable
-    ordered = rows.take(order)
-    begin = 0
-    for count in sorted(pc.value_counts(coded.indices).to_pylist(), key=lambda entry: entry["values"]):
-        yield coded.dictionary[count["values"]].as_py(), ordered.slice(begin, count["counts"])
-        begin += count["counts"]

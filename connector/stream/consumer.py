@@ -1,4 +1,4 @@
-"""The protocols of consumers: of one queue or several, at one broker or several."""
+"""The protocols of consumers, between the stream reader and its brokers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pyspark.sql.datasource import InputPartition
 
 from ..identity import Identity
 from .credit import Credit
-from .lease import Standing
+from .lease import LeaseState
 
 
-class Consumer(Protocol):
+class StreamConsumer(Protocol):
     """Planner's view of one queue or several, by offsets (`connector.offset`) in JSON.
 
     Every call is idempotent, and any can be the first after a restart. Calls come from one thread.
@@ -44,15 +44,15 @@ class Consumer(Protocol):
         """Close the connection. Leases stay."""
 
 
-class OneBroker(Consumer, Protocol):
+class BrokerConsumer(StreamConsumer, Protocol):
     """Consumer at one broker."""
 
     def identity(self) -> Identity:
         """Ask which broker it is, by the id that its offsets name. Raises PenstockError."""
         ...
 
-    def standing(self) -> Standing:
-        """Ask how the first of this query's leases stands to a query without a checkpoint, by the option `lease`."""
+    def lease_state(self) -> LeaseState:
+        """Ask for the state of this query's leases by the option `lease`; return the first."""
         ...
 
     @property

@@ -1,16 +1,15 @@
 """The planner's side of a lease: one queue, one planner process, one epoch.
 
-The words, the same in options, commands and texts:
 - *query*: a streaming query of Spark, with its checkpoint;
-- *lease*: at the broker, the messages of one queue that a query has taken, in numbered batches. Its name is the option `lease`,
-  and what `penstock lease` takes; a query over several queues has a lease `LEASE/QUEUE` of each;
-- *consumer*: whoever takes messages from a queue: an AMQP link that receives, or a lease that holds a batch.
+- *lease*: the messages of one queue that a query has taken, in numbered batches at the broker. Its name is the option `lease`.
+  A query over several queues has a lease `LEASE/QUEUE` for each;
+- *consumer*: a client that takes messages from a queue: an AMQP link that receives, or a lease that holds a batch.
 
 A planner's first call takes the lease up under a new epoch, and the broker then refuses calls of older epochs. The planner keeps
-its epoch, and a daemon thread for each broker renews its leases while the planner lives (a thread that is no daemon would keep
-a dead driver's planner alive).
+its epoch. For each broker a daemon thread renews the planner's leases while the planner lives. A thread that is no daemon would
+keep the planner of a dead driver alive.
 
-Every call is idempotent, so one that finds no broker is repeated for a while: a restart of the broker ends no query.
+Every call is idempotent, so a call that finds no broker is repeated for a while: a restart of the broker ends no query.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from typing import Any, NamedTuple
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import PeerError, PenstockError
 from ..backoff import RECONNECT_S, Patience
-from ..identity import Identity, begun, check_names, check_same, identity_of
-from ..offset import Offset
+from ..offset import LeaseBatch, QueuesOffset
 from ..options import Options
 from ..suggestions import SelectorHints
 from ..task.partition import LeasePartition
@@ -34,40 +32,38 @@ from .credit import TriggerLimits
 log = logging.getLogger("penstock")
 
 RENEW_S = 10.0  # the broker gives an unread batch back after a minute of silence
-UNREAD_TOLD = 3  # batches in a row that a query left unread, after which its user is told: from here on the broker slows it down
+UNREAD_WARNING = (
+    3  # batches in a row that a query left unread: from this number on the broker slows it down, and a warning says so
+)
 LONG_POLL_MS = 100  # all sources of a query are asked in one thread: a longer wait would hold up the others
 
 
-class Taken(NamedTuple):
-    """Result of a trigger: its offset, unchanged if nothing was taken. Messages and bytes are 0 unless they were measured."""
+class LeaseAdvance(NamedTuple):
+    """Result of a trigger: the batch, unchanged if nothing was taken. Messages and bytes are 0 unless they were measured."""
 
-    offset: Offset
+    batch: LeaseBatch
     messages: int
     bytes: int
 
 
-class Standing(NamedTuple):
+class LeaseState(NamedTuple):
     """State of a lease, or of the first of several, towards a query without a checkpoint: the smaller comes first.
 
-    Who refuses has to be asked before another lease is begun, and by that taken from a query that lives.
+    A lease that refuses has to be asked before another lease is begun, and thereby taken from a query that lives.
     """
 
-    unread: bool = True  # False: it holds a batch that was read, and refuses
+    is_unread: bool = True  # False: it holds a batch that was read, and refuses
     begins: bool = True  # False: a checkpoint names it, and it refuses while its query lives
     renewed: float = math.inf  # seconds ago
 
 
-def standings(client: Client) -> dict[str, Standing]:
-    """Ask how the broker's leases stand, by name."""
+def lease_states(client: Client) -> dict[str, LeaseState]:
+    """Ask for the states of the broker's leases, by name."""
     leases = client.call("lease.list")["leases"]
     return {
-        lease["name"]: Standing(lease["stage"] != "read", not _checkpointed(lease), lease["renewed"] or 0.0) for lease in leases
+        lease["name"]: LeaseState(lease["stage"] != "read", not lease["checkpointed"], lease["renewed"] or 0.0)
+        for lease in leases
     }
-
-
-def _checkpointed(lease: dict[str, Any]) -> bool:
-    """Say whether a checkpoint names a lease. An older broker does not tell."""
-    return bool(lease.get("checkpointed", lease["finished"] > 0 or lease["stage"] == "read"))
 
 
 class _Planned(NamedTuple):
@@ -109,21 +105,11 @@ class Renewals:
                     log.exception("a lease could not be renewed; it is tried again")
 
 
-def _none() -> None:
-    return None
-
-
-def _signs(**offsets: Offset) -> dict[str, str]:
-    """Return the signs of these offsets, by the names of the protocol's fields."""
-    return {field: offset.sign for field, offset in offsets.items() if offset.sign is not None}
-
-
-class Lease:
+class PlannerLease:
     """A lease as one planner holds it. Nothing is sent before the first call; calls come from one thread.
 
-    `known` names the lease if the query has several (`connector.several`); else its first offset does, or it gets a new name.
-    `head` returns the lease that this planner took up first: as long as the planner holds that, it holds all. Raises
-    PenstockError with the broker's own text, and WrongOffset if the checkpoint and the options contradict each other.
+    `names` are those of the query. `head` returns the lease that this planner took up first: as long as the planner holds that,
+    it holds all. Raises PenstockError with the broker's own text.
     """
 
     def __init__(
@@ -132,55 +118,42 @@ class Lease:
         queue: str,
         client: Client,
         renewals: Renewals,
-        known: Offset | None = None,
-        head: Callable[[], Lease | None] = _none,
+        names: QueuesOffset,
+        head: Callable[[], PlannerLease | None],
     ) -> None:
         self._options = options
         self._queue = queue
         self._client = client
         self._renewals = renewals
-        self._known = known  # names broker, lease and run; its batch has no meaning here
+        self._broker, self._name, self._run = names.broker, names.lease_of(queue), names.run
         self._head = head
         self._epoch: int | None = None
         self._waiting = False  # it has asked, and there is no lease yet
-        self._settled = 0  # the broker has said so, to this planner
+        self._settled = 0  # the broker has confirmed it to this planner
         self._planned: _Planned | None = None
-        self.counts: dict[str, Any] = {}  # of the queue, as the broker told with the last batch
-        self._unread = 0  # batches in a row that the query finished, and that came back
-        self._identity: Identity | None = None
+        self.counts: dict[str, Any] = {}  # of the queue, as of the last batch
+        self._unread = 0  # batches in a row that the query finished without reading them
         self._hints = SelectorHints()
 
     @property
-    def taken_up(self) -> bool:
+    def is_taken_up(self) -> bool:
         """True if this planner has an epoch; a lease that has never taken anything has none."""
         return self._epoch is not None
 
-    @property
-    def identity(self) -> Identity:
-        """Id and version of the broker: the one call besides. Not sent again when nobody answers: the url may be wrong."""
-        if self._identity is None:
-            self._identity = identity_of(self._client)
-        return self._identity
-
-    def next_sequence(self) -> int:
-        """Return the sequence number that the queue gives next: all messages below it are there now."""
-        return int(self._call("queue.stat", queue=self._queue)["nextSequence"])
-
-    def advance(self, start: Offset, limits: TriggerLimits) -> Taken:
+    def advance(self, start: LeaseBatch, limits: TriggerLimits) -> LeaseAdvance:
         """Settle up to `start`; return the unfinished next batch, or a new one within `limits`, or `start` if there is none."""
-        known = self._enter(start)
-        # The first batch's tasks are asked for apart. That tells the broker that Spark has written an offset: from here on other
-        # queries are refused. It also tells a self-join, both sides of which have advanced by then, that it is one.
-        planning = self._epoch is not None and start.batch > 0
+        # The first batch's tasks are asked for apart. That tells the broker that Spark has written an offset: from then on other
+        # queries are refused. It also detects a self-join, both sides of which have advanced by then.
+        planning = self._epoch is not None and start.number > 0
         answer: dict[str, Any] = {"more": True}
-        while answer.get("more"):  # a selector over a queue that nobody has looked through yet: the broker says so now and then
+        while answer.get("more"):  # a selector may have to search a long queue: the broker answers now and then
             answer = self._call(
                 "lease.advance",
-                **self._names(known),
+                **self._names(),
                 **_signs(sign=start),
-                finished=start.batch,
+                finished=start.number,
                 # A new lease has no epoch until it has taken something; until then the query begins again with each call.
-                fresh=start.batch == 0 and self._epoch is None,
+                fresh=start.number == 0 and self._epoch is None,
                 waiting=self._waiting,
                 messages=limits.messages,
                 bytes=limits.bytes,
@@ -199,89 +172,75 @@ class Lease:
             )
             self._took_up(answer)
             self._waiting = self._epoch is None
-            self.counts = answer.get("counts", {})
-            self._say_unread(answer.get("unread", 0))
+            self.counts = answer["counts"]
+            self._warn_of_unread(answer.get("unread", 0))
             self._hints.log(answer.get("hints", ()))
             if not limits.alone:
-                break  # what is next may be too large for what is left of a trigger: not worth looking for more
-        # Also after a rollback that `failOnDataLoss=false` lets pass: the broker's number is the one that goes on.
-        end = start if answer["batch"] == start.batch else known.at(answer["batch"], answer.get("sign"))
-        self._settled = start.batch
-        self._planned = _Planned(start.batch, end.batch, limits.partitions, answer["parts"]) if planning else None
-        return Taken(end, answer.get("messages", 0), answer.get("bytes", 0))
+                break  # the next message may be too large for the rest of the trigger: not worth another search
+        # Also after a rollback that `failOnDataLoss=false` accepts: the query goes on with the broker's number.
+        batch = start if answer["batch"] == start.number else LeaseBatch(answer["batch"], answer.get("sign"))
+        self._settled = start.number
+        self._planned = _Planned(start.number, batch.number, limits.partitions, answer["parts"]) if planning else None
+        return LeaseAdvance(batch, answer.get("messages", 0), answer.get("bytes", 0))
 
-    def plan(self, start: Offset, end: Offset, min_partitions: int = 1) -> list[LeasePartition]:
+    def plan(self, start: LeaseBatch, end: LeaseBatch, min_partitions: int = 1) -> list[LeasePartition]:
         """Plan the tasks of the batches after `start` up to `end`."""
-        known = self._enter(end)
         planned = self._planned
-        # Between the same offsets the same tasks, always: what an advance has planned, nearly always this, need not be asked for.
-        if planned is None or planned[:3] != (start.batch, end.batch, min_partitions):
+        # Between the same offsets the tasks are always the same. Nearly always an advance has planned them already.
+        if planned is None or planned[:3] != (start.number, end.number, min_partitions):
             answer = self._call(
                 "lease.plan",
-                **self._names(known),
+                **self._names(),
                 **_signs(afterSign=start, batchSign=end),
-                after=start.batch,
-                batch=end.batch,
+                after=start.number,
+                batch=end.number,
                 minPartitions=min_partitions,
                 maxMessages=self._options["maxMessagesPerPartition"],
                 failOnDataLoss=self._options["failOnDataLoss"],
             )
             self._took_up(answer)
-            self._planned = planned = _Planned(start.batch, end.batch, min_partitions, answer["parts"])
-        names = ("batch", "first", "last", "count", "bucket", "buckets")
-        parts = [dict(zip(names, part, strict=False)) for part in planned.parts]
-        fields: dict[str, Any] = {
-            "url": self._options["url"],
-            "known": self._client.endpoint,  # its token is a fresh one, as of this planner's last call
-            "broker": known.broker,
-            "queue": self._queue,
-            "lease": known.lease,
-            "run": known.run,
-            "epoch": self._epoch,
-        }
+            self._planned = planned = _Planned(start.number, end.number, min_partitions, answer["parts"])
+        assert self._epoch is not None
         return [
-            LeasePartition(**{**fields, **{name: value for name, value in part.items() if name != "count"}}) for part in parts
+            LeasePartition(
+                url=self._options["url"],
+                known=self._client.endpoint,  # its token is as fresh as this planner's last call
+                broker=self._broker,
+                queue=self._queue,
+                lease=self._name,
+                run=self._run,
+                epoch=self._epoch,
+                batch=batch,
+                first=first,
+                last=last,
+                **dict(zip(("bucket", "buckets"), groups, strict=False)),
+            )
+            for batch, first, last, _count, *groups in planned.parts
         ]
 
-    def settle(self, end: Offset) -> None:
-        """Settle everything up to `end`, which Spark has finished. Nearly always `advance` has settled it before; then no request
-        is sent."""
-        known = self._enter(end)
-        if end.batch <= self._settled:
+    def settle(self, end: LeaseBatch) -> None:
+        """Settle everything up to `end`, which Spark has finished. Nearly always `advance` has done it: then nothing is sent."""
+        if end.number <= self._settled:
             return
         loss = self._options["failOnDataLoss"]
-        answer = self._call("lease.settle", **self._names(known), **_signs(sign=end), finished=end.batch, failOnDataLoss=loss)
+        answer = self._call("lease.settle", **self._names(), **_signs(sign=end), finished=end.number, failOnDataLoss=loss)
         self._took_up(answer)
-        self._settled = end.batch
-        if self._planned is not None and self._planned.batch <= end.batch:
+        self._settled = end.number
+        if self._planned is not None and self._planned.batch <= end.number:
             self._planned = None  # its tasks were those of a batch that was held
 
-    # --- Who the lease is ----------------------------------------------------------------------------------------------
-
-    def _enter(self, offset: Offset) -> Offset:
-        """Return the names of this planner's lease: the offset's, or new ones. Raises WrongOffset for contradictions."""
-        broker = self.identity.broker
-        if self._known is None:
-            self._known = (begun(self._options, broker) if offset.initial else offset)._replace(queue=self._queue)
-            check_names(self._options, broker, self._known)
-        if not offset.initial:
-            check_same(offset, self._known)
-        return self._known
-
-    def _names(self, known: Offset) -> dict[str, Any]:
-        names = {"queue": self._queue, "lease": known.lease, "run": known.run, "epoch": self._epoch}
+    def _names(self) -> dict[str, Any]:
+        names = {"queue": self._queue, "lease": self._name, "run": self._run, "epoch": self._epoch}
         head = self._head()
-        if head is None or head is self or head._known is None:
-            return names
-        return {**names, "head": {"lease": head._known.lease, "epoch": head._epoch}}
+        return names if head in (None, self) else {**names, "head": {"lease": head._name, "epoch": head._epoch}}
 
     def _took_up(self, answer: dict[str, Any]) -> None:
         if self._epoch is None and answer["epoch"] is not None:
             self._epoch = answer["epoch"]
             self._renewals.add(self._renew)
 
-    def _say_unread(self, times: int) -> None:
-        if times >= UNREAD_TOLD > self._unread:
+    def _warn_of_unread(self, times: int) -> None:
+        if times >= UNREAD_WARNING > self._unread:
             log.warning(
                 "a query finished %d batches of queue %r in a row without reading them, or its writes were repetitions and sent "
                 "nothing, so their messages were given back: it gets further ones more and more slowly until it works one off. "
@@ -291,10 +250,8 @@ class Lease:
             )
         self._unread = times
 
-    # --- Talking -------------------------------------------------------------------------------------------------------
-
     def _call(self, action: str, **fields: Any) -> dict[str, Any]:
-        patience = Patience(RECONNECT_S if self._identity and self._options.waits else 0.0)
+        patience = Patience(RECONNECT_S if self._options.waits else 0.0)
         while True:
             try:
                 return self._client.call(action, **fields)
@@ -302,6 +259,9 @@ class Lease:
                 patience.wait(error)
 
     def _renew(self) -> None:
-        known = self._known
-        assert known is not None  # it was taken up
-        self._client.call("lease.renew", lease=known.lease, run=known.run, epoch=self._epoch)
+        self._client.call("lease.renew", lease=self._name, run=self._run, epoch=self._epoch)
+
+
+def _signs(**batches: LeaseBatch) -> dict[str, str]:
+    """Return the signs of these batches, by the names of the protocol's fields."""
+    return {field: batch.sign for field, batch in batches.items() if batch.sign is not None}

@@ -1,45 +1,43 @@
-"""One query over several queues: each queue has a lease of its own, and the limits of a trigger hold for all together.
+"""The consumer of one queue or several at one Penstock broker: a lease for each queue, and common limits of a trigger.
 
-A batch of Spark's holds a batch of each queue that had messages. The queues are asked one after another, each for what is left of
-the limits; each trigger begins with another queue, by the offset's `turn`. A crash between two queues leaves an unfinished batch
-in those that were asked. These batches alone are then the next batch of Spark's, since a lease returns an unfinished batch
-unchanged. So a planner looks for unfinished batches first, unless it has just found that there are none.
+With one queue a trigger is one request. Several queues are asked one after another, each for the rest of the limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...broker_core.errors import WrongOffset
-from ..identity import Identity, begun, check_names, check_same, identity_of
-from ..offset import Offset, Offsets, parse_several
-from ..options import Options
+from ..access import BrokerAccess
+from ..identity import Identity, identity_of
+from ..offset import NO_BATCH, LeaseBatch, QueuesOffset, parse_queues
+from ..options import RANDOM_LEASE, Options
 from ..task.partition import LeasePartition
 from .credit import Credit
-from .lease import Lease, Renewals, Standing, standings
+from .fan_out import FanOut, no_credit, rotated
+from .lease import LeaseState, PlannerLease, Renewals, lease_states
 
 SLICE_MS = 20  # an idle query waits at one queue at a time, so long
-MANY = 8  # queues from which on a trigger looks which of them have messages, before it asks them one by one
+MANY = 8  # queues; from this number on, a trigger first asks which of them have messages
 
 
-class SeveralQueues:
-    """Consumer of several queues.
+class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
+    """Consumer of queues at one broker.
 
-    Queues can be added to a query with a checkpoint, also to one that read a single queue. They begin at batch 0. None can be
-    removed.
+    Queues can be added to a query with a checkpoint. They begin at batch 0. None can be removed.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, access: BrokerAccess) -> None:
         self._options = options
         self._queues: tuple[str, ...] = tuple(sorted(options["queue"]))
-        self._client = options.access.client()
+        self._client = access.client()
         self._renewals = Renewals()
-        self._known: Offsets | None = None  # names broker, lease and run
-        self._leases: dict[str, Lease] = {}
-        self._head: Lease | None = None  # the one that this planner took up first
-        self._answered: Offsets | None = None  # the last answer: who begins there has finished all there was
-        self._until: dict[str, int] | None = None  # the queues' tails when an `availableNow` run began
+        self._names: QueuesOffset | None = None  # broker, lease, run and first queue of the query
+        self._leases: dict[str, PlannerLease] = {}
+        self._head: PlannerLease | None = None  # the lease that this planner took up first
+        self._ends: dict[str, int] | None = None  # of the queues, when an `availableNow` run began
         self._unsettled: set[str] = set()  # queues of the last answer
         self._waits = 0  # how often it waited at a queue: each wait is at another one
 
@@ -47,55 +45,54 @@ class SeveralQueues:
         """Ask which broker it is."""
         return identity_of(self._client)
 
-    def standing(self) -> Standing:
-        """Ask how the leases of these queues stand, by the option `lease`; return the first."""
-        found = standings(self._client)
-        return min(found.get(f"{self._options['lease']}/{queue}", Standing()) for queue in self._queues)
+    def lease_state(self) -> LeaseState:
+        """Ask for the state of this query's leases by the option `lease`; return the first."""
+        states = lease_states(self._client)
+        names = self._new_names("")
+        return min(states.get(names.lease_of(queue), LeaseState()) for queue in self._queues)
 
     @property
     def is_busy(self) -> bool:
-        """Return that nothing takes long: a Penstock answers at once."""
+        """Return False: Penstock answers immediately."""
         return False
 
     def fix_tail(self) -> None:
         """Remember each queue's end: later messages are not taken."""
-        self._until = {queue: int(self._client.call("queue.stat", queue=queue)["nextSequence"]) for queue in self._queues}
+        self._ends = {queue: int(self._client.call("queue.stat", queue=queue)["nextSequence"]) for queue in self._queues}
 
     def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
         """Settle up to `start` and acquire the next batch, of one or more queues."""
-        credit.shared = True
-        given = parse_several(start)
-        known = self._enter(given)
-        order = self._order(known, given is None)
-        found = self._next(known, order, credit, wait_ms if self._until is None else 0)
-        self._answered = known.with_each(found)._replace(turn=known.turn + 1) if found else known
-        if found:
-            return self._answered.to_json()
-        return dict(start)
+        known = self._enter(start)
+        wait_ms = wait_ms if self._ends is None else 0
+        if len(self._queues) == 1:  # a lease returns an unfinished batch to any request
+            taken = self._ask(known, self._queues, credit, wait_ms)
+        else:
+            credit.shared = True
+            taken = self._next(known, credit, wait_ms)
+        self._answered = known.following(taken) if taken else known
+        self._unsettled = set(taken)
+        return self._answered.to_json() if taken else dict(start)
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
         """Plan the tasks of the batches between two offsets, of all queues that have one."""
-        given, limits = parse_several(start), parse_several(end)
-        if limits is None:
+        before = parse_queues(start)
+        if parse_queues(end) is None:
             return []
-        known = self._enter(limits)
-        before = {queue: known.of(queue).at(0) if given is None else given.of(queue) for queue in self._queues}
-        changed = [queue for queue in self._queues if known.of(queue).batch != before[queue].batch]
-        each = -(-self._options["minPartitions"] // max(1, len(changed)))
-        return [part for queue in changed for part in self._leases[queue].plan(before[queue], known.of(queue), each)]
+        until = self._enter(end)
+        batches = {queue: (NO_BATCH if before is None else before.of(queue), until.of(queue)) for queue in self._queues}
+        changed = [queue for queue, (first, last) in batches.items() if first.number != last.number]
+        least = -(-self._options["minPartitions"] // max(1, len(changed)))
+        return [part for queue in changed for part in self._leases[queue].plan(*batches[queue], least)]
 
     def settle(self, end: Mapping[str, Any]) -> None:
         """Settle each queue up to its part of `end`; nothing for the initial offset."""
-        finished = parse_several(end)
-        if finished is None:
-            return
-        known = self._enter(finished)
-        for queue in self._begun(known):
-            self._leases[queue].settle(known.of(queue))
+        if parse_queues(end) is not None:
+            for queue, batch in self._enter(end).batches.items():
+                self._leases[queue].settle(batch)
 
     def counts(self) -> dict[str, Any]:
         """Return the counts of each queue that was asked."""
-        return {queue: self._leases[queue].counts for queue in self._queues if queue in self._leases}
+        return {queue: lease.counts for queue, lease in self._leases.items()}
 
     def close(self) -> None:
         """End the renewals and close the connection. Leases stay."""
@@ -104,115 +101,135 @@ class SeveralQueues:
 
     # --- A trigger -----------------------------------------------------------------------------------------------------
 
-    def _next(self, known: Offsets, order: list[str], credit: Credit, wait_ms: int) -> dict[str, Offset]:
-        """Acquire the next batch; return its queues, and the offset of each after it."""
-        answered, self._answered = self._answered, None
-        unsettled, self._unsettled = self._unsettled, set()
-        if known != answered:
-            found, unsettled = self._ask(known, order, _nothing()), set[str]()
-        else:
-            found = self._ask(known, [queue for queue in order if queue in unsettled], _nothing()) if credit.spent else {}
-        if not found and not credit.spent:
-            found = self._ask(known, self._worth_asking(order, unsettled), credit) or self._wait(known, order, credit, wait_ms)
-        self._unsettled = set(found)
-        return found
+    def _unfinished(self, known: QueuesOffset) -> dict[str, LeaseBatch]:
+        self._unsettled = set()
+        return self._ask(known, self._order(known), no_credit())
 
-    def _worth_asking(self, order: list[str], unsettled: set[str]) -> list[str]:
-        """Leave out the queues that have nothing to take and nothing to settle: of many, one request tells which these are."""
+    def _arrived(self, known: QueuesOffset, credit: Credit, is_new: bool) -> dict[str, LeaseBatch]:
+        if is_new or not credit.spent or not self._unsettled:
+            return {}
+        return self._ask(known, [queue for queue in self._order(known) if queue in self._unsettled], no_credit())
+
+    def _acquire(self, known: QueuesOffset, credit: Credit, wait_ms: int) -> dict[str, LeaseBatch]:
+        order = self._order(known)
+        return self._ask(known, self._worth_asking(order), credit) or self._wait(known, order, credit, wait_ms)
+
+    def _order(self, known: QueuesOffset) -> list[str]:
+        order = rotated(self._queues, known.rotation)
+        if not known.batches and self._options["lease"] is not None and self._head_lease() is None:
+            # A lease that refuses has to be asked before another lease is taken from a query that lives.
+            states = lease_states(self._client)
+            order.sort(key=lambda queue: states.get(known.lease_of(queue), LeaseState()))
+        return order
+
+    def _worth_asking(self, order: list[str]) -> list[str]:
+        """Leave out queues that have nothing to take or settle. Of many queues, one request finds these."""
         if len(order) < MANY:
             return order
-        known = {queue["queue"]: queue for queue in self._client.call("queue.list")["queues"]}
-        empty = {name for name, queue in known.items() if not (queue["available"] or queue["delayed"])} - unsettled
+        listed = {queue["queue"]: queue for queue in self._client.call("queue.list")["queues"]}
+        empty = {name for name, queue in listed.items() if not (queue["available"] or queue["delayed"])} - self._unsettled
         for name in empty.intersection(order):
-            self._leases[name].counts = _without_available(self._leases[name].counts, known[name])
+            self._leases[name].counts = _without_available(self._leases[name].counts, listed[name])
         return [queue for queue in order if queue not in empty]
 
-    def _ask(self, known: Offsets, order: list[str], credit: Credit) -> dict[str, Offset]:
+    def _ask(self, known: QueuesOffset, order: Sequence[str], credit: Credit, wait_ms: int = 0) -> dict[str, LeaseBatch]:
         """Settle every queue's finished batch; return the unfinished batches, or new ones within the limits."""
-        found = {}
+        taken: dict[str, LeaseBatch] = {}
+        least = self._options["minPartitions"] if len(self._queues) == 1 else 1
         for queue in order:
-            until = None if self._until is None else self._until[queue]
-            taken = self._leases[queue].advance(known.of(queue), credit.limits(until, exclude=self._until is not None))
-            credit.spend(taken.messages, taken.bytes)
-            if taken.offset != known.of(queue):
-                found[queue] = taken.offset
-        return found
+            end = None if self._ends is None else self._ends[queue]
+            limits = credit.limits(end, exclude=self._ends is not None, wait_ms=wait_ms, partitions=least)
+            answer = self._leases[queue].advance(known.of(queue), limits)
+            credit.spend(answer.messages, answer.bytes)
+            if answer.batch != known.of(queue):
+                taken[queue] = answer.batch
+        return taken
 
-    def _wait(self, known: Offsets, order: list[str], credit: Credit, wait_ms: int) -> dict[str, Offset]:
-        """Wait at one queue after another, as long as with one queue; the first messages that come are the batch."""
-        limits = credit.limits(None, exclude=False, wait_ms=SLICE_MS)
+    def _wait(self, known: QueuesOffset, order: list[str], credit: Credit, wait_ms: int) -> dict[str, LeaseBatch]:
+        """Wait at one queue after another; the first messages that come are the batch."""
         for _ in range(wait_ms // SLICE_MS):
             queue = order[self._waits % len(order)]
             self._waits += 1
-            taken = self._leases[queue].advance(known.of(queue), limits)
-            if taken.offset != known.of(queue):
-                credit.spend(taken.messages, taken.bytes)
-                return {queue: taken.offset}
+            if taken := self._ask(known, [queue], credit, SLICE_MS):
+                return taken
         return {}
 
-    def _order(self, known: Offsets, fresh: bool) -> list[str]:
-        first = known.turn % len(self._queues)
-        order = [*self._queues[first:], *self._queues[:first]]
-        if fresh and self._options["lease"] is not None and not any(lease.taken_up for lease in self._leases.values()):
-            found = standings(self._client)
-            order.sort(key=lambda queue: found.get(known.of(queue).lease, Standing()))
-        return order
+    # --- Names of the query --------------------------------------------------------------------------------------------
 
-    # --- Who the query is ----------------------------------------------------------------------------------------------
-
-    def _enter(self, offset: Offsets | None) -> Offsets:
-        """Return the complete offset of this planner's query. Raises WrongOffset for contradictions."""
-        known = self._known or self._begin(offset)
-        if offset is not None:
-            check_same(offset, known)
-            self._check_queues(offset)
-        entered = known._replace(turn=0, batches=(), signs=()) if offset is None else offset
-        entered = entered.with_each({queue: entered.of(queue) for queue in self._queues})
-        # All that have begun are taken up before anything else: whoever read with this checkpoint before is then refused
-        # everywhere, and a checkpoint of an earlier run is before a queue that it has not read yet begins again.
-        for queue in self._begun(entered):
-            if not self._leases[queue].taken_up:
-                self._leases[queue].plan(entered.of(queue), entered.of(queue))
-        return entered
-
-    def _begin(self, offset: Offsets | None) -> Offsets:
-        broker = self.identity().broker
+    def _enter(self, data: Mapping[str, Any]) -> QueuesOffset:
+        """Parse an offset, the initial one with the names of this query. Raises WrongOffset for contradictions."""
+        offset = parse_queues(data)
+        names = self._names or self._begin(offset)
         if offset is None:
-            fresh: Offset = begun(self._options, broker)
-            offset = Offsets(fresh.broker, fresh.lease, fresh.run, 0, ())
-        check_names(self._options, broker, offset)
-        self._leases = {
-            queue: Lease(self._options, queue, self._client, self._renewals, offset.of(queue), self._first)
-            for queue in self._queues
-        }
-        self._known = offset
+            return names
+        self._check_offset(offset, names)
+        if len(self._queues) > 1:
+            # Before anything else, so that another planner with this checkpoint is refused at every queue, and an older
+            # checkpoint is refused before a queue begins again that it does not contain.
+            for queue, batch in offset.batches.items():
+                if not self._leases[queue].is_taken_up:
+                    self._leases[queue].plan(batch, batch)
         return offset
 
-    def _first(self) -> Lease | None:
+    def _begin(self, offset: QueuesOffset | None) -> QueuesOffset:
+        broker = self.identity().broker
+        names = self._new_names(broker) if offset is None else offset._replace(rotation=0, batches={})
+        self._check_names(names, broker)
+        self._leases = {
+            queue: PlannerLease(self._options, queue, self._client, self._renewals, names, self._head_lease)
+            for queue in self._queues
+        }
+        self._names = names
+        return names
+
+    def _new_names(self, broker: str) -> QueuesOffset:
+        """Return the names of a query without a checkpoint."""
+        lease = self._options["lease"] or f"q-{secrets.token_hex(16)}"
+        first_queue = self._queues[0] if len(self._queues) == 1 else None
+        return QueuesOffset(broker, lease, secrets.token_hex(8), 0, {}, first_queue)
+
+    def _head_lease(self) -> PlannerLease | None:
         """Return the lease that tells the broker whether another planner has taken up this query's leases."""
         if self._head is None:
-            self._head = next((lease for lease in self._leases.values() if lease.taken_up), None)
+            self._head = next((lease for lease in self._leases.values() if lease.is_taken_up), None)
         return self._head
 
-    def _begun(self, known: Offsets) -> list[str]:
-        return [queue for queue in self._queues if known.of(queue).batch]
-
-    def _check_queues(self, offset: Offsets) -> None:
-        gone = [queue for queue, _ in offset.batches if queue not in self._queues]
-        if gone:
+    def _check_names(self, names: QueuesOffset, broker: str) -> None:
+        """Raise WrongOffset if the checkpoint contradicts the options, or belongs to another broker."""
+        if names.broker != broker:
             raise WrongOffset(
-                f"the checkpoint reads queue {gone[0]!r} too, which the option queue does not name any longer: put it back"
-                " (queues can be added under a checkpoint, not taken away), or start with a new checkpoint and another `lease`"
+                f"the checkpoint belongs to broker {names.broker}, but the one at {self._options['url']} is {broker}: point the"
+                " option url at the broker (or the data directory) the query began with, or start with a new checkpoint"
+            )
+        lease = self._options["lease"]
+        if lease is not None and lease != names.lease:
+            raise WrongOffset(
+                f"the checkpoint belongs to lease {names.lease!r}, but the option lease says {lease!r}:"
+                " put the option back as it was, or start with a new checkpoint"
+            )
+        if lease is None and not RANDOM_LEASE.fullmatch(names.lease):
+            raise WrongOffset(
+                f"the checkpoint belongs to lease {names.lease!r}, but the option lease is not set:"
+                " put it back as it was, or start with a new checkpoint"
+            )
+
+    def _check_offset(self, offset: QueuesOffset, names: QueuesOffset) -> None:
+        """Raise WrongOffset if an offset belongs to another query, or names a queue that the options do not."""
+        if (offset.broker, offset.lease, offset.run) != (names.broker, names.lease, names.run):
+            raise WrongOffset(
+                f"the offset names lease {offset.lease!r}, run {offset.run}, but this query reads lease {names.lease!r},"
+                f" run {names.run}: the checkpoint was changed while the query ran; start the query again"
+            )
+        missing = next((queue for queue in offset.batches if queue not in self._queues), None)
+        if missing is not None:
+            raise WrongOffset(
+                f"the checkpoint belongs to queue {missing!r}, which the option queue does not name: put it back (queues can be"
+                " added under a checkpoint, not removed), or start with a new checkpoint and another `lease`"
             )
 
 
-def _nothing() -> Credit:
-    """Return the credit of who only settles, and looks for unfinished batches."""
-    return Credit(0, 0)
-
-
 def _without_available(counts: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring a queue's counts up to date by what `queue.list` says of it."""
+    """Update the counts of an empty queue from an answer of `queue.list`."""
     if not counts:
         return counts
     oldest = counts["oldestSeconds"] if now["acquired"] else None

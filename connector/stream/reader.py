@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ..brokers.consumer import SeveralBrokers
+from ..brokers.consumer import BrokersConsumer
 from ..foreign.partition import SpoolPartition
 from ..foreign.reading import read_spooled
 from ..offset import BROKERS, INITIAL
@@ -25,7 +25,7 @@ from ..schema import check_source
 from ..task.batching import as_declared
 from ..task.partition import LeasePartition
 from ..task.reading import read_leased
-from .consumer import Consumer
+from .consumer import StreamConsumer
 from .credit import Credit
 from .factory import consumer_of
 from .lease import LONG_POLL_MS
@@ -46,14 +46,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = [field.name for field in schema.fields]
         self._nullable = [field.nullable for field in schema.fields]
-        self._kept: Consumer | None = None
+        self._kept: StreamConsumer | None = None
         self._ends = False  # an `availableNow` run
 
     # --- In the planner ------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset at which every query begins."""
-        return INITIAL.to_json()
+        return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return always the same kind of limit, so that the trigger `once` can be told from others."""
@@ -92,10 +92,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._kept is not None:
             self._kept.close()
 
-    def _consumer(self, *offsets: Mapping[str, Any]) -> Consumer:
+    def _consumer(self, *offsets: Mapping[str, Any]) -> StreamConsumer:
         """Return the consumer. A checkpoint of a query over several brokers goes on as such, with one that is left, too."""
-        several = any(offset.get("v") == BROKERS for offset in offsets)
-        if several and self._kept is not None and not isinstance(self._kept, SeveralBrokers):
+        several = any(offset.get("kind") == BROKERS for offset in offsets)
+        if several and self._kept is not None and not isinstance(self._kept, BrokersConsumer):
             self._kept.close()  # it has been asked for an end at most
             self._kept = None
         if self._kept is None:

@@ -25,12 +25,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ...broker_core.archive.read.bounds import Bounds, Lineages, common, lineages_of, to_list
+from ...broker_core.archive.read.bounds import Bounds, common
 from ...broker_core.archive.read.files import File, Table, tasks
 from ...broker_core.client.flight import Client
-from ...broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, InvalidRequest, WrongOffset
+from ...broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, WrongOffset
 from ..identity import Identity, identity_of
-from ..offset import REPLAYED
+from ..offset import INITIAL, ReplayOffset, parse_replay
 from ..options import REPLAY, Options
 from ..reporting import reports_errors
 from ..schema import check_source
@@ -44,51 +44,6 @@ DEFAULT_MESSAGES = 10_000_000
 LOOK_S = 0.5  # between two looks of a query that goes on, while nothing is recorded: Spark would ask a hundred times a second
 LISTED_S = 60.0  # after which files are listed again: those that compaction has replaced are removed after a while
 WAIT_S = 1.0  # a query that waits for its pace says so each second, by a batch of nothing, so that it can be stopped
-
-
-Days = tuple["str | None", "str | None"]  # in the form of ISO 8601; None: not known, or none
-
-
-class Replayed(NamedTuple):
-    """An offset: of a set of rows those before sequence number `next` are done. `turn` counts batches of nothing."""
-
-    broker: str
-    queue_id: int
-    version: int  # of the table
-    after: int  # passes above this one
-    lineages: Lineages  # of these
-    next: int
-    turn: int = 0
-    #: The greatest sequence number that the set may have, so that a query that is done need not look into that version, whose log
-    #: is cleaned up after 30 days. None: not known, the offset is one of before.
-    last: int | None = None
-    #: The first day of arrival of what the batch before this offset may have, or what is behind it; and of what is behind it.
-    days: Days = (None, None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that Spark keeps in its checkpoint."""
-        fields = dict(zip(_FIELDS, self, strict=True))
-        return {"v": REPLAYED, **fields, "lineages": to_list(self.lineages), "days": list(self.days)}
-
-
-INITIAL = {"v": REPLAYED}
-_FIELDS = ("broker", "queueId", "version", "after", "lineages", "next", "turn", "last", "days")
-
-
-def parse(data: Mapping[str, Any]) -> Replayed | None:
-    """Parse an offset; None is the initial one. Raises WrongOffset for that of a query that acquires."""
-    if not isinstance(data, Mapping) or data.get("v") != REPLAYED:
-        raise WrongOffset("the checkpoint is not that of a query with mode=replay: start with a new checkpoint")
-    if len(data) == 1:
-        return None
-    try:
-        queue_id, version, after, following, turn = (int(data[name]) for name in ("queueId", "version", "after", "next", "turn"))
-        last = None if data.get("last") is None else int(data["last"])
-        begun, left = (None if day is None else str(day) for day in data.get("days", (None, None)))
-        lineages = lineages_of(data["lineages"])
-        return Replayed(str(data["broker"]), queue_id, version, after, lineages, following, turn, last, (begun, left))
-    except (KeyError, TypeError, ValueError, InvalidRequest) as error:
-        raise WrongOffset(f"{dict(data)!r} is not an offset of mode=replay: {error!r}") from None
 
 
 @reports_errors
@@ -111,7 +66,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._all: Table | None = None  # the table with all that a query reads that is to end
         self._client: Client | None = None
         self._files: _Listed | None = None  # of a set
-        self._first: tuple[Replayed | None, int] | None = None  # the offset of the first batch, and when its message came
+        self._first: tuple[ReplayOffset | None, int] | None = None  # the offset of the first batch, and when its message came
         self._clock: tuple[float, int] | None = None  # when the pace began, and that time
         self._next: tuple[tuple[Any, ...], int] | None = None  # an offset, and when the next message after it came
 
@@ -135,7 +90,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the offset after the next batch, or `start` where there is nothing more, or nothing yet."""
-        known = parse(start)
+        known = parse_replay(start)
         if self._clock is None and self._first is not None and known != self._first[0]:
             self._clock = time.monotonic(), self._first[1]  # the first batch has been read
         found = self._begun() if known is None else known
@@ -147,12 +102,12 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return dict(start)
         after = self._after(found, known, wait=not isinstance(limit, ReadAllAvailable))
         if after == found and known is not None and self._available_now:
-            return found._replace(turn=found.turn + 1).to_json()  # not the end: the next message has not come yet, at this pace
+            return found._replace(waits=found.waits + 1).to_json()  # not the end: the next message has not come yet, at this pace
         return after.to_json() if known is None or after != known else dict(start)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of the rows between two offsets."""
-        before, until = parse(start), parse(end)
+        before, until = parse_replay(start), parse_replay(end)
         if until is None:
             return []
         self._hints.log_of(self._options["selector"])
@@ -196,7 +151,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._all = found
         return found
 
-    def _table(self, of: Replayed) -> Table:
+    def _table(self, of: ReplayOffset) -> Table:
         """Look up where the table is. Raises WrongOffset where it is not the one that the replay began with."""
         table = self._known()
         same = table is not None and (table.broker, table.queue_id) == (of.broker, of.queue_id)
@@ -207,12 +162,12 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return table
 
-    def _begun(self) -> Replayed | None:
+    def _begun(self) -> ReplayOffset | None:
         """The offset before all that is recorded now."""
         table = self._known()
         return None if table is None else self._fixed(table, 0)
 
-    def _following(self, done: Replayed) -> Replayed | None:
+    def _following(self, done: ReplayOffset) -> ReplayOffset | None:
         """The offset before what has been recorded since; `done` where nothing was, or no more is wanted."""
         if self._ends:
             return done
@@ -220,8 +175,8 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = common(table.lineages, done.lineages) or 0  # of another number than the last where the broker was restored
         return done if table.passes == after else self._fixed(table, after)
 
-    def _fixed(self, table: Table, after: int) -> Replayed | None:
-        found = Replayed(table.broker, table.queue_id, 0, after, table.lineages, 0)
+    def _fixed(self, table: Table, after: int) -> ReplayOffset | None:
+        found = ReplayOffset(table.broker, table.queue_id, 0, after, table.lineages, 0)
         bounds = self._bounds(found)
         listed = version_of(self._connected(), self._queue, table, bounds)
         found = found._replace(version=listed.number)
@@ -231,14 +186,14 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = min(file.first for file in listed.files), max(file.last for file in listed.files)
         return self._moved(found._replace(next=max(bounds.first, first), last=last), max(bounds.first, first))
 
-    def _bounds(self, of: Replayed) -> Bounds:
+    def _bounds(self, of: ReplayOffset) -> Bounds:
         first, last, since, until, outcome = (
             self._options[name]
             for name in ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp", "outcome")
         )
         return Bounds(of.queue_id, of.lineages, of.after, first or 0, last, since, until, None, None, outcome)
 
-    def _listed(self, of: Replayed, day: str | None = None, first: int | None = None) -> list[File]:
+    def _listed(self, of: ReplayOffset, day: str | None = None, first: int | None = None) -> list[File]:
         """The files of the set that may have rows, of those that came on `day` or later and are numbered `first` or higher: by
         default of those behind the offset. Raises DataLoss where some are gone."""
         day, first = (of.days[1], of.next) if first is None else (day, first)
@@ -248,7 +203,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._files = known = _Listed(of[:5], files, since, time.monotonic())
         return known.files
 
-    def _found(self, of: Replayed, day: str | None, first: int) -> tuple[list[File], str | None]:
+    def _found(self, of: ReplayOffset, day: str | None, first: int) -> tuple[list[File], str | None]:
         """List the files as `_listed` does, with the day since when all rows of the set are in them; None: they all are.
 
         Retention removes whole days, and every day before one that it removes. So all rows from a day on are there if one of
@@ -289,19 +244,18 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             " failOnDataLoss=false it goes on with what is left"
         )
 
-    def _moved(self, at: Replayed, following: int) -> Replayed:
+    def _moved(self, at: ReplayOffset, following: int) -> ReplayOffset:
         """The offset before the row `following`, after a batch from `at` on."""
         files = self._listed(at)
         return at._replace(next=following, days=(_least_day(files, at.next), _least_day(files, following)))
 
-    def _last(self, of: Replayed) -> int:
-        last = max((file.last for file in self._listed(of)), default=-1) if of.last is None else of.last
+    def _last(self, of: ReplayOffset) -> int:
         ending = self._options["endingSequence"]
-        return last if ending is None else min(last, ending)
+        return of.last if ending is None else min(of.last, ending)
 
     # --- A batch -------------------------------------------------------------------------------------------------------
 
-    def _after(self, at: Replayed, start: Replayed | None, *, wait: bool) -> Replayed:
+    def _after(self, at: ReplayOffset, start: ReplayOffset | None, *, wait: bool) -> ReplayOffset:
         """The offset after a batch from `start` on of at most as many messages as there may be, and as the pace allows."""
         if not self._options["pace"]:
             return self._moved(at, cut(self._listed(at), at.next, self._last(at), self._limit))
@@ -322,7 +276,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now = time.monotonic()
         return self._until(at, max(came, first + int((now - begun) * self._options["pace"] * 1e6)))
 
-    def _next_came(self, at: Replayed) -> int | None:
+    def _next_came(self, at: ReplayOffset) -> int | None:
         """The time of arrival of the next message, microseconds since 1970; None: there is none."""
         if self._next is None or self._next[0] != at[:6]:
             came, bounds = None, self._bounds(at)._replace(first=at.next)
@@ -334,7 +288,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._next = at[:6], came
         return self._next[1]
 
-    def _least(self, at: Replayed, file: File, bounds: Bounds) -> tuple[int, int] | None:
+    def _least(self, at: ReplayOffset, file: File, bounds: Bounds) -> tuple[int, int] | None:
         """The least sequence number of a file's first batch within the bounds, and its time of arrival; None: it has none."""
         import pyarrow.compute as pc
 
@@ -345,7 +299,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return least.as_py(), batch.column("enqueuedTime").cast(pa.int64())[pc.index(numbers, least).as_py()].as_py()
         return None
 
-    def _until(self, at: Replayed, last: int) -> Replayed:
+    def _until(self, at: ReplayOffset, last: int) -> ReplayOffset:
         """The offset after the messages that came up to that time, and are at most as many as there may be."""
         import pyarrow.compute as pc
 
@@ -356,7 +310,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._read(at, [file for file in self._listed(at) if _may_have(file, bounds)], bounds)
         return self._moved(at, max((pc.max(batch.column("sequenceNumber")).as_py() + 1 for batch in found), default=end))
 
-    def _read(self, at: Replayed, files: Sequence[File], bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    def _read(self, at: ReplayOffset, files: Sequence[File], bounds: Bounds) -> Iterator[pa.RecordBatch]:
         where = (self._connected().endpoint, self._queue, self._table(at).url)
         shares = [file.share() for file in files]
         yield from self._rows(RecordedPartition(*where, shares, bounds, ["sequenceNumber", "enqueuedTime"]))
@@ -383,7 +337,7 @@ class _Listed(NamedTuple):
     since: str | None
     at: float
 
-    def has(self, of: Replayed, day: str | None) -> bool:
+    def has(self, of: ReplayOffset, day: str | None) -> bool:
         """Say whether the rows of this offset's set that came on a day, or later, are in them."""
         return self.set == of[:5] and (self.since is None or (day is not None and self.since <= day))
 

@@ -23,7 +23,7 @@ from ...broker_core.client.flight import Client
 from ...broker_core.errors import ArchiveUnreachable, DataLoss
 from ...broker_core.messages import assembly
 from ...broker_core.stores.folders import is_local
-from ..access import Access
+from ..access import BrokerAccess
 from .batching import coalesce
 from .partition import RecordedPartition
 
@@ -48,7 +48,7 @@ def version_of(client: Client, queue: str, known: Table, bounds: Bounds, number:
     return Version(answer["version"], [File.of_list(each) for each in answer["files"]], answer["outdated"])
 
 
-def read_recorded(part: RecordedPartition, access: Access, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
+def read_recorded(part: RecordedPartition, access: BrokerAccess, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
     """Read one partition of a table. A message that is not valid AMQP is named on stderr; so are those that are gone, if that is
     no failure. Raises DataLoss, ArchiveUnreachable."""
     with ExitStack() as stack:

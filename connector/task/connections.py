@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ...broker_core.client.flight import Client
-from ..access import Access
+from ..access import BrokerAccess
 
 MOST_IDLE = 4  # connections that a process keeps: a worker runs one task at a time, perhaps of several queries in turn
 IDLE_S = 30.0  # unused for longer, it may have been forgotten on the way (a firewall), and nobody would say so
@@ -20,15 +20,15 @@ AGE_S = 600.0  # older, it is made anew: certificates are looked at again, and w
 
 
 class _Idle(NamedTuple):
-    access: Access
+    access: BrokerAccess
     client: Client
     made: float
     left: float
 
 
-class Connections:
-    """Pool of at most `most` idle connections. Each is lent to one task at a time, and only for an equal `Access`: url, user,
-    password, certificates, CA and token.
+class ConnectionPool:
+    """Pool of at most `most` idle connections. Each is lent to one task at a time, and only for an equal `BrokerAccess`: url,
+    user, password, certificates, CA and token.
 
     If this module is shipped by value, every task gets a new pool, and nothing is kept.
     """
@@ -38,14 +38,14 @@ class Connections:
         self._lock = threading.Lock()
         self._idle: list[_Idle] = []  # the longest unused first
 
-    def __reduce__(self) -> tuple[type[Connections], tuple[int]]:
-        return Connections, (0,)
+    def __reduce__(self) -> tuple[type[ConnectionPool], tuple[int]]:
+        return ConnectionPool, (0,)
 
     def __len__(self) -> int:
         return len(self._idle)
 
     @contextmanager
-    def lent(self, access: Access) -> Iterator[Client]:
+    def lent(self, access: BrokerAccess) -> Iterator[Client]:
         """Lend a connection; it is kept if the task ends without an error.
 
         The broker may have closed it meanwhile, which shows when it is used: so it is for requests that can be repeated."""
@@ -58,7 +58,7 @@ class Connections:
             raise
         self._keep(_Idle(access, client, made, self._clock()))
 
-    def _take(self, access: Access) -> _Idle | None:
+    def _take(self, access: BrokerAccess) -> _Idle | None:
         with self._lock:
             gone = self._outdated()
             found = next((idle for idle in reversed(self._idle) if idle.access == access), None)
@@ -89,4 +89,4 @@ def _close(gone: list[_Idle]) -> None:
         idle.client.close()
 
 
-CONNECTIONS = Connections()
+CONNECTIONS = ConnectionPool()

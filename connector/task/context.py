@@ -11,7 +11,7 @@ from pyspark.taskcontext import TaskContext
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
-class SparkBatch(NamedTuple):
+class MicroBatch(NamedTuple):
     """A micro-batch of a streaming query."""
 
     query: str
@@ -24,11 +24,11 @@ def query_id() -> str | None:
     return (context.getLocalProperty(QUERY_ID) or None) if context else None
 
 
-def spark_batch() -> SparkBatch | None:
+def spark_batch() -> MicroBatch | None:
     """Return the micro-batch that this task belongs to; None if there is none."""
     context, query = TaskContext.get(), query_id()
     batch = context.getLocalProperty(BATCH_ID) if context else None
-    return SparkBatch(query, int(batch)) if query and batch else None
+    return MicroBatch(query, int(batch)) if query and batch else None
 
 
 def partition() -> int:

@@ -19,7 +19,7 @@ from ...broker_core.client.flight import Client
 from ...broker_core.errors import LeaseNotFound, PeerError
 from ...broker_core.messages import assembly
 from ...broker_core.messages.columns import NOT_MAPPED
-from ..access import Access
+from ..access import BrokerAccess
 from ..backoff import RECONNECT_S, Patience
 from .batching import coalesce
 from .connections import CONNECTIONS
@@ -31,7 +31,7 @@ TOLD_AT_ONCE = 2000
 
 
 def read_leased(
-    part: LeasePartition, access: Access, columns: Sequence[str], fail_on_data_loss: bool
+    part: LeasePartition, access: BrokerAccess, columns: Sequence[str], fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a partition in order, as batches of `arrow_schema(columns)`."""
     with CONNECTIONS.lent(access.at(part.known)) as client:
@@ -99,7 +99,7 @@ def _messages(client: Client, part: LeasePartition, columns: Sequence[str], fail
     yield from _delivered(client, part, client.get(**{**ticket, "first": reached, "stored": True}), columns)
 
 
-def read_browsed(look: BrowsePartition, access: Access) -> Iterator[pa.RecordBatch]:
+def read_browsed(look: BrowsePartition, access: BrokerAccess) -> Iterator[pa.RecordBatch]:
     """Read one partition of a batch read. A message that is not valid AMQP is named on stderr and left out."""
     with access.at(look.known).client() as client:
         columns = look.ticket["columns"]

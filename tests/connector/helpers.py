@@ -17,7 +17,7 @@ from penstock.connector.options import Options
 from penstock.connector.schema import default_schema
 from penstock.connector.stream.reader import StreamReader
 
-INITIAL = {"v": 1, "batch": 0}
+INITIAL = {"v": 1, "kind": "initial"}
 LIMIT = ReadMaxRows(2**63 - 1)
 
 

@@ -16,8 +16,8 @@ from penstock.broker_core import errors
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.discovery import Endpoint
 from penstock.broker_core.client.flight import Client
-from penstock.connector.access import Access
-from penstock.connector.task.connections import AGE_S, IDLE_S, MOST_IDLE, Connections
+from penstock.connector.access import BrokerAccess
+from penstock.connector.task.connections import AGE_S, IDLE_S, MOST_IDLE, ConnectionPool
 
 
 class Time:
@@ -28,7 +28,7 @@ class Time:
         return self.now
 
 
-def used(connections: Connections, access: Access) -> Client:
+def used(connections: ConnectionPool, access: BrokerAccess) -> Client:
     with connections.lent(access) as client:
         assert client.call("hello")["version"] == 1
     return client
@@ -43,14 +43,14 @@ def is_closed(client: Client) -> bool:
 
 
 def test_the_next_task_gets_what_the_last_one_has_left(broker: Broker) -> None:
-    connections, access = Connections(), Access(broker.url)
+    connections, access = ConnectionPool(), BrokerAccess(broker.url)
     first = used(connections, access)
-    assert used(connections, Access(broker.url)) is first
+    assert used(connections, BrokerAccess(broker.url)) is first
     assert len(connections) == 1
 
 
 def test_two_tasks_at_once_have_one_each(broker: Broker) -> None:
-    connections, access = Connections(), Access(broker.url)
+    connections, access = ConnectionPool(), BrokerAccess(broker.url)
     with connections.lent(access) as one, connections.lent(access) as other:
         assert one is not other
     assert len(connections) == 2
@@ -81,22 +81,22 @@ LOGIN = Credentials("ann", "secret", b"a CA", b"a certificate", b"a key")
 @pytest.mark.parametrize(
     "other",
     [
-        Access("grpc+tls://localhost:2", LOGIN, Endpoint("grpc+tls://localhost:1", "t")),
+        BrokerAccess("grpc+tls://localhost:2", LOGIN, Endpoint("grpc+tls://localhost:1", "t")),
         *[
-            Access("grpc+tls://localhost:1", replace(LOGIN, **{name: change}), Endpoint("grpc+tls://localhost:1", "t"))
+            BrokerAccess("grpc+tls://localhost:1", replace(LOGIN, **{name: change}), Endpoint("grpc+tls://localhost:1", "t"))
             for name, change in {"user": "bob", "password": "another", "ca": b"-", "cert": b"-", "key": b"-"}.items()
         ],
-        Access("grpc+tls://localhost:1", LOGIN, Endpoint("grpc+tls://localhost:1", "another")),
-        Access("grpc+tls://localhost:1", LOGIN, Endpoint("grpc+tls://localhost:2", "t")),
-        Access("grpc+tls://localhost:1", LOGIN),
+        BrokerAccess("grpc+tls://localhost:1", LOGIN, Endpoint("grpc+tls://localhost:1", "another")),
+        BrokerAccess("grpc+tls://localhost:1", LOGIN, Endpoint("grpc+tls://localhost:2", "t")),
+        BrokerAccess("grpc+tls://localhost:1", LOGIN),
     ],
 )
-def test_nobody_gets_the_connection_of_another_url_or_login(other: Access) -> None:
+def test_nobody_gets_the_connection_of_another_url_or_login(other: BrokerAccess) -> None:
     """None of them is reached: to be lent one is enough."""
-    mine = Access("grpc+tls://localhost:1", LOGIN, Endpoint("grpc+tls://localhost:1", "t"))
-    connections = Connections()
+    mine = BrokerAccess("grpc+tls://localhost:1", LOGIN, Endpoint("grpc+tls://localhost:1", "t"))
+    connections = ConnectionPool()
 
-    def lent(access: Access) -> Client:
+    def lent(access: BrokerAccess) -> Client:
         with connections.lent(access) as client:
             return client
 
@@ -107,19 +107,19 @@ def test_nobody_gets_the_connection_of_another_url_or_login(other: Access) -> No
 
 def test_a_connection_that_is_long_unused_is_closed(broker: Broker) -> None:
     time = Time()
-    connections, access = Connections(clock=time), Access(broker.url)
+    connections, access = ConnectionPool(clock=time), BrokerAccess(broker.url)
     first = used(connections, access)
     time.now += IDLE_S
     assert used(connections, access) is first
     time.now += IDLE_S + 0.1
-    assert used(connections, Access(broker.url, known=Endpoint("another"))) is not first
+    assert used(connections, BrokerAccess(broker.url, known=Endpoint("another"))) is not first
     assert is_closed(first)
     assert len(connections) == 1
 
 
 def test_an_old_connection_is_closed_however_often_it_is_used(broker: Broker) -> None:
     time = Time()
-    connections, access = Connections(clock=time), Access(broker.url)
+    connections, access = ConnectionPool(clock=time), BrokerAccess(broker.url)
     first = used(connections, access)
     for _ in range(int(AGE_S / IDLE_S)):
         time.now += IDLE_S
@@ -130,7 +130,7 @@ def test_an_old_connection_is_closed_however_often_it_is_used(broker: Broker) ->
 
 
 def test_a_task_that_fails_or_is_given_up_leaves_nothing(broker: Broker) -> None:
-    connections, access = Connections(), Access(broker.url)
+    connections, access = ConnectionPool(), BrokerAccess(broker.url)
     with pytest.raises(errors.NotFound), connections.lent(access) as failed:
         failed.call("queue.stat", queue="not there")
 
@@ -147,14 +147,14 @@ def test_a_task_that_fails_or_is_given_up_leaves_nothing(broker: Broker) -> None
 
 
 def test_no_more_are_kept_than_a_process_needs(tmp_path: Path, broker: Broker) -> None:
-    connections = Connections()
-    made = [used(connections, Access(broker.url, known=Endpoint("", str(number)))) for number in range(MOST_IDLE + 2)]
+    connections = ConnectionPool()
+    made = [used(connections, BrokerAccess(broker.url, known=Endpoint("", str(number)))) for number in range(MOST_IDLE + 2)]
     assert len(connections) == MOST_IDLE
     assert [is_closed(client) for client in made] == [True] * 2 + [False] * MOST_IDLE
 
 
 def test_where_the_code_travels_by_value_nothing_is_kept(broker: Broker) -> None:
-    connections, access = Connections(), Access(broker.url)
+    connections, access = ConnectionPool(), BrokerAccess(broker.url)
     used(connections, access)
     travelled = cloudpickle.loads(cloudpickle.dumps(connections))  # type: ignore[no-untyped-call]
     assert is_closed(used(travelled, access))

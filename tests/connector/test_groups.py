@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import Fenced
-from penstock.connector.access import Access
+from penstock.connector.access import BrokerAccess
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema
 from penstock.connector.stream.reader import StreamReader
@@ -21,7 +21,7 @@ from penstock.connector.task.reading import read_leased
 
 from .helpers import elsewhere
 
-INITIAL = {"v": 1, "batch": 0}
+INITIAL = {"v": 1, "kind": "initial"}
 LIMIT = ReadMaxRows(2**63 - 1)
 GROUPS = 7
 
@@ -38,7 +38,7 @@ def fill(client: Client, queue: str, count: int) -> None:
 
 def rows_of(part: LeasePartition) -> list[dict[str, Any]]:
     assert part.known is not None
-    batches = read_leased(part, Access(part.known.url), ["sequenceNumber", "body", "groupId"], True)
+    batches = read_leased(part, BrokerAccess(part.known.url), ["sequenceNumber", "body", "groupId"], True)
     return [row for batch in batches for row in batch.to_pylist()]
 
 

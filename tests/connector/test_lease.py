@@ -104,7 +104,7 @@ def test_a_commit_follows_the_choice_on_data_loss_too(queue: Queue) -> None:
     with pytest.raises(errors.DataLoss, match="failOnDataLoss=false"):
         queue.reader().commit(end)
     queue.reader(failOnDataLoss="false").commit(end)
-    assert queue.lease()["finished"] == end["batch"]
+    assert queue.lease()["finished"] == end["batches"][queue.name]
 
 
 def test_a_fresh_checkpoint_on_a_lease_that_holds_a_read_batch_is_refused(queue: Queue) -> None:
@@ -190,7 +190,7 @@ def test_an_older_checkpoint_is_refused_unless_data_loss_is_accepted(queue: Queu
         queue.reader().latestOffset(first, LIMIT)
     lax = queue.reader(failOnDataLoss="false", maxMessagesPerTrigger="1")
     following = lax.latestOffset(first, LIMIT)
-    assert following["batch"] > second["batch"]
+    assert following["batches"][queue.name] > second["batches"][queue.name]
     assert read_all(lax, second, following) == [2]
 
 
@@ -215,7 +215,7 @@ def test_a_checkpoint_of_an_earlier_run_is_refused(queue: Queue) -> None:
         ({"lease": "other"}, {}, "option lease is not set"),
         ({"lease": "q-" + "0" * 32}, {}, "no lease 'q-0+'.*new checkpoint"),
         ({"run": "beef"}, {"lease": "named"}, "earlier run"),
-        ({"batch": 9}, {"lease": "named"}, "names batch 9.*last batch is 1"),
+        ({"batches": 9}, {"lease": "named"}, "names batch 9.*last batch is 1"),
     ],
 )
 def test_an_offset_that_is_not_this_query_s_is_refused(
@@ -223,6 +223,8 @@ def test_an_offset_that_is_not_this_query_s_is_refused(
 ) -> None:
     queue.send(1)
     reader = queue.reader(lease="named")
+    if "batches" in change:
+        change = {"batches": {queue.name: change["batches"]}}
     end = {**reader.latestOffset(INITIAL, LIMIT), **change}
     for call in (lambda r: r.latestOffset(end, LIMIT), lambda r: r.partitions(INITIAL, end)):
         with pytest.raises(errors.WrongOffset, match=says):

@@ -32,7 +32,7 @@ from penstock.broker_core.messages.columns import (
 from penstock.broker_core.messages.encoding import headers
 from penstock.broker_core.messages.encoding.fields import FIELDS
 from penstock.broker_core.selectors import names
-from penstock.connector.access import Access
+from penstock.connector.access import BrokerAccess
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.sink.writer import BatchWriter
@@ -149,7 +149,7 @@ def taken(queue: Queue) -> LeasePartition:
 
 def leased(queue: Queue, part: LeasePartition, columns: list[str]) -> tuple[Rows, bool]:
     """Read as a stream's task does; say also whether it read in the broker's files."""
-    batches = read_leased(part, Access(queue.broker.url), columns, True)
+    batches = read_leased(part, BrokerAccess(queue.broker.url), columns, True)
     first = next(batches)
     in_place = files_mapped(queue.broker)
     return rows_of([first, *batches]), in_place
@@ -158,7 +158,7 @@ def leased(queue: Queue, part: LeasePartition, columns: list[str]) -> tuple[Rows
 def browsed(queue: Queue, columns: list[str], state: str) -> Rows:
     """Read as a task of a batch read does."""
     ticket = {"op": "browse", "queue": queue.name, "states": [state], "columns": columns}
-    return rows_of(read_browsed(BrowsePartition(None, ticket), Access(queue.broker.url)))
+    return rows_of(read_browsed(BrowsePartition(None, ticket), BrokerAccess(queue.broker.url)))
 
 
 def made_by_the_broker(queue: Queue, part: LeasePartition, columns: list[str]) -> Rows:

@@ -3,51 +3,81 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from penstock.broker_core.errors import WrongOffset
-from penstock.connector.offset import INITIAL, Offset, Offsets, parse
+from penstock.connector import offset as offsets
+from penstock.connector.offset import (
+    INITIAL,
+    BrokersOffset,
+    LeaseBatch,
+    QueuesOffset,
+    ReplayOffset,
+    SpoolOffset,
+    parse_brokers,
+    parse_queues,
+    parse_replay,
+    parse_spool,
+)
+
+A, B = LeaseBatch(3, "ab"), LeaseBatch(5, "cd")
+QUEUES = {
+    "v": 1,
+    "kind": "queues",
+    "broker": "b",
+    "lease": "l",
+    "run": "r",
+    "rotation": 1,
+    "batches": {"a": 1},
+    "signs": {"a": "x"},
+}
 
 
 def test_the_text_is_fixed() -> None:
-    assert json.dumps(INITIAL.to_json()) == '{"v": 1, "batch": 0}'
-    offset = Offset("b1", "q-1", "r1", 7)
-    assert json.dumps(offset.to_json()) == '{"v": 1, "broker": "b1", "lease": "q-1", "run": "r1", "batch": 7}'
-    signed = json.dumps(offset.at(7, "ab").to_json())
-    assert signed == '{"v": 3, "broker": "b1", "lease": "q-1", "run": "r1", "batch": 7, "sign": "ab"}'
-    named = json.dumps(offset.at(7, "ab")._replace(queue="a").to_json())
-    assert named.endswith('"run": "r1", "queue": "a", "batch": 7, "sign": "ab"}')
-    several = Offsets("b1", "me", "r1", 2, (("a", 3), ("b", 0)))
-    assert json.dumps(several.to_json()).endswith('"turn": 2, "batches": {"a": 3, "b": 0}}')
-    several = several.with_each({"a": several.of("a").at(4, "ef")})
-    assert json.dumps(several.to_json()).endswith('"turn": 2, "batches": {"a": 4, "b": 0}, "signs": {"a": "ef"}}')
-    grown = json.dumps(several._replace(first_queue="a").to_json())
-    assert grown.endswith('"signs": {"a": "ef"}, "firstQueue": "a"}')
+    assert json.dumps(INITIAL) == '{"v": 1, "kind": "initial"}'
+    names = '{"v": 1, "kind": "queues", "broker": "b1", "lease": "me", "run": "r1", "rotation": 2, '
+    several = QueuesOffset("b1", "me", "r1", 2, {"b": B, "a": A})
+    assert json.dumps(several.to_json()) == names + '"batches": {"a": 3, "b": 5}, "signs": {"a": "ab", "b": "cd"}}'
+    one = QueuesOffset("b1", "me", "r1", 2, {"a": A}, "a")
+    assert json.dumps(one.to_json()) == names + '"batches": {"a": 3}, "signs": {"a": "ab"}, "firstQueue": "a"}'
+    spool = SpoolOffset("s", 3, ((2, "f0"), (3, "f1")))
+    assert json.dumps(spool.to_json()).endswith('"spool": "s", "batch": 3, "manifests": {"2": "f0", "3": "f1"}}')
+    brokers = BrokersOffset(1, ("y", "x"), {"y": INITIAL, "x": INITIAL})
+    assert list(brokers.to_json()["brokers"]) == brokers.to_json()["held"] == ["x", "y"]
+
+
+def test_each_batch_moves_the_rotation_and_keeps_other_queues() -> None:
+    start = QueuesOffset("b", "l", "r", 1, {"a": A}, "a")
+    end = start.following({"b": B})
+    assert (end.rotation, end.batches, end.of("c")) == (2, {"a": A, "b": B}, LeaseBatch(0, None))
+    assert (end.lease_of("a"), end.lease_of("b")) == ("l", "l/b")
 
 
 @pytest.mark.parametrize(
-    "offset",
+    ("offset", "parse"),
     [
-        INITIAL,
-        Offset("b", "l", "r", 0),
-        Offset("b", "l", "r", 2**40),
-        Offset("b", "l", "r", 7, "ab"),
-        Offset("b", "l", "r", 7, "ab", "a"),
-        Offset("b", "l", "r", 7, None, "a"),
-        Offsets("b", "l", "r", 1, (("a", 3),)),
-        Offsets("b", "l", "r", 1, (("a", 3), ("b", 0)), (("a", "ab"),)),
-        Offsets("b", "l", "r", 1, (("a", 3), ("b", 0)), (("a", "ab"),), "a"),
-        Offsets("b", "l", "r", 1, (("a", 3), ("b", 0)), (), "b"),
+        (QueuesOffset("b", "l", "r", 2**40, {"a": A}), parse_queues),
+        (QueuesOffset("b", "l", "r", 1, {"a": A, "b": B}, "a"), parse_queues),
+        (QueuesOffset("b", "l", "r", 1, {"a": A, "b": LeaseBatch(2, None)}, "b"), parse_queues),
+        (SpoolOffset("s", 3, ((2, "f0"), (3, "f1"))), parse_spool),
+        (SpoolOffset("s", 3), parse_spool),
+        (BrokersOffset(1, ("x",), {"x": QUEUES}), parse_brokers),
+        (ReplayOffset("b", 1, 2, 3, (("first", 7),), 4, 5, 6, ("2026-01-01", None)), parse_replay),
     ],
 )
-def test_what_is_written_is_read(offset: Offset | Offsets) -> None:
+def test_what_is_written_is_read(offset: Any, parse: Callable[[Any], Any]) -> None:
     assert parse(json.loads(json.dumps(offset.to_json()))) == offset
 
 
-def test_the_order_of_keys_read_back_does_not_matter_but_the_one_written_is_always_the_same() -> None:
-    read = parse({"batch": 3, "run": "r", "lease": "l", "v": 1, "broker": "b"})
-    assert list(read.to_json()) == ["v", "broker", "lease", "run", "batch"]
+def test_an_offset_over_one_broker_is_one_over_several() -> None:
+    assert parse_brokers(QUEUES) == BrokersOffset(0, ("b",), {"b": QUEUES})
+    spool = SpoolOffset("s", 3).to_json()
+    assert parse_brokers(spool) == BrokersOffset(0, ("s",), {"s": spool})
+    with pytest.raises(WrongOffset, match="with mode=replay, and this is a query over several brokers"):
+        parse_brokers(ReplayOffset("b", 1, 2, 3, (("first", 7),), 4).to_json())
 
 
 @pytest.mark.parametrize(
@@ -55,26 +85,34 @@ def test_the_order_of_keys_read_back_does_not_matter_but_the_one_written_is_alwa
     [
         ({"topic": {"0": 5}}, "checkpoint of another source"),
         (7, "checkpoint of another source"),
-        ({"v": 99, "batch": 0}, "version 99"),
-        ({"v": 5, "spool": "s", "batch": 1}, "that was no Penstock"),
-        ({"v": 1}, "no batch number"),
-        ({"v": 1, "batch": -1}, "no batch number"),
-        ({"v": 1, "batch": True}, "no batch number"),
-        ({"v": 1, "batch": 3}, "exactly the fields"),
-        ({"v": 1, "broker": "b", "lease": "", "run": "r", "batch": 1}, "exactly the fields"),
-        ({"v": 1, "broker": "b", "lease": "l", "run": "r", "batch": 1, "epoch": 2}, "exactly the fields"),
-        ({"v": 1, "broker": "b", "lease": "l", "run": "r", "batch": 1, "sign": "s"}, "exactly the fields"),
-        ({"v": 3, "broker": "b", "lease": "l", "run": "r", "batch": 1}, "exactly the fields"),
-        ({"v": 3, "broker": "b", "lease": "l", "run": "r", "batch": 1, "sign": 7}, "a sign that is none"),
-        ({"v": 1, "broker": "b", "lease": "l", "run": "r", "batch": 1, "queue": 7}, "exactly the fields"),
-        (
-            {"v": 2, "broker": "b", "lease": "l", "run": "r", "turn": 1, "batches": {"a": 1}, "firstQueue": ""},
-            "exactly the fields",
-        ),
-        ({"v": 3, "broker": "b", "lease": "l", "run": "r", "turn": 1, "batches": {"a": 1}}, "exactly the fields"),
-        ({"v": 3, "broker": "b", "lease": "l", "run": "r", "turn": 1, "batches": {"a": 1}, "signs": {"b": "x"}}, "other queues"),
+        ({"v": 3, "broker": "b", "lease": "l", "run": "r", "batch": 1, "sign": "x"}, "before 0.1.0.*start the query with a new"),
+        ({"v": 99, "kind": "queues"}, "version 99: use a newer connector"),
+        ({"v": 1, "kind": "topics"}, "kind 'topics'.*use a newer connector"),
+        ({"v": 1, "kind": "spool", "spool": "s", "batch": 1, "manifests": {}}, "on another broker than Penstock"),
+        ({"v": 1, "kind": "brokers"}, "over several brokers, and this is a query on Penstock"),
+        ({"v": 1, "kind": "replay"}, "with mode=replay"),
+        ({**QUEUES, "epoch": 2}, "exactly the fields"),
+        ({**QUEUES, "lease": ""}, "invalid name"),
+        ({**QUEUES, "firstQueue": 7}, "invalid name"),
+        ({**QUEUES, "batches": {"a": -1}}, "no batch number"),
+        ({**QUEUES, "batches": {"a": True}}, "no batch number"),
+        ({**QUEUES, "batches": {}}, "no batch number"),
+        ({**QUEUES, "signs": {"a": 7}}, "invalid signs"),
+        ({**QUEUES, "signs": {"b": "x"}}, "other queues"),
     ],
 )
-def test_anything_else_is_refused_with_its_reason(data: object, says: str) -> None:
+def test_anything_else_is_refused_with_its_reason(data: Any, says: str) -> None:
     with pytest.raises(WrongOffset, match=says):
-        parse(data)  # type: ignore[arg-type]
+        parse_queues(data)
+
+
+def test_a_second_version_reads_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe of the module."""
+    monkeypatch.setitem(offsets.VERSIONS, "queues", 2)
+    monkeypatch.setitem(offsets.UPGRADES, ("queues", 1), lambda fields: {**fields, "rotation": fields["rotation"] + 1})
+    read = parse_queues(QUEUES)
+    assert read is not None
+    assert read.rotation == 2
+    assert read.to_json()["v"] == 2
+    assert parse_queues(read.to_json()) == read, "version 2 itself is not upgraded"
+    assert parse_queues(INITIAL) is None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.messages import assembly
 from penstock.broker_core.messages.columns import InvalidRequest, arrow_schema, pack
-from penstock.connector.sink.writer import by_queue, routed
+from penstock.connector.sink.routing import by_queue, routed
 from penstock.connector.task import batching
 from penstock.connector.task import mapping as mapped
 from penstock.connector.task.batching import MOST_BYTES, as_declared, coalesce, halved

@@ -12,7 +12,7 @@ from penstock.broker_core.archive.read.scan import opened
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import ArchiveUnreachable
 from penstock.broker_core.stores.credentials import arrow_file_system
-from penstock.connector.access import Access
+from penstock.connector.access import BrokerAccess
 from penstock.connector.batch.reader import BatchReader
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
@@ -54,7 +54,7 @@ def test_tasks_read_the_store(broker: Broker, monkeypatch: pytest.MonkeyPatch) -
                 patch.setenv(name, value)
             parts = reader.partitions()
             assert {type(part) for part in parts} == {RecordedPartition}
-            patch.setattr(Access, "client", None)
+            patch.setattr(BrokerAccess, "client", None)
             rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
         assert sorted((row["sequenceNumber"], row["body"]) for row in rows) == [(number, b"%d" % number) for number in range(100)]
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import DataLoss
-from penstock.connector.access import Access
+from penstock.connector.access import BrokerAccess
 from penstock.connector.batch.reader import BatchReader
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
@@ -78,7 +78,7 @@ def test_tasks_read_the_store(broker: Broker, credentials: None, monkeypatch: py
     end = replay.latestOffset(replay.initialOffset(), ReadMaxRows(2**62))
     replayed = replay.partitions(replay.initialOffset(), end)
     assert {type(part) for part in [*parts, *replayed]} == {RecordedPartition}
-    monkeypatch.setattr(Access, "client", None)
+    monkeypatch.setattr(BrokerAccess, "client", None)
     assert rows(reader, parts) == rows(replay, replayed) == WANTED
 
 
@@ -128,7 +128,7 @@ def test_a_store_that_falters_is_asked_again(
     proxy.fault = lambda method, path: "503" if len(proxy.seen) % 3 == 0 else None
     try:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-        monkeypatch.setattr(Access, "client", None)
+        monkeypatch.setattr(BrokerAccess, "client", None)
         assert rows(reader, parts) == WANTED
         assert {fault for _, _, fault in proxy.seen} == {None, "503"}
     finally:

@@ -16,9 +16,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from penstock.broker_core.client.flight import Client
 from penstock.connector.options import Options
 from penstock.connector.sink import writer as sink
-from penstock.connector.sink.writer import BatchWriter, Staged, StreamWriter
+from penstock.connector.sink.writer import BatchWriter, StageReport, StreamWriter
 from penstock.connector.task import partition
-from penstock.connector.task.context import SparkBatch
+from penstock.connector.task.context import MicroBatch
 
 from ..waiting import until
 from .helpers import INITIAL, LIMIT, Queue
@@ -71,7 +71,7 @@ class Spark:
 
     def _batch(self, start: dict[str, Any], end: dict[str, Any], die: str) -> None:
         """The rows are pulled before the sink's task runs a line: Spark's JVM feeds it ahead of its asking."""
-        now = SparkBatch(self.checkpoint.query, len(self.checkpoint.ends) - 1)
+        now = MicroBatch(self.checkpoint.query, len(self.checkpoint.ends) - 1)
         self.patch.setattr(partition, "spark_batch", lambda: now)
         self.patch.setattr(sink, "spark_batch", lambda: now)
         parts = self.reader.partitions(start, end)
@@ -86,7 +86,7 @@ class Spark:
             options |= {"txnAppId": self.app, "txnVersion": str(now.number)}
             writer = BatchWriter(Options(options), SCHEMA, False)
             tasks = [writer.write(iter([batch])) for batch in rows]
-            assert all(isinstance(task, Staged) for task in tasks)
+            assert all(isinstance(task, StageReport) for task in tasks)
             writer.commit(tasks)
         if die == "publish":
             raise Killed
@@ -123,15 +123,15 @@ def test_a_version_that_does_not_rise_with_the_batch_is_said(
     query = f"query {next(_ids)}"
     options = Options({"url": queue.broker.url, "queue": out, "txnAppId": f"marker {query}", "txnVersion": "1"})
 
-    def write(batch: SparkBatch | None) -> list[str]:
+    def write(batch: MicroBatch | None) -> list[str]:
         caplog.clear()
         monkeypatch.setattr(sink, "spark_batch", lambda: batch)
         writer = BatchWriter(options, SCHEMA, False)
         writer.commit([writer.write(iter([pa.record_batch({"body": pa.array([b"marker"])})]))])
         return [record.getMessage() for record in caplog.records]
 
-    assert write(SparkBatch(query, 0)) == []
-    (said,) = write(SparkBatch(query, 1))
+    assert write(MicroBatch(query, 0)) == []
+    (said,) = write(MicroBatch(query, 1))
     assert f"batch 1 of query {query}" in said
     assert "a txnVersion that rises with the batch" in said
     assert write(None) == [], "outside of a foreachBatch it has read nothing"

@@ -17,7 +17,7 @@ from penstock.broker_core.archive.read.files import File
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.commands import Now
-from penstock.broker_core.errors import DataLoss, InvalidRequest, PenstockError, WrongOffset
+from penstock.broker_core.errors import DataLoss, InvalidRequest, WrongOffset
 from penstock.broker_core.service.clock import system_clock
 from penstock.connector.options import READ, REPLAY, STREAM, Options
 from penstock.connector.schema import source_schema
@@ -87,7 +87,7 @@ def planned(site: Site, messages: str) -> tuple[dict[str, Any], dict[str, Any], 
 
 def test_a_replay_gives_what_is_recorded_and_ends(site: Site) -> None:
     made = reader(site, available_now=True, maxMessagesPerTrigger="4")
-    assert drained(made) == ([], {"v": 4}), "nothing is recorded yet"
+    assert drained(made) == ([], {"v": 1, "kind": "initial"}), "nothing is recorded yet"
     add(site, 10)
     before = site.client.call("queue.stat", queue="q")
     batches, _ = drained(reader(site, available_now=True, maxMessagesPerTrigger="4"))
@@ -312,17 +312,13 @@ def test_a_query_that_is_done_goes_on_when_the_table_s_log_was_cleaned_up(site: 
     """Delta keeps the log of old versions for 30 days; a query that has read its version needs it no more."""
     add(site, 3)
     _, offset = drained(reader(site))
-    of_before = {name: value for name, value in offset.items() if name != "last"}
     add(site, 2)
-    assert drained(reader(site), of_before)[0] == [[3, 4]], "an offset of before has no last number"
     found = deltalake.DeltaTable(site.url("q"))
     found.create_checkpoint()
     for commit in Path(site.url("q"), "_delta_log").glob("*.json"):
         if int(commit.stem) < found.version():
             commit.unlink()
     assert drained(reader(site), offset)[0] == [[3, 4]]
-    with pytest.raises(PenstockError):
-        drained(reader(site), of_before)
 
 
 def cleaned_up(site: Site, removed: str | None = None, *, log: bool = True) -> None:
@@ -422,8 +418,9 @@ def test_a_query_that_waits_for_its_pace_can_be_stopped(arrived: Site, clock: Cl
 
 def test_a_checkpoint_of_another_kind_or_queue_is_refused(site: Site) -> None:
     add(site, 2)
-    with pytest.raises(WrongOffset, match="not that of a query with mode=replay"):
-        reader(site).latestOffset({"v": 1, "batch": 0}, LIMIT)
+    taken = {"v": 1, "kind": "queues", "broker": "b", "lease": "l", "run": "r", "rotation": 1, "batches": {"q": 1}, "signs": {}}
+    with pytest.raises(WrongOffset, match="belongs to a query on Penstock, and this is a query with mode=replay"):
+        reader(site).latestOffset(taken, LIMIT)
     _, offset = drained(reader(site))
     site.client.call("queue.delete", queue="q", force=True)
     site.client.call("queue.declare", queue="q")

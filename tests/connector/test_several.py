@@ -16,13 +16,13 @@ from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.connector.batch.reader import BatchReader
-from penstock.connector.offset import parse_several
+from penstock.connector.offset import parse_queues
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream import lease as lease_module
 from penstock.connector.stream.credit import Credit, TriggerLimits
-from penstock.connector.stream.lease import Lease, Renewals
-from penstock.connector.stream.queues import SeveralQueues
+from penstock.connector.stream.lease import PlannerLease, Renewals
+from penstock.connector.stream.queues import QueuesConsumer
 from penstock.connector.stream.reader import StreamReader
 from penstock.connector.task.partition import LeasePartition
 
@@ -101,9 +101,9 @@ def test_each_queue_has_a_lease_that_its_name_tells(queues: Queues) -> None:
     queues.send("b", 2)
     reader = queues.reader()
     end = reader.latestOffset(INITIAL, LIMIT)
-    assert list(end) == ["v", "broker", "lease", "run", "turn", "batches", "signs"]
-    assert (end["v"], end["turn"]) == (3, 1)
-    assert list(end["batches"].items()) == [(queues.prefix + "a", 1), (queues.prefix + "b", 1), (queues.prefix + "c", 0)]
+    assert list(end) == ["v", "kind", "broker", "lease", "run", "rotation", "batches", "signs"]
+    assert (end["kind"], end["rotation"]) == ("queues", 1)
+    assert list(end["batches"].items()) == [(queues.prefix + "a", 1), (queues.prefix + "b", 1)]
     assert {name: lease["messages"] for name, lease in queues.leases().items()} == {
         f"me/{queues.prefix}a": 1,
         f"me/{queues.prefix}b": 2,
@@ -174,11 +174,11 @@ def test_of_two_drivers_that_start_together_one_goes_on(queues: Queues) -> None:
     begun = queues.reader()
     first = begun.latestOffset(INITIAL, LIMIT)
     queues.read(begun, INITIAL, first)
-    known = parse_several(first)
+    known = parse_queues(first)
     assert known is not None
     two = [queues.reader()._consumer(), queues.reader()._consumer()]
     for each in two:  # each has taken up the lease of a, and none that of b
-        assert isinstance(each, SeveralQueues)
+        assert isinstance(each, QueuesConsumer)
         each._begin(known)
         each._leases[queues.prefix + "a"].plan(known.of(queues.prefix + "a"), known.of(queues.prefix + "a"))
     assert two[1].advance(first, wait_ms=0, credit=Credit(None, None)) == first
@@ -296,11 +296,11 @@ def test_available_now_fixes_every_tail_and_takes_no_message_twice(queues: Queue
 
 def interrupted(queues: Queues, offset: dict[str, Any], most: int) -> None:
     """Leave what a planner leaves that dies after the first queue of its trigger has acquired."""
-    known = parse_several(offset)
+    known = parse_queues(offset)
     assert known is not None
-    queue = sorted(offset["batches"])[known.turn % len(offset["batches"])]
+    queue = sorted(offset["batches"])[known.rotation % len(offset["batches"])]
     with Client(queues.broker.url) as client:
-        lease = Lease(queues.options("abc"), queue, client, Renewals(), known.of(queue))
+        lease = PlannerLease(queues.options("abc"), queue, client, Renewals(), known, lambda: None)
         lease.plan(known.of(queue), known.of(queue))
         lease.advance(known.of(queue), TriggerLimits(most, None, measure=True))
 
@@ -342,7 +342,7 @@ def test_an_unfinished_batch_is_taken_up_even_where_the_credit_is_less_now(queue
     wide = queues.reader()
     first = wide.latestOffset(INITIAL, LIMIT)
     assert queues.reader(maxMessagesPerTrigger="1").partitions(INITIAL, first)
-    assert queues.reader(maxMessagesPerTrigger="1").latestOffset(first, LIMIT)["turn"] == 2  # unread: given back, taken again
+    assert queues.reader(maxMessagesPerTrigger="1").latestOffset(first, LIMIT)["rotation"] == 2  # unread: given back, taken again
     assert sum(acquired for _, acquired, _ in queues.counts().values()) == 1
 
 
@@ -407,7 +407,7 @@ def test_queues_can_be_added_under_a_checkpoint_and_not_taken_away(queues: Queue
     assert queues.read(wider, first, second) == [("c", 0)]
     assert list(second["batches"].values()) == [1, 1, 1]
     for letters in ("ab", "ac"):
-        with pytest.raises(errors.WrongOffset, match=r"reads queue '.*[bc]' too.*put it back"):
+        with pytest.raises(errors.WrongOffset, match=r"belongs to queue '.*[bc]', which.*put it back"):
             queues.reader(letters).latestOffset(second, LIMIT)
 
 
@@ -415,7 +415,7 @@ def test_a_query_over_several_queues_cannot_become_one_over_a_single_queue(queue
     queues.send("a", 1)
     queues.send("b", 1)
     both = queues.reader("ab").latestOffset(INITIAL, LIMIT)
-    with pytest.raises(errors.WrongOffset, match=r"several queues \('.*a', '.*b'\).*names one"):
+    with pytest.raises(errors.WrongOffset, match=r"belongs to queue '.*b', which.*put it back"):
         queues.reader("a").partitions(INITIAL, both)
 
 
@@ -426,7 +426,7 @@ def test_a_query_over_several_queues_cannot_become_one_over_a_single_queue(queue
         ({"lease": "other"}, "belongs to lease 'other', but the option lease"),
         ({"run": "beef"}, "earlier run"),
         ({"batches": None}, "no batch number"),
-        ({"turn": -1}, "no batch number"),
+        ({"rotation": -1}, "no batch number"),
         ({"epoch": 1}, "exactly the fields"),
     ],
 )

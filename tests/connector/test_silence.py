@@ -40,7 +40,7 @@ def wire(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentWire]:
 CALLS: list[Callable[[StreamReader, dict[str, Any]], Any]] = [
     lambda reader, end: reader.latestOffset(end, LIMIT),
     lambda reader, end: reader.commit(end),
-    lambda reader, end: reader.partitions(end, {**end, "batch": 2, "sign": "x"}),
+    lambda reader, end: reader.partitions(end, {**end, "batches": dict.fromkeys(end["batches"], 2)}),
 ]
 
 

@@ -220,13 +220,6 @@ def test_each_place_takes_its_own_options() -> None:
     Options({"url": URL, "operation": "send", "checkpointLocation": "/c", "ignoreUnknownColumns": "true"}).check_for(WRITE)
 
 
-def test_the_option_lease_has_a_former_name() -> None:
-    assert Options({"consumer": "nightly"})["lease"] == "nightly"
-    assert Options({"consumer": "nightly"}).given == {"lease"}
-    with pytest.raises(InvalidRequest, match="option consumer is another name of lease, and both are given"):
-        Options({"lease": "a", "consumer": "b"})
-
-
 def test_the_outcomes_are_the_engines() -> None:
     from penstock.broker_core.engine.columns.states import Outcome
     from penstock.connector.options import OUTCOMES

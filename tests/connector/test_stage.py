@@ -13,7 +13,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
-from penstock.connector.sink.writer import BatchWriter, Staged, StreamWriter
+from penstock.connector.sink.writer import BatchWriter, StageReport, StreamWriter
 from penstock.connector.stream.reader import StreamReader
 
 SCHEMA = StructType([StructField("body", BinaryType())])
@@ -44,13 +44,13 @@ def bodies(client: Client) -> list[bytes]:
     return [body for batch in tickets for body in batch.column("body").to_pylist()]
 
 
-def staged(writer: BatchWriter, *parts: pa.RecordBatch) -> Staged:
+def staged(writer: BatchWriter, *parts: pa.RecordBatch) -> StageReport:
     found = writer.write(iter(parts))
-    assert isinstance(found, Staged)
+    assert isinstance(found, StageReport)
     return found
 
 
-def of_stream(writer: StreamWriter, query: str, number: int, *parts: pa.RecordBatch) -> Staged:
+def of_stream(writer: StreamWriter, query: str, number: int, *parts: pa.RecordBatch) -> StageReport:
     """Attributes of a task of that micro-batch once it knows whose it is, which only Spark can tell."""
     key = {"kind": "stream", "id": query, "number": number}
     found = writer._stage(iter(parts), writer._write_of(number), key)
@@ -93,7 +93,7 @@ def test_publishing_what_was_discarded_is_an_error_and_never_a_part(client: Clie
 
 def test_an_abort_does_not_hide_why_the_write_failed(client: Client) -> None:
     writer = BatchWriter(Options({"url": "grpc://127.0.0.1:1", "queue": "q"}), SCHEMA, False)
-    writer.abort([Staged("w", 1)])
+    writer.abort([StageReport("w", 1)])
     writer.abort([None])
 
 
@@ -108,7 +108,7 @@ def test_a_stream_batch_is_published_once_and_a_lower_one_after_a_rollback_not_a
     for number, body in ((3, b"a"), (3, b"again"), (2, b"rolled back"), (4, b"b")):
         writer = stream_writer(client)
         task = of_stream(writer, "query", number, rows(body))
-        writer.commit([task, Staged(task.write, None, "query", number)], number)
+        writer.commit([task, StageReport(task.write, None, "query", number)], number)
     assert bodies(client) == [b"a", b"b"]
 
 
@@ -161,8 +161,8 @@ def test_S3_outcomes_with_errors_as_long_as_a_stack_trace_are_said_in_blocks_tha
     count = 10_000
     client.put({"op": "enqueue", "queue": "q"}, rows().schema, [rows(*[b"x"] * count)])
     reader = StreamReader(Options({"url": client.url, "queue": "q"}), source_schema(("delivery",)))
-    end = reader.latestOffset({"v": 1, "batch": 0}, reader.getDefaultReadLimit())
-    (part,) = reader.partitions({"v": 1, "batch": 0}, end)
+    end = reader.latestOffset({"v": 1, "kind": "initial"}, reader.getDefaultReadLimit())
+    (part,) = reader.partitions({"v": 1, "kind": "initial"}, end)
     (read,) = reader.read(part)
     said = [read["delivery"], pa.repeat("rejected", count), pa.repeat("at line 1\n" * 800, count)]
     columns = ["delivery", "outcome", "error"]
@@ -181,7 +181,7 @@ def test_E3_a_task_all_of_whose_rows_an_exchange_drops_publishes_nothing_and_hin
     schema = StructType([*SCHEMA.fields, StructField("subject", StringType())])
     writer = BatchWriter(Options({"url": client.url, "exchange": "x"}), schema, False)
 
-    def task(*subjects: str) -> Staged:
+    def task(*subjects: str) -> StageReport:
         return staged(writer, *(rows(b"to %s" % s.encode()).append_column("subject", pa.array([s])) for s in subjects))
 
     writer.commit([task("nobody", "no one"), task("nobody", "known")])

@@ -12,7 +12,7 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
-from penstock.connector.access import Access
+from penstock.connector.access import BrokerAccess
 from penstock.connector.options import Options
 from penstock.connector.schema import default_schema, source_schema
 from penstock.connector.stream.reader import StreamReader
@@ -25,7 +25,7 @@ from .helpers import INITIAL, LIMIT, Queue, elsewhere, files_mapped, read_all
 
 def watched(queue: Queue, part: LeasePartition, columns: tuple[str, ...]) -> tuple[pa.Table, bool]:
     """A copy of what a task reads, and whether it had the broker's files mapped meanwhile."""
-    batches = read_leased(part, Access(queue.broker.url), columns, True)
+    batches = read_leased(part, BrokerAccess(queue.broker.url), columns, True)
     first = next(batches)
     in_place = files_mapped(queue.broker)
     table = pa.Table.from_batches([first, *batches])

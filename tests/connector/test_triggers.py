@@ -37,7 +37,7 @@ def test_a_first_batch_after_idle_calls(queue: Queue) -> None:
     assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
     queue.send(3)
     end = reader.latestOffset(INITIAL, LIMIT)
-    assert end["batch"] == 1
+    assert end["batches"][queue.name] == 1
     assert read_all(reader, INITIAL, end) == [0, 1, 2]
     assert reader.latestOffset(end, LIMIT) == end
     assert queue.counts() == (0, 0, 3)
@@ -47,7 +47,7 @@ def test_an_offset_names_durable_data(queue: Queue) -> None:
     queue.send(1)
     end = queue.reader().latestOffset(INITIAL, LIMIT)
     hello = queue.client.call("hello")
-    assert list(end) == ["v", "broker", "lease", "run", "queue", "batch", "sign"]
+    assert list(end) == ["v", "kind", "broker", "lease", "run", "rotation", "batches", "signs", "firstQueue"]
     assert end["broker"] == hello["broker"]
     assert end["lease"].startswith("q-")
     assert (end["lease"], end["run"]) == (queue.lease()["lease"], queue.lease()["run"])
@@ -163,7 +163,7 @@ def test_a_finished_batch_that_nobody_read_is_given_back(queue: Queue) -> None:
     reader = queue.reader()
     first = reader.latestOffset(INITIAL, LIMIT)
     second = reader.latestOffset(first, LIMIT)
-    assert second["batch"] == 2
+    assert second["batches"][queue.name] == 2
     assert queue.stat()["unread"] == 3
     assert read_all(reader, INITIAL, first) == []  # that number is void for ever
     assert read_all(reader, first, second) == [0, 1, 2]

@@ -19,7 +19,7 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.cli.main import main
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.security import Right
-from penstock.connector.access import Access
+from penstock.connector.access import BrokerAccess
 from penstock.connector.task import mapping as mapped
 from penstock.connector.task.partition import BrowsePartition, LeasePartition
 from penstock.connector.task.reading import read_browsed, read_leased
@@ -123,7 +123,7 @@ def test_a_task_says_which_it_cannot_decode_and_goes_on(old: Client, local: bool
     if not local:
         monkeypatch.setattr(mapped, "_unreachable", {mine.broker})
     for _ in range(2):
-        found = rows_of(read_leased(mine, Access(old.url), COLUMNS, True))
+        found = rows_of(read_leased(mine, BrokerAccess(old.url), COLUMNS, True))
         assert [row["sequenceNumber"] for row in found] == GOOD
     settle(reader, number)
     assert old.call("queue.stat", queue="plain")["malformed"] == 3
@@ -177,7 +177,7 @@ def test_a_look_shows_them_with_the_reason_and_never_keeps_others_back(old: Clie
         "columns": [*COLUMNS, "error"],
     }
     look = BrowsePartition(None, ticket)
-    assert rows_of(read_browsed(look, Access(old.url))) == found
+    assert rows_of(read_browsed(look, BrokerAccess(old.url))) == found
     assert "message 50 of 'plain' is no valid AMQP message (amqp:decode-error: nested too deep" in capfd.readouterr().err
 
 

@@ -18,7 +18,7 @@ from penstock.connector.stream.reader import StreamReader
 from ..waiting import until
 from .peers import Site
 
-INITIAL = {"v": 1, "batch": 0}
+INITIAL = {"v": 1, "kind": "initial"}
 LIMIT = ReadMaxRows(2**63 - 1)
 Rows = list[tuple[str, int]]
 

@@ -20,7 +20,7 @@ from penstock.connector.stream.reader import StreamReader
 
 from pyspark.sql.streaming.datasource import ReadMaxRows  # isort: skip
 
-INITIAL = {"v": 1, "batch": 0}
+INITIAL = {"v": 1, "kind": "initial"}
 
 
 def die() -> None:

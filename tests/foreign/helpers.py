@@ -21,7 +21,7 @@ from ..amqp_client.peer import Peer
 from ..waiting import until
 from .hidden import Hidden
 
-INITIAL = {"v": 1, "batch": 0}
+INITIAL = {"v": 1, "kind": "initial"}
 LIMIT = ReadMaxRows(2**63 - 1)
 
 

@@ -15,7 +15,7 @@ from penstock.connector.stream.reader import StreamReader
 
 from pyspark.sql.streaming.datasource import ReadMaxRows  # isort: skip
 
-INITIAL, LIMIT = {"v": 1, "batch": 0}, ReadMaxRows(2**63 - 1)
+INITIAL, LIMIT = {"v": 1, "kind": "initial"}, ReadMaxRows(2**63 - 1)
 
 
 def reader_of(url: str, queue: str, spool: Path) -> StreamReader:

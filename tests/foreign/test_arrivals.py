@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker_core.amqp.deliveries import Block
 from penstock.connector.foreign import arrivals
-from penstock.connector.foreign.arrivals import Group, Settled, add, grouped, ranges
+from penstock.connector.foreign.arrivals import ArrivalGroup, Deliveries, add, grouped, ranges
 
 BLOCKS = [Block(7, [b"a", b"bb"]), Block(2**32 - 2, [b"ccc", b"", b"e"]), Block(5, [b"f"], settled=True)]
 
@@ -40,14 +40,14 @@ def test_the_rest_of_a_group_is_cut_in_its_turn() -> None:
 
 def test_neighbours_are_accepted_as_ranges_and_only_over_their_connection() -> None:
     (group,) = grouped(0, 0, 1, BLOCKS)
-    settled = [group.settled, Settled(2, np.array([50])), Settled(1, np.array([9, 10, 20]))]
+    settled = [group.settled, Deliveries(2, np.array([50])), Deliveries(1, np.array([9, 10, 20]))]
     (found,) = ranges(settled, 1, 100)
     assert found == [(7, 8), (2**32 - 2, 2**32 - 1), (0, 0), (9, 10), (20, 20)]
     assert ranges(settled, 3, 100) == []
 
 
 def test_no_part_has_more_than_so_many() -> None:
-    assert ranges([Settled(1, np.arange(25))], 1, 10) == [[(0, 9)], [(10, 19)], [(20, 24)]]
+    assert ranges([Deliveries(1, np.arange(25))], 1, 10) == [[(0, 9)], [(10, 19)], [(20, 24)]]
 
 
 def test_blocks_of_more_octets_than_an_array_has_offsets_for_are_several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,13 +63,13 @@ def test_a_message_that_no_array_can_hold_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(arrivals, "MOST_OCTETS", 7)
     found = grouped(0, 0, 1, [Block(0, [b"a" * 7]), Block(1, [b"b" * 8])])
     assert next(found).octets == 7
-    with pytest.raises(arrivals.TooLarge, match=r"a message of 8 octets is larger than the 7 .*take it from its queue"):
+    with pytest.raises(arrivals.OversizedMessage, match=r"a message of 8 octets is larger than the 7 .*take it from its queue"):
         next(found)
 
 
 def test_a_trickle_of_messages_becomes_few_groups_in_order() -> None:
     """Two queues that come in turn do not keep them apart."""
-    waiting: deque[Group] = deque()
+    waiting: deque[ArrivalGroup] = deque()
     for number in range(5000):
         add(waiting, grouped(number % 2, number, 1, [Block(number, [b"%d" % number])]))
     assert len(waiting) < 40
@@ -79,7 +79,7 @@ def test_a_trickle_of_messages_becomes_few_groups_in_order() -> None:
 
 
 def test_groups_of_two_connections_or_of_many_octets_stay_apart() -> None:
-    waiting: deque[Group] = deque()
+    waiting: deque[ArrivalGroup] = deque()
     for connection, size in ((1, 1), (2, 1), (2, 1 << 16), (2, 1 << 16)):
         add(waiting, grouped(0, 0, connection, [Block(0, [bytes(size)])]))
     assert [(group.connection, group.octets) for group in waiting] == [(1, 1), (2, 1), (2, 1 << 16), (2, 1 << 16)]

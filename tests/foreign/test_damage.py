@@ -16,14 +16,14 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.connector.foreign import batches, checksums
-from penstock.connector.foreign.checksums import BLOCK, Checked, Damaged, Summing
+from penstock.connector.foreign.checksums import BLOCK, Checked, DamagedFile, Summing
 from penstock.connector.foreign.consumer import ForeignConsumer
-from penstock.connector.foreign.offset import SpoolOffset
 from penstock.connector.foreign.partition import SpoolPartition
 from penstock.connector.foreign.reading import read_spooled
 from penstock.connector.foreign.recognition import keys_of
 from penstock.connector.foreign.spool import Spool
 from penstock.connector.foreign.window import Window
+from penstock.connector.offset import SpoolOffset
 
 from ..s3 import BUCKET, S3Server, environment
 from .helpers import INITIAL, Queue, bodies, next_batch
@@ -216,7 +216,7 @@ def test_a_file_of_any_size_is_read_as_it_was_written(tmp_path: Path, size: int)
             assert checked.read(BLOCK) == content[first : first + BLOCK]
         assert checked.seek(-min(3, size), 2) == size - min(3, size)
         assert checked.read(100) == content[max(0, size - 3) :]
-    with pa.OSFile(str(path)) as file, pytest.raises(Damaged, match="file of spool s"):
+    with pa.OSFile(str(path)) as file, pytest.raises(DamagedFile, match="file of spool s"):
         Checked(file, "file", spool="t")
 
 

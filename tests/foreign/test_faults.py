@@ -19,11 +19,11 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.connector.foreign import arrivals, batches, consumer, intake, spool, store
-from penstock.connector.foreign.offset import SpoolOffset
 from penstock.connector.foreign.partition import Part
 from penstock.connector.foreign.recognition import keys_of
 from penstock.connector.foreign.spool import Spool
 from penstock.connector.foreign.window import Window
+from penstock.connector.offset import SpoolOffset
 
 from ..waiting import until
 from .helpers import INITIAL, LIMIT, Queue, bodies, drained, lost, next_batch, rows
@@ -370,13 +370,12 @@ def test_the_keys_of_a_batch_are_computed_once(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "keys-1.arrow").exists() == bool(names)  # for as long as the window holds one of them
 
 
-@pytest.mark.parametrize("pair", ["of another", None])
-def test_keys_of_another_planner_are_gone_once_the_batch_has_its_own(tmp_path: Path, pair: str | None) -> None:
+def test_keys_of_another_planner_are_gone_once_the_batch_has_its_own(tmp_path: Path) -> None:
     """Such keys lie beside a batch without ids; what they name is at the broker still, and in no batch."""
     mine, others = rows_of(encoded(None)), rows_of(encoded("a"))
     first, last = (Spool(str(tmp_path), Window(1000), fail_on_data_loss=True) for _ in range(2))
     first.enter(BEGIN)
-    first.store.put("keys-1.arrow", lambda file: batches.write_keys(file, *keys(others), pair))
+    first.store.put("keys-1.arrow", lambda file: batches.write_keys(file, *keys(others), "of another"))
     first.put(1, mine, known_keys(mine), 100)
     first.settle(1)
     last.enter(SpoolOffset(first.id, 1))

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors
-from penstock.connector.foreign import batches, key_files
+from penstock.connector.foreign import batches, checksums, key_files
 from penstock.connector.foreign.key_files import KeyFile, Span, outermost, spans_of, to_merge
-from penstock.connector.foreign.offset import SpoolOffset
 from penstock.connector.foreign.spool import Spool
 from penstock.connector.foreign.store import Store
 from penstock.connector.foreign.window import Window
+from penstock.connector.offset import SpoolOffset
 
 from ..s3 import BUCKET, S3Server, environment
 
@@ -227,7 +227,7 @@ def test_a_query_that_recognises_nothing_any_more_has_no_merged_keys(tmp_path: P
     assert files(tmp_path) == []
 
 
-def test_a_merged_file_that_is_damaged_or_newer_is_refused(tmp_path: Path) -> None:
+def test_a_merged_file_that_is_damaged_or_newer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = entered(tmp_path, 0)
     grown(made, 1, 2)
     for content in (b"", b"damage"):
@@ -236,9 +236,12 @@ def test_a_merged_file_that_is_damaged_or_newer_is_refused(tmp_path: Path) -> No
             errors.DataLoss, match=r"keys-1-2\.arrow of the spool .* is damaged: it has . octets, and its end is missing"
         ):
             entered(tmp_path, 2)
-    schema = batches.MERGED_KEYS.with_metadata({"penstock.version": "4"})
-    with pa.ipc.new_file(str(tmp_path / "keys-1-2.arrow"), schema):
-        pass
+    with monkeypatch.context() as patch, open(tmp_path / "keys-1-2.arrow", "wb") as file:
+        patch.setattr(batches, "KEYS_VERSION", b"4")
+        none = np.empty(0, np.uint64)
+        checksums.written(
+            file, made.id, "keys-1-2.arrow", lambda into: batches.write_merged_keys(into, none, none, none.view(np.int64))
+        )
     with pytest.raises(errors.StorageError, match=r"keys-1-2\.arrow of the spool has version b'4'"):
         entered(tmp_path, 2)
 

@@ -19,7 +19,7 @@ from penstock.broker_core.amqp.performatives import Error, Header
 from penstock.broker_core.client.amqp import transport
 from penstock.broker_core.client.amqp.dial import MAX_MESSAGE_OCTETS
 from penstock.connector.brokers import consumer as brokers
-from penstock.connector.brokers.consumer import SeveralBrokers
+from penstock.connector.brokers.consumer import BrokersConsumer
 from penstock.connector.foreign import intake
 from penstock.connector.foreign.store import Store
 from penstock.connector.options import LARGEST
@@ -303,7 +303,7 @@ def test_a_trigger_that_is_the_only_one_waits_for_each_broker_that_is_there(
     both, reader = two_of(peers, tmp_path, hook=sends_at_a_drain)
     assert reader.latestOffset(INITIAL, LIMIT) == INITIAL  # both are connected to
     asked = reader._kept
-    assert isinstance(asked, SeveralBrokers)
+    assert isinstance(asked, BrokersConsumer)
     until(lambda: all(each._last is not None and each._last.done() for each in asked._members), "each broker has been asked")
     monkeypatch.setattr(brokers, "HOLD_UP_S", 0.01)
     for number, peer in enumerate(both):

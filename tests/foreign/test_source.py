@@ -21,7 +21,7 @@ def test_a_batch_is_a_file_that_goes_when_spark_has_committed_it(queue: Queue) -
     queue.send(0, 100)
     reader = queue.reader()
     end = next_batch(reader, INITIAL)
-    assert end == {"v": 5, "spool": end["spool"], "batch": 1, "manifests": {"1": end["manifests"]["1"]}}
+    assert end == {"v": 1, "kind": "spool", "spool": end["spool"], "batch": 1, "manifests": {"1": end["manifests"]["1"]}}
     assert "batch-1.arrow" in queue.files()
     found = bodies(reader, INITIAL, end)
     assert found == bodies(reader, INITIAL, end)  # as often as it is read

@@ -10,7 +10,7 @@ from penstock.broker_core.amqp.deliveries import Block
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.connector.foreign.arrivals import grouped
 from penstock.connector.foreign.consumer import ForeignConsumer
-from penstock.connector.foreign.offset import SpoolOffset
+from penstock.connector.offset import SpoolOffset
 from penstock.connector.options import Options
 
 PAYLOADS = [Message(properties=Properties(message_id=f"id-{n}"), data=[b"x"]).encode() for n in range(20)]

@@ -16,7 +16,7 @@ from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
 from penstock.connector.stream.reader import StreamReader
 
-INITIAL = {"v": 1, "batch": 0}
+INITIAL = {"v": 1, "kind": "initial"}
 LIMIT = ReadMaxRows(2**63 - 1)
 SCHEMA = source_schema(("body", "sequenceNumber"))
 SENT = StructType([StructField("body", BinaryType()), StructField("groupId", StringType())])

@@ -18,8 +18,8 @@ from penstock.broker_core.client.flight import Client
 from penstock.connector.brokers.publishing import Publishing
 from penstock.connector.brokers.spread import Spread
 from penstock.connector.options import Options
-from penstock.connector.sink.writer import BatchWriter, Staged
-from penstock.connector.stream.lease import standings
+from penstock.connector.sink.writer import BatchWriter, StageReport
+from penstock.connector.stream.lease import lease_states
 from penstock.connector.stream.reader import StreamReader
 
 from ..amqp_client.certificates import Authority
@@ -57,9 +57,9 @@ def test_leases_of_a_user_stand_by_the_names_that_the_user_gives(secured: dict[s
         client.call("queue.declare", queue="one")
         client.put({"op": "enqueue", "queue": "one"}, ONE.schema, [ONE])
         client.call("lease.advance", queue="one", lease="mine", run="r", epoch=None, finished=0, fresh=True)
-        assert standings(client)["mine"][:2] == (True, True)
+        assert lease_states(client)["mine"][:2] == (True, True)
         client.call("lease.plan", queue="one", lease="mine", run="r", epoch=1, after=0, batch=1)
-        assert standings(client)["mine"][:2] == (True, False)
+        assert lease_states(client)["mine"][:2] == (True, False)
         client.call("queue.delete", queue="one", force=True)
 
 
@@ -79,7 +79,7 @@ def test_one_user_and_one_ca_hold_for_all(secured: dict[str, Any]) -> None:
     tasks = []
     for _ in range(2):
         made = writer.write(iter([batch]))
-        assert isinstance(made, Staged)
+        assert isinstance(made, StageReport)
         tasks.append(made)
     writer.commit(list(tasks))
 

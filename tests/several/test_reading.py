@@ -12,11 +12,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker_core import errors
+from penstock.connector import identity
 from penstock.connector.brokers import consumer as brokers
-from penstock.connector.brokers import identities, member
-from penstock.connector.brokers.consumer import SeveralBrokers
+from penstock.connector.brokers import member
+from penstock.connector.brokers.consumer import BrokersConsumer
 from penstock.connector.identity import Identity
-from penstock.connector.stream.consumer import OneBroker
+from penstock.connector.stream.consumer import BrokerConsumer
 from penstock.connector.stream.credit import Credit
 from penstock.connector.stream.reader import StreamReader
 
@@ -40,7 +41,7 @@ def test_a_batch_has_the_messages_of_all_brokers_and_settles_them_everywhere(sit
         site.send(letter, 3)
     reader = site.reader()
     end = reader.latestOffset(INITIAL, LIMIT)
-    assert (end["v"], end["turn"], list(end["brokers"])) == (6, 1, sorted(map(site.id, "abc")))
+    assert (end["kind"], end["rotation"], list(end["brokers"])) == ("brokers", 1, sorted(map(site.id, "abc")))
     assert sorted(site.read(reader, INITIAL, end)) == site.expected()
     assert reader.reportLatestOffset()["queues"][site.queue]["inFlight"] == 9
     assert json.dumps(reader.latestOffset(end, LIMIT)) == json.dumps(end)  # idle: the same text
@@ -103,7 +104,7 @@ def test_a_broker_that_has_not_answered_yet_keeps_nobody_waiting(site: Site) -> 
     reader = site.reader()
     offset = pushed(site, reader, INITIAL, "abc")
     consumer = reader._kept
-    assert isinstance(consumer, SeveralBrokers)
+    assert isinstance(consumer, BrokersConsumer)
     slow = consumer._members[1]
     assert reader.latestOffset(offset, ReadAllAvailable()) == offset  # settled, and asked to wait no more
     gate, start = threading.Event(), offset["brokers"][slow.id]
@@ -136,11 +137,11 @@ def test_a_query_holds_no_more_than_its_limit_while_a_broker_waits_for_messages(
     offset = pushed(site, reader, INITIAL, "ab")
     offset = pushed(site, reader, offset, "a")  # b's batch is settled
     consumer = reader._kept
-    assert isinstance(consumer, SeveralBrokers)
+    assert isinstance(consumer, BrokersConsumer)
     waiting = next(each for each in consumer._members if each.id == site.id("b"))
     gate, start, share = threading.Event(), offset["brokers"][waiting.id], Credit(10, None).divided(2)[1]
 
-    def wait(asked: OneBroker) -> dict[str, Any]:
+    def wait(asked: BrokerConsumer) -> dict[str, Any]:
         assert gate.wait(60)
         return asked.advance(start, wait_ms=0, credit=share)
 
@@ -230,7 +231,7 @@ def test_by_default_a_query_waits_for_a_broker_that_restarts(site: Site) -> None
 def test_the_checkpoint_of_one_broker_goes_on_with_two_and_back(site: Site) -> None:
     one = site.reader("a")
     first = pushed(site, one, INITIAL, "a")
-    assert first["v"] == 3
+    assert first["kind"] == "queues"
     two = site.reader("ab")
     second = pushed(site, two, first, "ab")
     third = pushed(site, two, second, "a")
@@ -279,22 +280,22 @@ def test_amqp_urls_are_discovered_at_each(site: Site) -> None:
 
 
 def test_different_versions_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    identities.check_identities({"grpc://a:1": Identity("1", "penstock/1.0"), "grpc://b:1": Identity("2", "penstock/1.1")})
+    identity.check_identities({"grpc://a:1": Identity("1", "penstock/1.0"), "grpc://b:1": Identity("2", "penstock/1.1")})
     assert "penstock/1.0 at grpc://a:1, penstock/1.1 at grpc://b:1" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"turn": -1}, "exactly the fields"),
+        ({"rotation": -1}, "invalid rotation"),
         ({"held": ["nobody"]}, "of each broker"),
-        ({"brokers": {}}, "exactly the fields"),
+        ({"brokers": {}}, "no list of brokers"),
         ({"epoch": 1}, "exactly the fields"),
-        ({"v": 7}, "names no broker"),
+        ({"v": 7}, "newer connector"),
     ],
 )
 def test_an_offset_that_is_damaged_is_refused(site: Site, change: dict[str, Any], says: str) -> None:
-    offset = {"v": 6, "turn": 1, "held": [], "brokers": {site.id("a"): INITIAL}, **change}
+    offset = {"v": 1, "kind": "brokers", "rotation": 1, "held": [], "brokers": {site.id("a"): INITIAL}, **change}
     with pytest.raises(errors.WrongOffset, match=says):
         site.reader().latestOffset(offset, LIMIT)
 

@@ -20,9 +20,9 @@ from penstock.connector.brokers.publishing import Publishing
 from penstock.connector.options import Options
 from penstock.connector.schema import SETTLE, StructField, StructType, source_schema
 from penstock.connector.sink import writer as sink
-from penstock.connector.sink.writer import BatchWriter, Staged, StreamWriter
+from penstock.connector.sink.writer import BatchWriter, StageReport, StreamWriter
 from penstock.connector.stream.reader import StreamReader
-from penstock.connector.task.context import SparkBatch
+from penstock.connector.task.context import MicroBatch
 
 from .helpers import INITIAL, LIMIT, SENT, Site
 from .test_writing import numbers, rows, writer, written
@@ -39,7 +39,7 @@ def staged(site: Site, letters: str = "abc") -> str:
     return "".join(letter for letter in letters if site.call(letter, "stage.list")["stages"])
 
 
-def in_stream(site: Site, batch: pa.RecordBatch, number: int, letters: str = "abc") -> tuple[StreamWriter, Staged]:
+def in_stream(site: Site, batch: pa.RecordBatch, number: int, letters: str = "abc") -> tuple[StreamWriter, StageReport]:
     """Stage a micro-batch as one task; return its writer and the task's report."""
     made = StreamWriter(site.options(letters), SENT, False)
     task = made._stage(iter([batch]), made._write_of(number), {"kind": "stream", "id": site.queue, "number": number})
@@ -200,7 +200,7 @@ def test_two_drivers_that_decide_at_two_brokers_are_told_and_the_way_out_leads_o
             *given: Any,
             publish: Any = publish,
             late: BatchWriter = late,
-            before: list[Staged] = before,
+            before: list[StageReport] = before,
             new: BatchWriter = new,
         ) -> bool:
             if made._spread is new._spread and given[0] == site.id(first):
@@ -252,7 +252,7 @@ def test_a_query_that_starts_again_settles_again_what_was_settled_at_some_broker
     for letter in "abc":
         site.send(letter, 2)
     end = site.reader().latestOffset(INITIAL, LIMIT)
-    monkeypatch.setattr(sink, "spark_batch", lambda: SparkBatch(site.queue, 0))
+    monkeypatch.setattr(sink, "spark_batch", lambda: MicroBatch(site.queue, 0))
     schema = StructType([StructField(name, SETTLE[name]) for name in ("delivery", "outcome")])
     once = {"txnAppId": site.queue, "txnVersion": "1"} if kind == "batch" else {}
 
@@ -280,7 +280,7 @@ def test_a_query_that_starts_again_settles_again_what_was_settled_at_some_broker
 
     with halfway(site), monkeypatch.context() as patch:
         if older:
-            patch.setattr(sink.Writer, "_has_key", True)
+            patch.setattr(sink.SinkWriter, "_has_key", True)
         with pytest.raises(errors.Unreachable, match="write it again" if older else "settle these messages again"):
             settle("released")
     settle("rejected").latestOffset(end, LIMIT)
@@ -310,7 +310,7 @@ def repeated(site: Site, kind: str, letters: str = "abc", **options: str) -> Non
 @pytest.mark.parametrize("kind", ["batch", "stream"])
 def test_a_write_goes_on_without_a_part_that_is_gone_if_it_may(site: Site, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """A stream has no other way on: it cannot write the batch under another name."""
-    monkeypatch.setattr(sink, "spark_batch", lambda: SparkBatch(site.queue, 1))
+    monkeypatch.setattr(sink, "spark_batch", lambda: MicroBatch(site.queue, 1))
     first, second, third = in_order(site)
     with halfway(site), pytest.raises(errors.Unreachable):
         repeated(site, kind)
@@ -331,7 +331,7 @@ def test_a_write_goes_on_without_a_part_that_is_gone_if_it_may(site: Site, monke
 def test_a_stream_goes_on_without_a_broker_that_is_gone_for_good_if_it_may(
     site: Site, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
-    monkeypatch.setattr(sink, "spark_batch", lambda: SparkBatch(site.queue, 1))
+    monkeypatch.setattr(sink, "spark_batch", lambda: MicroBatch(site.queue, 1))
     first, second, third = in_order(site)
     letters = first + third if left == "two brokers" else first
     with halfway(site), pytest.raises(errors.Unreachable):
@@ -415,11 +415,20 @@ def test_what_is_kept_of_four_thousand_tasks_in_any_order_has_room(everywhere: b
     assert decision.read(text).parts == parts
 
 
+def test_a_decision_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(decision, "VERSION", 2)
+        text = decision.written("w", {"a": [1]})
+        assert decision.read(text) == ("w", {"a": [1]})
+    with pytest.raises(errors.InvalidRequest, match=r"decision 2, this connector reads 1.*with the newer connector"):
+        decision.read(text)
+
+
 def test_a_write_of_thousands_of_tasks_over_two_brokers_is_published(site: Site) -> None:
     made = writer(site, "ab", txnAppId=site.queue, txnVersion="1")
     tasks = []
     for number in range(2000):
-        tasks.append(report := Staged(made._write, number))
+        tasks.append(report := StageReport(made._write, number))
         report.brokers = (site.id("ab"[number % 2]),)
     with Client(site.broker("a").url) as a, Client(site.broker("b").url) as b:
         for number in range(2000):

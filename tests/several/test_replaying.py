@@ -16,7 +16,7 @@ from ..connector.recording import Site
 from .helpers import LIMIT
 
 ROWS = 3
-INITIAL = {"v": 4}
+INITIAL = {"v": 1, "kind": "initial"}
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -13,10 +12,10 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
-from penstock.connector.brokers import publishing
+from penstock.connector.brokers import decision, publishing
 from penstock.connector.brokers.spread import Spread
 from penstock.connector.options import Options
-from penstock.connector.sink.writer import BatchWriter, Staged, StreamWriter
+from penstock.connector.sink.writer import BatchWriter, StageReport, StreamWriter
 
 from .helpers import INITIAL, LIMIT, SENT, Site
 
@@ -33,9 +32,9 @@ def writer(site: Site, letters: str = "abc", **options: str) -> BatchWriter:
     return BatchWriter(site.options(letters, **options), SENT, False)
 
 
-def written(made: BatchWriter, *tasks: pa.RecordBatch) -> list[Staged]:
+def written(made: BatchWriter, *tasks: pa.RecordBatch) -> list[StageReport]:
     found = [made.write(iter([task])) for task in tasks]
-    assert all(isinstance(each, Staged) for each in found)
+    assert all(isinstance(each, StageReport) for each in found)
     return found  # type: ignore[return-value]
 
 
@@ -195,8 +194,8 @@ def begun(site: Site) -> tuple[str, str]:
     made = writer(site, txnAppId=site.queue, txnVersion="1")
     tasks = written(made, rows(0, 90))
     first, *_, last = sorted("abc", key=site.id)
-    parts = {broker: [tasks[0].attempt or 0, 1] for broker in sorted(site.id(letter) for letter in "abc")}
-    text = json.dumps({"write": tasks[0].write, "brokers": parts})  # as a version before wrote it
+    parts = {broker: [tasks[0].attempt or 0] for broker in sorted(site.id(letter) for letter in "abc")}
+    text = decision.written(tasks[0].write, parts)
     fields = {"write": tasks[0].write, "base": tasks[0].attempt, "attempts": [0], "key": made._key, "elsewhere": text}
     site.call(first, "stage.publish", **fields)
     return first, last

@@ -40,8 +40,10 @@ def test_a_restart_goes_on_where_the_checkpoint_stands(rig: Rig) -> None:
     (lease,) = rig.client.call("lease.list")["leases"]
     texts = [(Path(rig.path("checkpoint", "offsets")) / str(n)).read_text().splitlines()[-1] for n in (0, 1)]
     offsets = [json.loads(text) for text in texts]
-    assert [list(offset) for offset in offsets] == [["v", "broker", "lease", "run", "queue", "batch", "sign"]] * 2
-    assert [(offset["lease"], offset["run"], offset["batch"]) for offset in offsets] == [
+    assert [list(offset) for offset in offsets] == [
+        ["v", "kind", "broker", "lease", "run", "rotation", "batches", "signs", "firstQueue"]
+    ] * 2
+    assert [(offset["lease"], offset["run"], offset["batches"]["orders"]) for offset in offsets] == [
         (lease["lease"], lease["run"], 1),
         (lease["lease"], lease["run"], 2),
     ]

@@ -1,0 +1,95 @@
+"""Rows on their way to the broker: in batches of a good size, and by the queues that they name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ...broker_core.client.flight import Client
+from ...broker_core.errors import InvalidColumn
+from ...broker_core.messages import text_checks
+from ..task.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
+
+#: Rows and bytes that a task keeps back while it routes them to all its queues.
+MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
+#: Batches that a task with rows for many queues has under way to the broker: one wait for its disk for all of them.
+MOST_ROUTED = 256
+
+
+def sent(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]) -> int:
+    """Stage batches in order; return how many messages the stage holds, without those that an exchange drops.
+
+    Without batches nothing is sent.
+    """
+    ready = iter(batches)
+    first = next(ready, None)
+    if first is None:
+        return 0
+
+    def all_of_them() -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
+        yield first
+        yield from ready
+
+    schema = (first[0] if isinstance(first, tuple) else first).schema
+    reply = client.put({"op": "stage", **stage}, schema, all_of_them(), window=MOST_ROUTED if isinstance(first, tuple) else 8)
+    return int(reply["messages"]) - int(reply.get("dropped", 0))
+
+
+def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches and halve those that are too large for one message to the broker."""
+    return (part for batch in coalesce(batches) for part in halved(batch))
+
+
+def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    """Yield batches with the names of the queues that their rows go to, in the order of the rows within each queue.
+
+    Many rows are sorted at once, so that each queue gets few batches: a batch costs the broker more than a row.
+    """
+    names: list[pa.Array] = []
+    waiting: list[pa.RecordBatch] = []
+    count = size = 0
+    for queues, rows in prepared:
+        names.append(named_in(queues))
+        waiting.append(rows)
+        count, size = count + rows.num_rows, size + rows.nbytes
+        if count >= MOST_ROUTED_ROWS or size >= MOST_ROUTED_BYTES:
+            yield from _by_queue(names, waiting)
+            names, waiting, count, size = [], [], 0, 0
+    if waiting:
+        yield from _by_queue(names, waiting)
+
+
+def named_in(queues: pa.Array | None) -> pa.Array:
+    """Return the column of queues, which is there. Raises InvalidColumn for a row that names none, or one that is not UTF-8."""
+    assert queues is not None
+    text_checks.validate(pa.record_batch({"queue": queues}))
+    if queues.null_count:
+        row = queues.is_null().index(True).as_py()
+        raise InvalidColumn(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")
+    return queues
+
+
+def _by_queue(names: list[pa.Array], waiting: list[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    rows = waiting[0] if len(waiting) == 1 else pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
+    for queue, part in by_queue(pa.concat_arrays(names), rows):
+        header = json.dumps({"queue": queue}).encode()
+        yield from ((half, header) for half in halved(part))
+
+
+def by_queue(queues: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows of each queue, in their order. They are sorted once, so the cost does not grow with the number of queues."""
+    import pyarrow.compute as pc
+
+    coded = queues.dictionary_encode()
+    if len(coded.dictionary) == 1:
+        yield coded.dictionary[0].as_py(), rows
+        return
+    order = pc.sort_indices(coded.indices)  # stable
+    ordered = rows.take(order)
+    begin = 0
+    for count in sorted(pc.value_counts(coded.indices).to_pylist(), key=lambda entry: entry["values"]):
+        yield coded.dictionary[count["values"]].as_py(), ordered.slice(begin, count["counts"])
+        begin += count["counts"]

@@ -1,0 +1,66 @@
+"""One query over several sources: the queues of one broker, or several brokers.
+
+A batch of Spark contains a batch of each source that had messages. Each trigger starts with another source, by the rotation in
+the offset. A crash between two sources leaves an unfinished batch at those that were asked already. These batches alone are then
+the next batch of Spark, because a source returns an unfinished batch unchanged. So the planner first looks for unfinished
+batches, unless it has just found that there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from .credit import Credit
+
+_Offset = TypeVar("_Offset")
+_Source = TypeVar("_Source")
+_Part = TypeVar("_Part")
+_Item = TypeVar("_Item")
+
+
+class FanOut(Generic[_Offset, _Source, _Part]):
+    """The order of a trigger's steps. Each returns the part of the next offset for every source that has a batch."""
+
+    _answered: _Offset | None = None  # the previous answer: everything before it is finished, and no other batch is unfinished
+
+    def _next(self, known: _Offset, credit: Credit, wait_ms: int) -> dict[_Source, _Part]:
+        """Acquire the next batch after `known`; wait for messages if there are none."""
+        is_new, self._answered = known != self._answered, None
+        taken = self._unfinished(known) if is_new else {}
+        taken = taken or self._arrived(known, credit, is_new)
+        return taken if taken or credit.spent else self._acquire(known, credit, wait_ms)
+
+    def _unfinished(self, known: _Offset) -> dict[_Source, _Part]:
+        """Settle up to `known` at every source, and return unfinished batches."""
+        raise NotImplementedError
+
+    def _arrived(self, known: _Offset, credit: Credit, is_new: bool) -> dict[_Source, _Part]:
+        """Return batches of requests that earlier triggers made, and settle what no request below would settle."""
+        raise NotImplementedError
+
+    def _acquire(self, known: _Offset, credit: Credit, wait_ms: int) -> dict[_Source, _Part]:
+        """Settle up to `known`, and acquire new batches within the credit."""
+        raise NotImplementedError
+
+
+def no_credit() -> Credit:
+    """Return the credit of a request that only settles, and looks for unfinished batches."""
+    return Credit(0, 0)
+
+
+def rotated(items: Sequence[_Item], rotation: int) -> list[_Item]:
+    """Return the items in the order in which this trigger asks them."""
+    first = rotation % max(1, len(items))
+    return [*items[first:], *items[:first]]
+
+
+def added_counts(counts: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Add the counts of a queue at two brokers; `oldestSeconds` is the greater one."""
+    total = dict(counts)
+    for name, value in more.items():
+        if name == "oldestSeconds":
+            total[name] = max((age for age in (total.get(name), value) if age is not None), default=None)
+        else:
+            total[name] = total.get(name, 0) + value
+    return total
