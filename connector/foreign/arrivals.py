@@ -1,4 +1,4 @@
-"""Messages that came from a broker, in columns: their octets in one buffer, and their delivery ids. No object for each."""
+"""Messages from a broker in columns: their bytes in one buffer, and their delivery ids. No object for each message."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     Ids = npt.NDArray[np.int64]
     Queues = npt.NDArray[np.int8]
 
-_MASK = 0xFFFFFFFF  # delivery ids are of 32 bits, and wrap
-MOST_OCTETS = 1 << 30  # of messages that are joined
-SMALL_ROWS, SMALL_OCTETS = 1024, 1 << 16  # of neighbours that become one group
-MOST_OF_ONE = (1 << 31) - 1  # of one message: offsets of an array have 31 bits
+_MASK = 0xFFFFFFFF  # delivery ids have 32 bits, and wrap.
+MOST_OCTETS = 1 << 30  # of joined messages.
+SMALL_ROWS, SMALL_OCTETS = 1024, 1 << 16  # of neighbours that become one group.
+MOST_OF_ONE = (1 << 31) - 1  # of one message: offsets of an array have 31 bits.
 _SETTLED = -1  # instead of an id: the broker asks for no outcome
 
 
 class OversizedMessage(ResourceLimit):
-    """A message of more octets than a batch can hold."""
+    """A message with more bytes than a batch can hold."""
 
 
 class Deliveries(NamedTuple):
@@ -37,8 +37,7 @@ class Deliveries(NamedTuple):
 
 
 class ArrivalGroup(NamedTuple):
-    """Messages that came one after the other over one connection, with the index of each one's queue, and when, in microseconds
-    since 1970."""
+    """Consecutive messages of one connection. `queues` are indexes, `times` microseconds since 1970."""
 
     connection: int
     queues: Queues
@@ -48,7 +47,7 @@ class ArrivalGroup(NamedTuple):
     octets: int
 
     def upto(self, rows: int, octets: int, *, alone: bool) -> int:
-        """Return how many of the first messages keep within the limits; with `alone`, one at least."""
+        """Return how many of the first messages are within the limits; with `alone` at least one."""
         if len(self.ids) <= rows and self.octets <= octets:
             return len(self.ids)
 
@@ -68,7 +67,7 @@ class ArrivalGroup(NamedTuple):
 
     @property
     def settled(self) -> Deliveries:
-        """Deliveries that are to be accepted once the messages are safe."""
+        """Deliveries to accept once the messages are durable."""
         return Deliveries(self.connection, self.ids)
 
 
@@ -101,16 +100,16 @@ def _joined(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Ar
             f"a message of {octets} octets is larger than the {MOST_OF_ONE} that a batch can hold: take it from its queue with"
             " another client, and start the query again"
         )
-    # Joined now and not when a batch is made: what was read a moment ago is still in the processor's cache.
+    # Joined here and not when a batch is made: these bytes are still in the processor's cache.
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(payloads))]
     message = pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
     ids = np.concatenate([_ids(block.first, len(block.payloads), block.settled) for block in blocks])
     return ArrivalGroup(connection, np.full(len(ids), queue, np.int8), np.full(len(ids), time), message, ids, octets)
 
 
-def add(groups: deque[ArrivalGroup], found: Iterable[ArrivalGroup]) -> None:
-    """Append groups; neighbours that are small become one, so that a trickle of messages takes no more memory than a stream."""
-    for group in found:
+def add(groups: deque[ArrivalGroup], arrived: Iterable[ArrivalGroup]) -> None:
+    """Append groups. Small neighbours become one, so that slow arrivals take no more memory than fast ones."""
+    for group in arrived:
         groups.append(group)
         while len(groups) > 1 and _are_small(groups[-2], groups[-1]):
             last, before = groups.pop(), groups.pop()
@@ -118,7 +117,7 @@ def add(groups: deque[ArrivalGroup], found: Iterable[ArrivalGroup]) -> None:
 
 
 def _are_small(first: ArrivalGroup, second: ArrivalGroup) -> bool:
-    """Say whether to join neighbours: not one that is much larger than the other, so that each octet is moved few times."""
+    """True for neighbours to join. The first may not be much larger than the second, so that each byte is moved few times."""
     count, more = len(first.ids), len(second.ids)
     same = first.connection == second.connection
     return same and count + more <= SMALL_ROWS and first.octets + second.octets <= SMALL_OCTETS and count <= 2 * more
@@ -150,13 +149,13 @@ def ranges(settled: Iterable[Deliveries], connection: int, most: int) -> list[li
     """Return the ranges of delivery ids to accept over this connection, in parts of about `most` messages."""
     import numpy as np
 
-    mine = [one.ids for one in settled if one.connection == connection]
+    mine = [deliveries.ids for deliveries in settled if deliveries.connection == connection]
     ids = np.concatenate(mine) if mine else np.empty(0, np.int64)
     ids = ids[ids != _SETTLED]
-    found = []
+    parts = []
     for first in range(0, len(ids), most):
         part = ids[first : first + most]
         ends = np.append(np.flatnonzero(np.diff(part) != 1), len(part) - 1)
         begins = np.append(0, ends[:-1] + 1)
-        found.append(list(zip(part[begins].tolist(), part[ends].tolist(), strict=True)))
-    return found
+        parts.append(list(zip(part[begins].tolist(), part[ends].tolist(), strict=True)))
+    return parts

@@ -1,4 +1,4 @@
-"""Messages that cannot be decoded: files below the folder `aside` of a spool, for people, who may delete them and add others."""
+"""Messages that cannot be decoded: files in the folder `aside` of a spool. People may delete them and add other files."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Container, Iterable
 from .store import PART, Store
 
 FOLDER = "aside"
-# Batch, row of the first message of a record batch, messages in the file.
+# Batch, first row of the record batch in the batch's file, messages in the file.
 _FILE = re.compile(r"batch-(\d+)/\d+-(\d+)\.arrow")
 
 
 def file_of(batch: int, row: int, messages: int) -> str:
-    """Return the name of the file with what cannot be decoded in the record batch of a batch that begins at this row."""
+    """Return the name of the file for undecodable messages of a record batch, which begins at this row of its batch."""
     return f"{FOLDER}/batch-{batch}/{row}-{messages}.arrow"
 
 
 def count(store: Store, batches: Iterable[int]) -> int:
-    """Count the messages of some batches that are set aside. Other batches' files are not looked at: there may be many.
+    """Count the messages of some batches in these files, without a list of all files or folders.
 
-    Nor is it asked which folders there are: Google's store shows none.
+    Files may be many, and Google's store shows no folders.
     """
-    found = [_FILE.fullmatch(f"batch-{batch}/{name}") for batch in batches for name in store.names(f"{FOLDER}/batch-{batch}")]
-    return sum(int(file[2]) for file in found if file is not None)
+    files = [_FILE.fullmatch(f"batch-{batch}/{name}") for batch in batches for name in store.names(f"{FOLDER}/batch-{batch}")]
+    return sum(int(file[2]) for file in files if file is not None)
 
 
 def clear_and_count(store: Store, without: Container[int]) -> int:
-    """Delete what killed tasks have left half-written. Count the messages that are set aside, without those of some batches."""
+    """Delete incomplete files of killed tasks. Count the messages in the other files, except those of some batches."""
     messages = 0
     for name in store.names(FOLDER, deep=True):
         file = _FILE.match(name)

@@ -4,9 +4,9 @@ Each record batch contains messages of one queue or several in order of arrival.
 form and the rows of each record batch, so a planner cuts tasks without reading a row. A batch's file and the file of its keys
 have the same random id in their metadata.
 
-To change the form of a batch or of keys: raise its version, and keep the previous one in `READABLE` or `READABLE_KEYS`, because a
-query that was updated still has files of the previous version. A new form of keys changes which messages are recognised: compute
-keys of the previous version again from their batch.
+To change the form of a batch or of keys: raise its version, and keep the previous one in `READABLE` or `READABLE_KEYS`. A query
+that was updated still has files of the previous version. A new form of keys changes which messages are recognised: compute keys
+of the previous version again from their batch.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .checksums import Checked, DamagedFile
 
 VERSION, KEYS_VERSION = b"1", b"1"
 READABLE, READABLE_KEYS = (VERSION,), (KEYS_VERSION,)
-#: Limits of one record batch: what a task decodes at once.
+#: Limits of one record batch, which a task decodes as a whole.
 CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20
-#: Rows of a batch at most. A message's sequence number is batch × this + row.
+#: Rows of a batch, at most. The sequence number of a message is batch × this + row.
 MOST_ROWS = 1 << 20
 
 _VERSION, _ROWS, _PAIR = b"penstock.version", b"penstock.rows", b"penstock.pair"
@@ -41,7 +41,7 @@ MERGED_KEYS = KEYS.append(pa.field("batch", pa.int64()))
 
 
 class Rows(NamedTuple):
-    """Rows of a batch before it is written. `queues` is the index of each row's queue in `names`, `times` are microseconds."""
+    """Rows of a batch before it is written. `queues` are indexes in `names`, `times` are microseconds."""
 
     message: pa.Array
     queues: pa.Array
@@ -50,21 +50,21 @@ class Rows(NamedTuple):
 
 
 def array_of(values: Any, kind: Any) -> pa.Array:
-    """Make an array of numpy's values. `pa.array` would import pandas first, which takes a planner a third of a second."""
+    """Make an array of numpy values. `pa.array` would import pandas first, which takes a third of a second."""
     import numpy as np
 
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def mask_of(values: Any) -> pa.Array:
-    """Make an array of numpy's truth values, also without pandas."""
+    """Make an array of numpy booleans, also without pandas."""
     import numpy as np
 
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
 
 
 def numbers_of(array: pa.Array, kind: Any) -> Any:
-    """Return the values of an array without nulls as numpy's of this kind. `to_numpy` would import pandas, too."""
+    """Return the values of an array without nulls as a numpy array. `to_numpy` would import pandas as well."""
     import numpy as np
 
     values = array.buffers()[1] if len(array) else None
@@ -82,23 +82,23 @@ def _strings(values: Sequence[str]) -> pa.Array:
 
 
 def chunks(message: pa.Array, most_rows: int) -> list[int]:
-    """Cut messages into record batches of at most so many rows, and `CHUNK_BYTES` where a row is not larger by itself."""
+    """Return the rows of each record batch: at most `most_rows`, and `CHUNK_BYTES` unless one row is larger."""
     import numpy as np
 
     offsets = shipped.module("messages.encoding.octets").offsets_of(message)
     ends = offsets[1:].astype(np.int64) - offsets[0]
-    found: list[int] = []
+    counts: list[int] = []
     row = 0
     while row < len(ends):
         before = int(ends[row - 1]) if row else 0
         fits = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right")) - row
-        found.append(max(1, min(fits, most_rows, CHUNK_ROWS, len(ends) - row)))
-        row += found[-1]
-    return found
+        counts.append(max(1, min(fits, most_rows, CHUNK_ROWS, len(ends) - row)))
+        row += counts[-1]
+    return counts
 
 
 def write(file: Any, rows: Rows, counts: Sequence[int], pair: str) -> None:
-    """Write a batch into an open file; `pair` is the id that its keys have, too."""
+    """Write a batch into an open file; `pair` is the random id that its keys also have."""
     metadata = {_VERSION: VERSION, _ROWS: json.dumps(list(counts)).encode(), _PAIR: pair.encode()}
     schema = pa.schema(FIELDS, metadata=metadata)
     queues = pa.DictionaryArray.from_arrays(rows.queues, _strings(rows.names))
@@ -143,8 +143,8 @@ def _check_version(reader: Any, name: str, readable: tuple[bytes, ...]) -> None:
 
 
 def _metadata(reader: Any, name: bytes) -> bytes | None:
-    found: bytes | None = (reader.schema.metadata or {}).get(name)
-    return found
+    value: bytes | None = (reader.schema.metadata or {}).get(name)
+    return value
 
 
 def counts_of(reader: Any) -> list[int]:
@@ -159,12 +159,12 @@ def _pair_of(reader: Any) -> str | None:
 
 
 def write_keys(file: Any, one: Any, other: Any, pair: str) -> None:
-    """Write the keys of a batch's messages that have an id; `pair` is the batch's."""
+    """Write the keys of a batch; `pair` is the batch's."""
     _write_keys(file, KEYS, [one, other], {_PAIR: pair.encode()})
 
 
 def write_merged_keys(file: Any, one: Any, other: Any, batch: Any) -> None:
-    """Write the keys of several batches; `batch` is that of each."""
+    """Write the keys of several batches; `batch` is the batch of each key."""
     _write_keys(file, MERGED_KEYS, [one, other, batch], {})
 
 

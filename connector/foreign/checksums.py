@@ -1,11 +1,12 @@
-"""Checksums of the spool's files: damage, a missing end and a file in another's place are noticed before Arrow parses anything.
+"""Checksums of the spool's files: damage, truncation and swapped files are noticed before Arrow parses anything.
 
-A file is an Arrow IPC file followed by a manifest: JSON with the spool's id, the file's name, the size of the IPC file and a
-CRC-32 of each of its blocks. The last 12 octets are a mark, and the manifest's length and CRC-32. A reader checks each block that
-it reads, so a task with a part of a large file does not read the rest. The offset contains a hash of the manifest.
+A file is an Arrow IPC file followed by a manifest and 12 bytes. The manifest is JSON with the spool's id, the file's name, the
+size of the IPC file and a CRC-32 of each of its blocks. The last 12 bytes are a mark, and the manifest's length and CRC-32. A
+reader checks each block that it reads, so a task with a part of a large file does not read the rest. The offset contains a hash
+of the manifest. To change the manifest: raise `_VERSION`, and keep reading the previous one.
 
-CRC-32 notices every flipped bit and every damage of up to 32 bits in a row; other damage goes unnoticed once in 4 billion times.
-It costs 0.25 ms for each MiB. It protects against accidents, not against a writer who computes it again.
+CRC-32 detects every flipped bit and every damage of up to 32 bits in a row. Other damage is missed once in 4 billion times. It
+costs 0.25 ms for each MiB. It protects against accidents, not against a writer that computes it again.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ import pyarrow as pa
 
 from ...broker_core.errors import StorageError
 
-#: Octets of a block. Larger ones would make a task read more of its neighbours' rows, smaller ones the manifest larger.
+#: Bytes of a block. With larger blocks a task reads more rows of other tasks, with smaller ones the manifest grows.
 BLOCK = 1 << 20
 _MARK = b"PSUM"
 _END, _END_SIZE = ">4sII", 12  # mark, length and CRC-32 of the manifest; a `struct.Struct` cannot travel to workers by value
-_MOST = 1 << 20  # octets of a manifest: a file of 2 GiB has 18 KiB
+_MOST = 1 << 20  # bytes of a manifest: that of a 2 GiB file has 18 KiB
 _HASH_BYTES = 8
 _VERSION = 1
 
 
 class DamagedFile(StorageError):
-    """A file that is not what was written. The text says how it differs."""
+    """A file whose content has changed. The text names the difference."""
 
 
 class Summing:
-    """File for Arrow to write into: passes everything on to `file` and computes the checksums meanwhile."""
+    """File for Arrow to write into: it writes everything to `file` and computes the checksums."""
 
     closed = False
 
@@ -45,7 +46,7 @@ class Summing:
         self._blocks: list[int] = []
 
     def write(self, data: Any) -> int:
-        """Write octets; return their number."""
+        """Write bytes; return their number."""
         self._file.write(data)
         left = memoryview(data).cast("B")
         count = len(left)
@@ -60,7 +61,7 @@ class Summing:
         return count
 
     def tell(self) -> int:
-        """Return the number of octets written."""
+        """Return the number of bytes written."""
         return self._size
 
     def flush(self) -> None:
@@ -84,30 +85,25 @@ class Summing:
     def finish(self, spool: str, name: str) -> str:
         """Write the manifest; return its hash."""
         blocks = [*self._blocks, self._crc] if self._size % BLOCK else self._blocks
-        found = {
-            "v": _VERSION,
-            "spool": spool,
-            "file": name,
-            "size": self._size,
-            "crc32": "".join(f"{block:08x}" for block in blocks),
-        }
-        manifest = json.dumps(found).encode()
+        crc32s = "".join(f"{block:08x}" for block in blocks)
+        fields = {"v": _VERSION, "spool": spool, "file": name, "size": self._size, "crc32": crc32s}
+        manifest = json.dumps(fields).encode()
         self._file.write(manifest + struct.pack(_END, _MARK, len(manifest), crc32(manifest)))
         return _hash(manifest)
 
 
 def written(file: Any, spool: str, name: str, write: Callable[[Any], object]) -> str:
-    """Let `write` write an IPC file into an open one, and the manifest behind it. Return the manifest's hash."""
+    """Let `write` write an IPC file into an open file, then append the manifest. Return the manifest's hash."""
     summing = Summing(file)
     write(summing)
     return summing.finish(spool, name)
 
 
 class Checked:
-    """File for Arrow to read: the IPC file within an open one, of which each block is checked before its octets are returned.
+    """File for Arrow to read: the IPC file within an open file. Each block is checked before its bytes are returned.
 
-    `spool` is the id that the file must have; None: any. `manifest` is the hash that its manifest must have; None: any. Raises
-    DamagedFile, here and when it reads.
+    `spool` is the expected id, `manifest` the expected hash of the manifest; None: any. The constructor and reads raise
+    DamagedFile.
     """
 
     closed = False
@@ -115,18 +111,18 @@ class Checked:
     def __init__(self, file: Any, name: str, *, spool: str | None = None, manifest: str | None = None) -> None:
         self._file = file
         self._place = 0
-        self._first, self._kept = 0, pa.py_buffer(b"")  # what was read last, from a block's begin to a block's end
+        self._first, self._last_read = 0, pa.py_buffer(b"")  # the last read, of whole blocks
         content = self._manifest()
         self.manifest = _hash(content)
-        found = json.loads(content)
-        if found.get("v") != _VERSION:
-            raise StorageError(f"the file {name} of the spool has checksums of version {found.get('v')}: use a newer connector")
-        self._size, blocks = int(found["size"]), str(found["crc32"])
+        fields = json.loads(content)
+        if fields.get("v") != _VERSION:
+            raise StorageError(f"the file {name} of the spool has checksums of version {fields.get('v')}: use a newer connector")
+        self._size, blocks = int(fields["size"]), str(fields["crc32"])
         self._blocks = [int(blocks[at : at + 8], 16) for at in range(0, len(blocks), 8)]
         if self._size + len(content) + _END_SIZE != self._length:
             raise DamagedFile(f"it has {self._length} octets instead of {self._size + len(content) + _END_SIZE}")
-        if found["file"] != name or spool not in (None, found["spool"]):
-            raise DamagedFile(f"it is {found['file']} of spool {found['spool']}")
+        if fields["file"] != name or spool not in (None, fields["spool"]):
+            raise DamagedFile(f"it is {fields['file']} of spool {fields['spool']}")
         if manifest not in (None, self.manifest):
             raise DamagedFile("it is another file than the one that the checkpoint names")
 
@@ -144,27 +140,27 @@ class Checked:
 
     def _read(self, first: int, count: int) -> Any:
         self._file.seek(first)
-        found = self._file.read_buffer(count)
-        if len(found) != count:
-            raise DamagedFile(f"it ends at octet {first + len(found)}")
-        return found
+        content = self._file.read_buffer(count)
+        if len(content) != count:
+            raise DamagedFile(f"it ends at octet {first + len(content)}")
+        return content
 
     def read_buffer(self, count: int) -> pa.Buffer:
-        """Return the next octets, out of a mapped file without a copy."""
+        """Return the next bytes, from a mapped file without a copy."""
         begin, end = self._place, min(self._place + count, self._size)
-        if begin < self._first or end > self._first + len(self._kept):
+        if begin < self._first or end > self._first + len(self._last_read):
             self._first = begin // BLOCK * BLOCK
-            self._kept = self._read(self._first, min(-(-end // BLOCK) * BLOCK, self._size) - self._first)
-            view = memoryview(self._kept)
+            self._last_read = self._read(self._first, min(-(-end // BLOCK) * BLOCK, self._size) - self._first)
+            view = memoryview(self._last_read)
             for at in range(0, len(view), BLOCK):
                 number = (self._first + at) // BLOCK
                 if crc32(view[at : at + BLOCK]) != self._blocks[number]:
                     raise DamagedFile(f"octets {number * BLOCK} to {min((number + 1) * BLOCK, self._size) - 1} are changed")
         self._place = max(begin, end)
-        return self._kept.slice(begin - self._first, max(0, end - begin))
+        return self._last_read.slice(begin - self._first, max(0, end - begin))
 
     def read(self, count: int = -1) -> bytes:
-        """Return the next octets; with -1, all that are left."""
+        """Return the next bytes; with -1, all remaining ones."""
         return bytes(self.read_buffer(self._size - self._place if count < 0 else count))
 
     def seek(self, place: int, whence: int = 0) -> int:
@@ -177,7 +173,7 @@ class Checked:
         return self._place
 
     def size(self) -> int:
-        """Return the octets of the IPC file."""
+        """Return the size of the IPC file."""
         return self._size
 
     def close(self) -> None:

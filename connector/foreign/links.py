@@ -1,4 +1,4 @@
-"""Connection and links to a broker that is no Penstock."""
+"""Connection and links to a foreign broker."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..access import BrokerAccess
 
 #: Seconds in which a broker must answer a login or an attach.
 ANSWER_S = 30.0
-#: Messages that a link may send before any of them was seen, so that nobody knows yet how large they are.
+#: Credit of a new link, while the size of its messages is unknown.
 FIRST_CREDIT = 100
-#: Messages of one link on their way, at most: enough for a distance of 50 ms at 100,000 messages a second.
+#: Credit of a link, at most: enough for a distance of 50 ms at 100,000 messages a second.
 MOST_CREDIT = 5000
 
 
@@ -22,17 +22,17 @@ def connected(access: BrokerAccess) -> Any:
 
 
 def attached(connection: Any, queues: Sequence[str], readers: int, selector: str | None) -> list[tuple[int, Any]]:
-    """Attach `readers` links to each queue; return each with the index of its queue. Raises the broker's refusal."""
+    """Attach `readers` links to each queue; return each link with the index of its queue. Raises the broker's refusal."""
     if selector is not None and connection.is_rabbitmq_3:  # it would send messages before it has answered
         raise _without_selectors(connection)
-    found = []
+    links = []
     for number, queue in enumerate(queues):
         for _ in range(readers):
             receiver = connection.block_receiver(queue, FIRST_CREDIT, selector=selector)
             if selector is not None and not receiver.selects:
                 raise _without_selectors(connection)
-            found.append((number, receiver))
-    return found
+            links.append((number, receiver))
+    return links
 
 
 def _without_selectors(connection: Any) -> InvalidOption:

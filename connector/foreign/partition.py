@@ -15,7 +15,7 @@ def file_of(batch: int) -> str:
 
 
 class Part(NamedTuple):
-    """Rows `first` up to `end`, which is excluded, of a batch's file. `manifest` is the hash that the offset has of the file."""
+    """Rows `first` up to `end`, which is excluded, of a batch's file. `manifest` is the hash of the file in the offset."""
 
     batch: int
     first: int
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class SpoolPartition(InputPartition):
-    """Parts of one file or of several neighbours, in order."""
+    """Parts of one file, or of several neighbouring files, in order."""
 
     spool: str
     parts: tuple[Part, ...]
@@ -39,15 +39,15 @@ class SpoolPartition(InputPartition):
 def cut(
     spool: str, rows: Mapping[int, int], most: int, least: int, manifests: Mapping[int, str] | None = None
 ) -> list[SpoolPartition]:
-    """Cut batches of so many rows each into partitions of at most `most` rows, and into `least` partitions if there are the rows.
+    """Cut batches into partitions of at most `most` rows, and into at least `least` partitions if there are enough rows.
 
-    Their sizes differ by one row at most. A task costs Spark 50 ms, so small files share one. A partition may end amid a record
-    batch: its two tasks read all of this one, which is of 4 MiB, or of one message.
+    Sizes differ by one row at most. A task costs Spark 50 ms, so small files share one. If a partition ends within a record
+    batch, two tasks read all of that record batch, which has 4 MiB or one message.
     """
     total = sum(rows.values())
     tasks = max(-(-total // most), min(least, total))
     made: list[list[Part]] = [[] for _ in range(tasks)]
-    at = task = 0  # the row of all that the next part begins with, and whose it is
+    at = task = 0  # first row of the next part among all rows, and its task
     for batch, count in rows.items():
         first = 0
         while first < count:

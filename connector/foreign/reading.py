@@ -1,4 +1,4 @@
-"""Reading in a task: rows of a batch's file, checked, and decoded where there are processors for it."""
+"""Reading in a task: rows of a batch's file, checked and decoded. Executors have more processors than the planner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("penstock")
 
 
 class _FileRows(NamedTuple):
-    """A record batch of a batch's file, the row of the file with which it begins, and which of its rows are wanted."""
+    """A record batch of a batch's file: its first row in the file, and the rows to read of it."""
 
     batch: int
     row: int
@@ -32,8 +32,8 @@ class _FileRows(NamedTuple):
 def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a partition in order, as batches of `arrow_schema(columns)`.
 
-    All of them are checked before the first is yielded. Messages that cannot be decoded are set aside in the spool, and left out.
-    Raises DataLoss for a file that is missing or damaged.
+    All rows are checked before the first is yielded. Messages that cannot be decoded are set aside in the spool, and left out.
+    Raises DataLoss for a missing or damaged file.
     """
     store = Store(partition.spool)
     with ExitStack() as stack:
@@ -43,7 +43,7 @@ def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data
 
 
 def _checked(stack: ExitStack, store: Store, part: Part, fail_on_data_loss: bool) -> list[_FileRows]:
-    """Return the record batches of a part, checked. The file stays open until `stack` ends."""
+    """Check and return the record batches of a part. The file stays open until `stack` ends."""
     file = store.open(part.file)
     if file is None:
         text = missing(store.url, part.file)
@@ -61,30 +61,30 @@ def _checked(stack: ExitStack, store: Store, part: Part, fail_on_data_loss: bool
 
 def _chunks(file: Any, part: Part) -> list[_FileRows]:
     reader = batches.opened(file, part.file, manifest=part.manifest).reader
-    found = []
+    rows = []
     row = 0  # of the record batch
     for number, count in enumerate(batches.counts_of(reader)):
         first, end = max(part.first - row, 0), min(part.end - row, count)
         if first < end:
-            found.append(_FileRows(part.batch, row, reader.get_batch(number), range(first, end)))
+            rows.append(_FileRows(part.batch, row, reader.get_batch(number), range(first, end)))
         row += count
-    return found
+    return rows
 
 
 def _converted(batch: pa.RecordBatch, some: range, columns: Sequence[str], store: Store, number: int, row: int) -> pa.RecordBatch:
-    """Return the readable ones of some rows of a record batch that begins at this row of its file."""
+    """Return the readable messages among some rows of a record batch, which begins at row `row` of its file."""
     sequence = number * batches.MOST_ROWS + row
-    found, malformed = _decoded(batch.slice(some.start, len(some)), columns, sequence + some.start)
+    decoded, malformed = _decoded(batch.slice(some.start, len(some)), columns, sequence + some.start)
     if malformed:
-        # Of the whole record batch, since that never changes: also a task of another plan of the batch writes the same file.
+        # All of the record batch, which never changes: so a task of another plan of the batch writes the same file.
         whole = malformed if len(some) == batch.num_rows else _decoded(batch, columns, sequence)[1]
         _set_aside(batch, store, number, row, {at - sequence: reason for at, reason in whole.items()})
-        found = assembly.readable(found, sequence + some.start, malformed)
-    return found
+        decoded = assembly.readable(decoded, sequence + some.start, malformed)
+    return decoded
 
 
 def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """Return rows as Spark has them, and why some of them, by their sequence numbers, cannot be decoded."""
+    """Return rows with Spark's columns, and for sequence numbers of undecodable messages the reason."""
     cut = conversion.cut(batch.column("message"))
     malformed: dict[int, str] = {sequence + at: reason for at, reason in cut.refused.items()}
     found = assembly.assemble(
@@ -100,7 +100,7 @@ def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tu
 
 
 def _set_aside(batch: pa.RecordBatch, store: Store, number: int, row: int, reasons: dict[int, str]) -> None:
-    """Write what cannot be decoded into a file of its own; a repeated task writes the same one."""
+    """Write undecodable messages into their own file; a repeated task writes the same one."""
     rows = sorted(reasons)
     taken = batch.take(pa.array(rows))
     columns: dict[str, Any] = {

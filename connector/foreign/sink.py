@@ -1,8 +1,8 @@
-"""The sink for any AMQP 1.0 broker: tasks send their rows and wait until the broker has confirmed each.
+"""The sink for foreign brokers: tasks send their rows and wait until the broker has confirmed each.
 
-At least once: nothing is taken back when a task or the write fails, and a repeated task sends its rows again. They have the same
-message ids then (`naming`), so a broker that detects duplicates drops them. What a broker does not accept fails the task with the
-broker's words.
+At least once: rows stay at the broker when a task or the write fails, and a repeated task sends its rows again. They then have
+the same message ids (`message_ids`), so a broker that detects duplicates drops them. If the broker refuses a row, the task fails
+with the broker's text.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ MAX_LINKS = 256
 
 
 class SendReport(WriterCommitMessage):
-    """Report of a task: so many messages were accepted by the broker."""
+    """Report of a task: the number of messages that the broker accepted."""
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
 
 
 class _ForeignWriter(SinkWriter):
-    """Sending, which both sinks have in common."""
+    """Sending of rows, common to batch and stream."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if len(options.urls) > 1:
             raise InvalidOption(
-                "option url names several brokers, and not each is a Penstock: a write spreads over Penstocks alone, which"
-                " publish it once. Write to each other broker by itself"
+                "option url names several brokers, and not each is a Penstock: a write spreads only over Penstock brokers, which"
+                " publish it once. Write to each other broker separately"
             )
         super().__init__(options, schema, overwrite)
         for name, meant in (("exchange", None), ("operation", "settle")):
@@ -60,7 +60,7 @@ class _ForeignWriter(SinkWriter):
         return access
 
     def _send(self, batches: Iterator[pa.RecordBatch], *write: object) -> SendReport:
-        """Send the rows of a task, and wait until the broker has accepted each. An empty task asks the broker for nothing.
+        """Send the rows of a task, and wait until the broker has accepted each. An empty task does not connect.
 
         `write` names the write: the message ids begin with it.
         """
@@ -71,7 +71,7 @@ class _ForeignWriter(SinkWriter):
         leaving = shipped.module("messages.encoding.leaving").leaving
         with shipped.own_errors(), self._connected() as connection, Attendant(connection) as attendant:
             links = _Links(connection)
-            for queue, rows in chain((first,), parts):  # Spark's next rows may take minutes: the attendant has the connection
+            for queue, rows in chain((first,), parts):  # Spark's next rows may take minutes: the attendant serves the connection
                 payloads = leaving(rows, 0, 0, {})
                 with attendant.held():
                     links.send(queue, payloads)
@@ -87,16 +87,14 @@ class _ForeignWriter(SinkWriter):
                 count += batch.num_rows
 
     def _parts(self, prepared: Iterator[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield rows with the name of their queue, in order within each. No row waits for later ones: larger batches would make
-        nothing faster here.
-        """
+        """Yield rows with the name of their queue, in order within each queue. Larger batches would not be faster."""
         chosen = self._options["queue"]
         for queues, rows in prepared:
             for queue, part in ((chosen[0], rows),) if chosen is not None else by_queue(named_in(queues), rows):
                 yield from ((queue, half) for half in halved(part))
 
     def _connected(self) -> Any:
-        """Return a connection. A broker that does not answer may be restarting, and nothing was sent yet: it is asked again."""
+        """Connect. Try again for a while, since a broker that does not answer may be restarting."""
         patience = Patience(RECONNECT_S)
         while True:
             try:
@@ -114,7 +112,7 @@ class _Links:
         self._senders: dict[str, Any] = {}
 
     def send(self, queue: str, payloads: list[bytes]) -> None:
-        """Send encoded messages. Raises what the broker has said to earlier ones of this link, if it did not accept them."""
+        """Send encoded messages. Raises the broker's refusal of earlier messages of this link."""
         sender = self._senders.get(queue)
         if sender is None:
             if len(self._senders) >= MAX_LINKS:
@@ -133,7 +131,7 @@ class _Links:
 
 @reports_errors
 class ForeignBatchWriter(_ForeignWriter, DataSourceArrowWriter):
-    """Writer for `df.write` to a broker that is no Penstock. `txnAppId` and `txnVersion` make the message ids of a repetition."""
+    """Writer for `df.write` to a foreign broker. With `txnAppId` and `txnVersion` a repetition has the same message ids."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one task."""
@@ -141,15 +139,15 @@ class ForeignBatchWriter(_ForeignWriter, DataSourceArrowWriter):
         return self._send(iterator, self._write) if app is None else self._send(iterator, app, self._options["txnVersion"])
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: everything is at the broker."""
+        """Do nothing: the broker has all messages."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: what was sent cannot be taken back."""
+        """Do nothing: sent messages cannot be taken back."""
 
 
 @reports_errors
 class ForeignStreamWriter(_ForeignWriter, DataSourceStreamArrowWriter):
-    """Writer for `df.writeStream` to a broker that is no Penstock."""
+    """Writer for `df.writeStream` to a foreign broker."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
@@ -167,7 +165,7 @@ class ForeignStreamWriter(_ForeignWriter, DataSourceStreamArrowWriter):
         return self._send(iterator, batch.query, batch.number)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: everything is at the broker."""
+        """Do nothing: the broker has all messages."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: what was sent cannot be taken back."""
+        """Do nothing: sent messages cannot be taken back."""

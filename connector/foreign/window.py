@@ -1,4 +1,4 @@
-"""The window of what came before: keys of the last messages, in sorted runs, each at least twice as long as the next."""
+"""The window of earlier messages: their keys in sorted runs, each at least twice as long as the next."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.uint64]
 
 
-class _Run(NamedTuple):
-    """Keys of neighbouring batches, ascending by `one`; `batch` is the batch of each."""
+class _KeyRun(NamedTuple):
+    """Keys of neighbouring batches, ascending by `one`; `batch` is the batch of each key."""
 
     one: Numbers
     other: Numbers
@@ -20,11 +20,11 @@ class _Run(NamedTuple):
 
 
 class Window:
-    """Keys of at least the last `limit` messages that have one; up to three times as many are kept."""
+    """Keys of at least the last `limit` messages with an id; up to three times as many are kept."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._runs: list[_Run] = []  # the oldest first
+        self._runs: list[_KeyRun] = []  # the oldest first
 
     def __len__(self) -> int:
         return sum(len(run.one) for run in self._runs)
@@ -39,27 +39,27 @@ class Window:
         return int(self._runs[0].batch.min()) if self._runs else None
 
     def find(self, one: Numbers, other: Numbers) -> npt.NDArray[np.int64]:
-        """Return the batch in which each message came before; 0 where it is new."""
+        """Return the earlier batch of each message; 0 if it is new."""
         import numpy as np
 
-        found = np.zeros(len(one), np.int64)
-        order = np.argsort(one)  # neighbours are looked up in neighbouring memory, in a third of the time or less
+        batches = np.zeros(len(one), np.int64)
+        order = np.argsort(one)  # searches in neighbouring memory take a third of the time or less
         one, other = one[order], other[order]
         for run in self._runs:
             place = np.minimum(np.searchsorted(run.one, one), len(run.one) - 1)
             hit = (run.one[place] == one) & (run.other[place] == other)
-            found[order[hit]] = run.batch[place[hit]]
-        return found
+            batches[order[hit]] = run.batch[place[hit]]
+        return batches
 
     def add(self, batch: int | npt.NDArray[np.int64], one: Numbers, other: Numbers) -> None:
-        """Add the messages of a batch, or of several, the batch of each; all are later than those before. The oldest leave."""
+        """Add the keys of a batch, or of several with the batch of each key. Batches ascend. The oldest keys are removed."""
         import numpy as np
 
         if not len(one):
             return
         order = np.argsort(one)  # no two are the same
         batches = np.full(len(one), batch, np.int64) if isinstance(batch, int) else batch[order]
-        self._runs.append(_Run(one[order], other[order], batches))
+        self._runs.append(_KeyRun(one[order], other[order], batches))
         while len(self._runs) > 1 and len(self._runs[-2].one) < 2 * len(self._runs[-1].one):
             self._runs[-2:] = [_merged(*self._runs[-2:])]
         while len(self._runs) > 1 and len(self) - len(self._runs[0].one) >= self._limit:
@@ -68,7 +68,7 @@ class Window:
             self._runs = [_newest(run, self._limit) for run in self._runs]
 
     def of(self, first: int, last: int) -> tuple[Numbers, Numbers, npt.NDArray[np.int64]]:
-        """Return the keys of these batches, and the batch of each."""
+        """Return the keys of these batches, and the batch of each key."""
         import numpy as np
 
         chosen = [(run, (run.batch >= first) & (run.batch <= last)) for run in self._runs]
@@ -78,21 +78,21 @@ class Window:
         return one, other, batch
 
 
-def _merged(first: _Run, second: _Run) -> _Run:
+def _merged(first: _KeyRun, second: _KeyRun) -> _KeyRun:
     import numpy as np
 
     one = np.concatenate([first.one, second.one])
     order = np.argsort(one, kind="stable")
     both: Any = zip(first[1:], second[1:], strict=True)
-    return _Run(one[order], *(np.concatenate(pair)[order] for pair in both))
+    return _KeyRun(one[order], *(np.concatenate(pair)[order] for pair in both))
 
 
-def _newest(run: _Run, count: int) -> _Run:
+def _newest(run: _KeyRun, count: int) -> _KeyRun:
     """Return the run with the keys of its newest batches, at least `count` keys."""
     import numpy as np
 
     if len(run.one) <= count:
         return run
     least = np.sort(run.batch)[-count]
-    kept = run.batch >= least
-    return _Run(run.one[kept], run.other[kept], run.batch[kept])
+    newest = run.batch >= least
+    return _KeyRun(run.one[newest], run.other[newest], run.batch[newest])

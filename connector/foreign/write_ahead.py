@@ -1,7 +1,7 @@
-"""Files that are written ahead: a thread that goes on with the planner's work while Spark has none for it.
+"""Files that are written ahead: a thread that continues the planner's work while Spark works on a batch.
 
-Some brokers send more only when the former messages are accepted (Artemis, of a paged queue, after 20 MiB), and these are
-accepted when they are in a file. Without the thread little would come while Spark works on a batch.
+Some brokers send more messages only when the previous ones are accepted (Artemis after 20 MiB of a paged queue). Messages are
+accepted when they are in a file, so without the thread few would come while Spark works.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ _STOP_S, _POLL_S = 10.0, 0.05
 
 
 class Ahead:
-    """Thread that calls `wait`, then `write`, again and again. The planner's calls take a turn: so `write` never runs beside one.
+    """Thread that calls `wait`, then `write`, repeatedly. The planner's calls take a turn, so `write` never runs during one.
 
-    `write` returns False where it is not to be called again before the next turn. What it raises ends the thread, and is raised
-    by the next turn, once; `begin` starts another.
+    If `write` returns False, it is called again only after the next turn. Its error ends the thread, and the next turn raises
+    it once; `begin` starts another thread.
     """
 
     def __init__(self, wait: Callable[[], object], write: Callable[[], bool]) -> None:
         self._wait, self._write = wait, write
         self._lock = threading.Lock()
-        self._free = threading.Event()  # nobody waits for a turn; a lock alone would let the thread take it again and again
+        self._free = threading.Event()  # no turn is requested; with the lock alone, the thread could take it every time
         self._stopped = False
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Start the thread, if there is none. For the turn."""
+        """Start the thread unless it runs. Call this during a turn."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="penstock-ahead", daemon=True)  # as the intake's
+            self._thread = threading.Thread(target=self._run, name="penstock-ahead", daemon=True)
             self._thread.start()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Take a turn: the thread finishes the file that it has begun, and goes on behind this."""
+        """Take a turn: the thread finishes its current file, and continues after the turn."""
         self._free.clear()
         with self._lock:
             try:
@@ -49,7 +49,7 @@ class Ahead:
                 self._free.set()
 
     def stop(self, wake: Callable[[], object]) -> None:
-        """End the thread once it has finished its file; `wake` ends a `wait` that has begun."""
+        """End the thread once it has finished its file; `wake` ends a running `wait`."""
         self._stopped = True
         until = time.monotonic() + _STOP_S
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < until:

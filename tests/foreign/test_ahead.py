@@ -241,7 +241,7 @@ def test_what_could_not_be_written_ahead_is_logged_once_and_tried_again_at_the_n
         reader.partitions(INITIAL, end)  # a turn
     until(lambda: queue.available() == 0, "what was taken is written when there is room")
     assert len(tried) == 2
-    (said,) = (text for text in caplog.messages if "nothing is written beside the batch that Spark has" in text)
+    (said,) = (text for text in caplog.messages if "no file is written while Spark works on a batch" in text)
     assert "is full: make room" in said
     assert drained(reader, end)[0] == list(range(5, 15))
 
@@ -257,7 +257,7 @@ def test_what_is_wrong_for_good_is_no_reason_to_try_again(
     until(lambda: False in answers, "the thread that writes ahead stops")
     with pytest.raises(errors.Fenced):
         next_batch(reader, end)
-    assert not [text for text in caplog.messages if "nothing is written beside" in text]
+    assert not [text for text in caplog.messages if "no file is written while" in text]
 
 
 def test_a_trigger_whose_credit_is_spent_receives_nothing_and_no_gathering_outlasts_it(
