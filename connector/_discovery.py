@@ -1,7 +1,7 @@
 """Discovery of `format("amqp")` by Spark: the wheel installs this file as the top-level module `pyspark_penstock`.
 
 Spark imports every module whose name begins with `pyspark_`, also for users who never read a queue. So this module imports only
-what Spark has loaded already: no pyarrow, and of ours one module that needs nothing.
+modules that Spark has loaded already, and one small module of ours. It does not import pyarrow.
 """
 
 from __future__ import annotations

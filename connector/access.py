@@ -23,9 +23,9 @@ from ..broker_core.client.flight import Client
 
 @dataclass(frozen=True)
 class BrokerAccess:
-    """Address and credentials of a broker. `url` is the user's, `known` the endpoint that was found there last.
+    """Address and credentials of a broker. `url` is the user's, `known` the endpoint that was discovered there last.
 
-    `largest` is how many octets an AMQP message may have that comes from there; None: what the client takes unless told.
+    `largest` is the maximum size of an AMQP message from a foreign broker; None: the client's default.
     """
 
     url: str
@@ -34,13 +34,13 @@ class BrokerAccess:
     largest: int | None = None
 
     def client(self) -> Client:
-        """Return a connection. With an AMQP url whose endpoint is not known yet, the broker is asked for it."""
+        """Return a connection. With an AMQP url, the broker is asked for its endpoint unless it is known."""
         return Client(self.url, self.credentials, known=self.known)
 
     def amqp(self, timeout_s: float) -> Any:
         """Return an AMQP connection (`client.amqp.Connection`), whose every wait ends after `timeout_s`.
 
-        Raises what `client.amqp.connect` raises, but where this code travels by value: call it within `shipped.own_errors`.
+        Raises PenstockError. Call it within `shipped.own_errors`, because this code may travel by value.
         """
         mine = self.credentials
         return shipped.module("client.amqp").login(
@@ -59,20 +59,20 @@ class BrokerAccess:
         return self if url in ("", self.url) else replace(self, url=url, known=None)
 
     def at(self, known: Endpoint | None) -> BrokerAccess:
-        """Return a copy with this endpoint, which the planner or another task has found."""
+        """Return a copy with this endpoint, which the planner or another task has discovered."""
         return replace(self, known=known)
 
     def found_by(self, client: Client) -> BrokerAccess:
-        """Return a copy with the endpoint that this client knows now."""
+        """Return a copy with the current endpoint of this client."""
         return replace(self, known=client.endpoint)
 
-    def there(self) -> Endpoint | Foreign | None:
-        """Ask what stands at an AMQP url; None for any other url, which is a Penstock's. Raises PenstockError."""
+    def look(self) -> Endpoint | Foreign | None:
+        """Ask the broker at an AMQP url for its product; None for any other url, which is a Penstock's. Raises PenstockError."""
         if not self.url.startswith(SCHEMES):
             return None
         return discovery.look(self.url, self.credentials, timeouts.SILENCE_S)
 
-    def found(self) -> BrokerAccess:
+    def discovered(self) -> BrokerAccess:
         """Return a copy with the endpoint, discovered now. Raises PenstockError if no broker answers."""
         if not self.url.startswith(SCHEMES):
             return self

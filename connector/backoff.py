@@ -1,4 +1,4 @@
-"""Waits for a broker that does not answer, since it may be restarting. Only calls that can be repeated wait."""
+"""Waits for a broker that does not answer, since it may be restarting. Only idempotent calls wait."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TypeVar
 
 from ..broker_core.errors import PeerError, StorageError, WrongPort
 
-RECONNECT_S = 30.0  # a restart takes a second or two, a recovery of tens of millions of messages some more
+RECONNECT_S = 30.0  # a restart takes a second or two, a recovery of tens of millions of messages a little longer
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
 _T = TypeVar("_T")
 
 
 class Patience:
-    """Pauses between the attempts of one request: each is a little longer than the one before, `seconds` in all."""
+    """Growing pauses between the attempts of one request, `seconds` in total."""
 
     def __init__(self, seconds: float) -> None:
         self._give_up = time.monotonic() + seconds
@@ -30,12 +30,12 @@ class Patience:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Say whether an error means that a broker is away, and not that something is wrong."""
+    """True if an error means that a broker is away, and not that a request is wrong."""
     return isinstance(error, PeerError) and not isinstance(error, WrongPort)
 
 
 def answered(ask: Callable[[], _T], seconds: float) -> _T:
-    """Ask what can be repeated, again while no answer comes, `seconds` in all; return the answer."""
+    """Send an idempotent request. Repeat it while no answer comes, `seconds` in total; return the answer."""
     patience = Patience(seconds)
     while True:
         try:

@@ -3,8 +3,8 @@
 Without limits all brokers are asked side by side. With limits they are asked one after another, each for the rest of the limits.
 
 If there are no messages, all brokers are asked to wait, each with its share of the limits. The first messages that come end the
-trigger. The other brokers go on waiting, and the following triggers look at their answers, so no trigger waits for a broker
-without messages. What those brokers may still take is subtracted from the limits of these triggers.
+trigger. The other brokers continue to wait, and the following triggers look at their answers, so no trigger waits for a broker
+without messages. Their shares are subtracted from the limits of these triggers.
 
 A broker that is away is waited for, or with `failOnBrokerLoss=false` left out until it answers again.
 """
@@ -32,8 +32,8 @@ from .member import Member, Poll
 
 log = logging.getLogger("penstock")
 
-#: Seconds that a trigger waits for a broker with failOnBrokerLoss=false. It goes on without a broker that answers later; a run
-#: that ends waits for a busy one.
+#: Seconds that a trigger waits for a broker with failOnBrokerLoss=false. It continues without a broker that answers later. A run
+#: that ends waits longer for a busy broker.
 HOLD_UP_S = 1.0
 POLL_GRACE_S = 0.05  # an idle trigger waits for the answers a little longer than the brokers wait for messages
 
@@ -74,8 +74,8 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
             return dict(start)
         settled = {member.id for member in self._present() if member.settled == known.of(member.id)}
         held = {broker for broker in known.held if broker not in settled} | {member.id for member in taken}
-        kept = self._still_named(known)
-        parts = {broker: part for broker, part in known.parts.items() if broker in kept}
+        remaining = self._remaining(known)
+        parts = {broker: part for broker, part in known.parts.items() if broker in remaining}
         parts |= {member.id: part for member, part in taken.items()}
         self._answered = BrokersOffset(known.rotation + 1, tuple(sorted(held)), parts)
         return self._answered.to_json()
@@ -89,8 +89,8 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         if missing:
             urls = ", ".join(member.url for member in self._members if member.identity is None)
             raise Unreachable(
-                f"no broker answers at {urls}, and a batch that the query has begun holds messages of it: this one batch needs"
-                " it, also with failOnBrokerLoss=false; start the query again when it is back"
+                f"no broker answers at {urls}, and a batch that already contains its messages still needs it, also with"
+                " failOnBrokerLoss=false: start the query again when it is back"
             )
         self._settle([member for member in self._present() if member.id not in changed], until)
         planned = {member: _plan(member, before, until) for member in members}
@@ -104,7 +104,7 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         self._settle(self._present(), finished)
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts of each queue, of all brokers together; of one that is away they are the last."""
+        """Return the sums of all brokers for each queue. A broker that is away contributes its last counts."""
         total: dict[str, Any] = {}
         away = []
         for member in self._members:
@@ -162,7 +162,7 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return [[member for member in states if member is first], [member for member in states if member is not first]]
 
     def _advance(self, known: BrokersOffset, members: Iterable[Member], credit: Callable[[], Credit]) -> Taken:
-        """Ask these side by side; return those that have a batch."""
+        """Ask these members side by side; return the members that have a batch."""
         return self._taken(known, self._ask(members, lambda member: self._poll(member, known, 0, credit())))
 
     def _poll(self, member: Member, known: BrokersOffset, wait_ms: int, credit: Credit) -> Future[dict[str, Any]]:
@@ -172,7 +172,7 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return answer
 
     def _taken(self, known: BrokersOffset, answers: Mapping[Member, dict[str, Any]]) -> Taken:
-        """Note that these members have settled up to `known`; return those that have a batch."""
+        """Note that these members have settled up to `known`; return the members that have a batch."""
         for member in answers:
             member.settled = known.of(member.id)
         return {member: part for member, part in answers.items() if part != known.of(member.id)}
@@ -181,7 +181,7 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         """Look at the answers of members that an earlier trigger asked to wait."""
         polls = {member: member.poll for member in self._present() if member.poll is not None}
         outdated = {member: poll.answer for member, poll in polls.items() if poll.start != known.of(member.id)}
-        self._gather(outdated)  # a batch was begun again since: what they acquired is unfinished, and found later
+        self._gather(outdated)  # a batch was begun again since: their batches are unfinished, and found later
         ready = {member: poll.answer for member, poll in polls.items() if member not in outdated and poll.answer.done()}
         return self._taken(known, self._gather(ready))
 
@@ -204,7 +204,7 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return {}
 
     def _settle(self, members: Iterable[Member], known: BrokersOffset) -> None:
-        """Settle up to this offset. What is settled already is not asked again."""
+        """Settle these members up to this offset, unless they are settled already."""
         asked = [
             member
             for member in members
@@ -221,13 +221,13 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
     # --- Asking --------------------------------------------------------------------------------------------------------
 
     def _ask(self, members: Iterable[Member], ask: Callable[[Member], Future[_Result]]) -> dict[Member, _Result]:
-        """Ask these side by side; return who has answered in time, and what. Raises the first error that is no loss."""
+        """Ask these members side by side; return the answers that came in time. Raises the first error other than a loss."""
         answers = {member: ask(member) for member in members}
         if answers:
             wait(answers.values(), None if self._fail_on_broker_loss else HOLD_UP_S)
         ends = self._ends or self._once
         while ends and (busy := [answer for member, answer in answers.items() if not answer.done() and member.is_busy]):
-            wait(busy, HOLD_UP_S)  # no answer from anybody would end the run
+            wait(busy, HOLD_UP_S)  # without any answer the run would end
         ready = {member: answer for member, answer in answers.items() if answer.done()}
         for member in answers:
             if member not in ready:
@@ -235,11 +235,11 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return self._gather(ready)
 
     def _gather(self, answers: Mapping[Member, Future[_Result]]) -> dict[Member, _Result]:
-        """Wait for these and return their results; those that are away are left out. Raises the first other error."""
-        found, failure = {}, None
+        """Wait for these answers and return them, without brokers that are away. Raises the first other error."""
+        results, failure = {}, None
         for member, answer in answers.items():
             try:
-                found[member] = answer.result()
+                results[member] = answer.result()
                 self._back(member)
             except PenstockError as error:
                 if self._fail_on_broker_loss or not is_loss(error):
@@ -250,26 +250,26 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
                 member.poll = None
         if failure is not None:
             raise failure
-        return found
+        return results
 
     def _lost(self, member: Member, error: PenstockError | None) -> None:
         if member.lost():
             why = f"nothing for {HOLD_UP_S:g} s" if error is None else str(error)
-            log.warning("the query goes on without the broker at %s, and joins it again when it answers: %s", member.url, why)
+            log.warning("the query continues without the broker at %s until it answers again: %s", member.url, why)
 
     def _back(self, member: Member) -> None:
-        away = member.found()
+        away = member.returned()
         if away is not None:
             log.info("the broker at %s answers again after %.1f s, and the query reads from it again", member.url, away)
 
-    # --- Who they are --------------------------------------------------------------------------------------------------
+    # --- Identities ----------------------------------------------------------------------------------------------------
 
     def _present(self) -> list[Member]:
-        """Return those whose identity is known, away or not."""
+        """Return the members with a known identity, away or not."""
         return [member for member in self._members if member.identity is not None]
 
     def _identify(self) -> None:
-        """Ask all that have not said so yet which brokers they are."""
+        """Ask the other members for their identities."""
         unknown = [member for member in self._members if member.identity is None and member.may_be_asked]
         for member, identity in self._ask(unknown, Member.identify).items():
             member.identity = identity
@@ -281,14 +281,14 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         """Parse an offset. Raises WrongOffset for one that needs a broker which the option does not name."""
         known = parse_brokers(data)
         self._identify()
-        kept = self._still_named(known)
-        removed = [broker for broker in known.parts if broker not in kept]
+        remaining = self._remaining(known)
+        removed = [broker for broker in known.parts if broker not in remaining]
         if removed:
             check_removed(known, removed)
         return known
 
-    def _still_named(self, known: BrokersOffset) -> set[str]:
-        """Return the brokers that stay in the offset: a member that is away may be any of the missing ones."""
+    def _remaining(self, known: BrokersOffset) -> set[str]:
+        """Return the brokers that stay in the offset. A member without an identity may be any of the others."""
         present = {member.id for member in self._present()}
         return present if len(present) == len(self._members) else {*known.parts, *present}
 
@@ -301,7 +301,7 @@ def _plan(member: Member, before: BrokersOffset, until: BrokersOffset) -> Future
 def _patiently(
     member: Member, answer: Future[Sequence[InputPartition]], before: BrokersOffset, until: BrokersOffset
 ) -> Sequence[InputPartition]:
-    """Return the tasks; ask again for a while if the broker is away, since a batch that is begun needs it."""
+    """Return the tasks. If the broker is away, ask again for a while: a batch that has begun needs it."""
     patience = Patience(RECONNECT_S)
     while True:
         try:
@@ -318,8 +318,8 @@ def check_removed(known: BrokersOffset, removed: list[str]) -> None:
     held = next((broker for broker in removed if broker in known.held), None)
     if held is not None:
         raise WrongOffset(
-            f"broker {held} holds a batch of this query, and the option url, or spool, does not name it any longer: put it back,"
-            " let the query go on until a batch without messages of that broker is done, and take it out then"
+            f"broker {held} holds a batch of this query, and the option url, or spool, does not name it any longer: put it back."
+            " Take it out after a batch without messages of that broker"
         )
     if len(removed) == len(known.parts):
         raise WrongOffset(

@@ -1,6 +1,6 @@
-"""One broker of several, as the planner sees it: a consumer, and a thread in which all its calls are made, one after another.
+"""One broker of several, as the planner sees it: a consumer, and a thread that makes its calls one after another.
 
-So brokers are asked side by side, and one that answers slowly keeps nobody waiting who need not wait for it.
+So brokers are asked side by side, and a slow broker delays only calls that need it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..options import Options
 from ..stream.consumer import BrokerConsumer
 from ..stream.credit import Credit
 
-AGAIN_S = 5.0  # a broker that was left out is tried again after this: each try may last as long as a connection may take
+AGAIN_S = 5.0  # until a broker that was left out is tried again; each attempt may last as long as a connection takes
 
 _Result = TypeVar("_Result")
 
 
 class Poll(NamedTuple):
-    """An `advance` that is under way, the offset that it began at, and what it may take."""
+    """An `advance` that is under way, the offset at which it began, and its credit."""
 
     start: Mapping[str, Any]
     answer: Future[dict[str, Any]]
@@ -33,14 +33,14 @@ class Poll(NamedTuple):
 
 
 class Member:
-    """Broker of a query. Its calls return futures; their errors name the url. `identity` is None until it has answered once."""
+    """Broker of a query. Calls return futures, whose errors name the url. It has an `identity` once it has answered."""
 
     def __init__(self, options: Options, make: Callable[[Options], BrokerConsumer]) -> None:
         self.url = options["url"]
         self.identity: Identity | None = None
         self.settled: Mapping[str, Any] | None = None  # the offset up to which this planner has settled
         self.poll: Poll | None = None
-        self.left_out = False  # for all of an `availableNow` run, whose end is not known of it
+        self.left_out = False  # of all of an `availableNow` run, since the end of its queue is unknown
         self.away_since: float | None = None
         self._options, self._make = options, make
         self._again = 0.0
@@ -57,19 +57,19 @@ class Member:
 
     @property
     def may_be_asked(self) -> bool:
-        """Say whether it is there, as far as is known, or should be tried again, and no earlier call is under way."""
+        """True if the broker is present or due for another attempt, and no earlier call is under way."""
         free = self._last is None or self._last.done()
         return free and self.poll is None and not self.left_out and (self.away_since is None or time.monotonic() >= self._again)
 
     @property
     def is_busy(self) -> bool:
-        """Say whether its call takes long although the broker is there."""
+        """True if its call takes long although the broker answers."""
         return self._consumer is not None and self._consumer.is_busy
 
     def ask(self, call: Callable[[BrokerConsumer], _Result]) -> Future[_Result]:
         """Make a call in the broker's thread."""
         if self._thread is None:
-            # A daemon: a call that gets no answer keeps no process from its end.
+            # A daemon: a call without an answer must not keep the process alive.
             self._thread = threading.Thread(target=self._run, name="penstock-broker", daemon=True)
             self._thread.start()
         answer: Future[_Result] = Future()
@@ -82,22 +82,22 @@ class Member:
         return self.ask(lambda consumer: consumer.identity())
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts that came with its last answer; nothing is asked."""
+        """Return the counts of its last answer."""
         return {} if self._consumer is None else self._consumer.counts()
 
     def lost(self) -> bool:
-        """Note that it is away, and when to try again; True if that is new."""
+        """Note that it is away, and when to try again. True if it was present before."""
         new, now = self.away_since is None, time.monotonic()
         self.away_since, self._again = (now if self.away_since is None else self.away_since), now + AGAIN_S
         return new
 
-    def found(self) -> float | None:
-        """Note that it is there; return for how many seconds it was away, if it was."""
+    def returned(self) -> float | None:
+        """Note that it answers. Return the seconds for which it was away, if it was."""
         since, self.away_since = self.away_since, None
         return None if since is None else time.monotonic() - since
 
     def close(self) -> None:
-        """Close the connection, after the call that is under way. Leases stay."""
+        """Close the connection after the current call. Leases stay."""
         if self._thread is not None:
             self.ask(lambda consumer: consumer.close())
             self._calls.put(None)
@@ -123,7 +123,7 @@ def _named(error: PenstockError, url: str) -> PenstockError:
     """Return the error with the broker in its text."""
     if url in str(error):
         return error
-    found = copy.copy(error)
-    found.args = (f"{url}: {error}",)
-    found.__cause__ = error
-    return found
+    named = copy.copy(error)
+    named.args = (f"{url}: {error}",)
+    named.__cause__ = error
+    return named

@@ -1,6 +1,6 @@
 """The stream reader of `mode=replay` over several brokers: a replay of each, side by side, with offsets by the brokers' ids.
 
-Each broker's messages keep their order and their pace; those of different brokers are not compared. All brokers are needed.
+The messages of each broker keep their order and pace. Messages of different brokers are not compared. All brokers are needed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..identity import check_identities
 from ..offset import INITIAL, BrokersOffset, parse_brokers
 from ..options import REPLAY, Options
 from ..reporting import reports_errors
+from ..stream.fan_out import rotated
 from ..stream.replay import ReplayReader
 from ..task.partition import RecordedPartition
 
@@ -27,13 +28,13 @@ _Result = TypeVar("_Result")
 
 @reports_errors
 class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what is recorded of a queue at several brokers, as a stream. Connects at its first call."""
+    """Reader of the archives of a queue at several brokers, as a stream. It connects at its first call."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(REPLAY)
         self._most: int | None = options["maxMessagesPerTrigger"]
         self._urls = options.urls
-        self._readers = [ReplayReader(each, schema) for each in options.each()]
+        self._readers = [ReplayReader(broker, schema) for broker in options.each()]
         self._ids: list[str] = []
 
     # --- In the planner ------------------------------------------------------------------------------------------------
@@ -47,18 +48,16 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._readers[0].getDefaultReadLimit()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read what is recorded now, and end."""
+        """Read the messages that are recorded now, and end."""
         for reader in self._readers:
             reader.prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the offset after the next batch, or `start` where there is nothing more, or nothing yet."""
+        """Return the offset after the next batch, or `start` if there are no more messages now."""
         known = self._parse(start)
-        asked = self._in_turn(known.rotation)
-        found = dict(
-            zip(asked, self._all(lambda i: self._readers[i].latestOffset(self._part(known, i), limit), asked), strict=True)
-        )
-        changed = {self._ids[i]: part for i, part in found.items() if part != self._part(known, i)}
+        asked = self._asked(known.rotation)
+        parts = self._all(lambda i: self._readers[i].latestOffset(self._part(known, i), limit), asked)
+        changed = {self._ids[i]: part for i, part in zip(asked, parts, strict=True) if part != self._part(known, i)}
         if changed:
             return BrokersOffset(known.rotation + 1, (), {**known.parts, **changed}).to_json()
         if len(asked) < len(self._readers) and (rest := self._rest(known, asked, limit)):
@@ -68,32 +67,30 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of the rows between two offsets."""
         before, until = self._parse(start), self._parse(end)
-        found: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         for i, reader in enumerate(self._readers):
             if self._part(before, i) == self._part(until, i):
                 continue
             for part in reader.partitions(self._part(before, i), self._part(until, i)):
                 assert isinstance(part, RecordedPartition)
                 part.broker_url = self._urls[i]
-                found.append(part)
-        return found
+                partitions.append(part)
+        return partitions
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Do nothing: nothing was taken."""
+        """Do nothing: a replay acquires no messages."""
 
     def stop(self) -> None:
         """Close the connections. Spark 4.2 does not call this."""
         for reader in self._readers:
             reader.stop()
 
-    def _in_turn(self, turn: int) -> list[int]:
-        """Return who is asked for a batch: all, or as many as the limit has messages."""
-        count = len(self._readers)
-        asked = count if self._most is None else min(count, self._most)
-        return [(turn + i) % count for i in range(asked)]
+    def _asked(self, rotation: int) -> list[int]:
+        """Return the readers to ask for a batch: all, or as many as the limit has messages."""
+        return rotated(range(len(self._readers)), rotation)[: self._most]
 
     def _rest(self, known: BrokersOffset, asked: list[int], limit: ReadLimit) -> dict[str, Any] | None:
-        """Ask those for which the limit left nothing, one after another."""
+        """Ask the other readers, for which the limit left no message, one after another."""
         for i in range(len(self._readers)):
             if i not in asked:
                 part = self._readers[i].latestOffset(self._part(known, i), limit)
@@ -105,15 +102,18 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known.of(self._ids[i])
 
     def _parse(self, data: Mapping[str, Any]) -> BrokersOffset:
-        """Parse an offset, that of a replay of one broker, too."""
+        """Parse an offset, also that of a replay of one broker."""
         if not self._ids:
-            found = self._all(lambda i: self._readers[i].identity(), range(len(self._readers)))
-            check_identities(dict(zip(self._urls, found, strict=True)))
-            self._ids = [identity.broker for identity in found]
+            identities = self._all(lambda i: self._readers[i].identity(), range(len(self._readers)))
+            check_identities(dict(zip(self._urls, identities, strict=True)))
+            self._ids = [identity.broker for identity in identities]
         known = parse_brokers(data, replay=True)
-        gone = [broker for broker in known.parts if broker not in self._ids]
-        if gone:
-            raise WrongOffset(f"the checkpoint belongs to a replay of broker {gone[0]} too, which the option url does not name")
+        removed = [broker for broker in known.parts if broker not in self._ids]
+        if removed:
+            raise WrongOffset(
+                f"the checkpoint also belongs to a replay of broker {removed[0]}, which the option url does not name: put it"
+                " back, or start with a new checkpoint"
+            )
         return known
 
     def _all(self, ask: Callable[[int], _Result], which: Sequence[int]) -> list[_Result]:

@@ -1,8 +1,8 @@
-"""One write over several brokers: which rows go where, and the stages that they fill there.
+"""One write over several brokers: the broker of each row, and the stages there.
 
-A task's rows go to one broker, its home, and each task of a write has another one. Rows with a message group go to the broker
-that their group always goes to, so that one holds all of a group: the one with the highest hash of broker and group. With
-another broker in the option most groups stay where they were. Outcomes go to the broker that has their lease.
+The rows of a task go to one broker, its home. The homes of a write's tasks rotate. Rows of a message group always go to the same
+broker, the one with the highest hash of broker and group. So one broker holds the whole group, and most groups stay where they
+are when a broker is added. Outcomes go to the broker that has their lease.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from ..options import Options
 from ..sink import settlement
 from ..task.batching import BATCH_BYTES, BATCH_ROWS
 
-MOST_REMEMBERED = 100_000  # groups whose broker a task knows; after that they are forgotten, and found again
-# Rows of one broker that a task keeps until it sends them: a send waits for the broker's disk once.
+MOST_REMEMBERED = 100_000  # groups whose broker a task remembers. After that it forgets all of them.
+# Rows of one broker that a task collects: each send waits for the broker's disk once.
 MOST_ROWS, MOST_BYTES = 4 * BATCH_ROWS, 2 * BATCH_BYTES
 
 Fill = Callable[[Client, Iterator[pa.RecordBatch]], int]
 
 
 class Spread:
-    """The brokers of a write, by id. It asks them who they are when it is made, and travels to the tasks.
+    """The brokers of a write, by id. The constructor asks for their identities, and waits `patience_s` for missing brokers.
 
-    `patience_s` is how long it waits for one that is away then."""
+    The object is sent to the tasks.
+    """
 
     def __init__(self, options: Options, columns: Mapping[str, int], patience_s: float = 0.0) -> None:
         def ask() -> dict[str, BrokerAccess]:
@@ -43,8 +44,8 @@ class Spread:
                 clients = connected(options, stack)
                 return {identity_of(client).broker: options.access.of(client.url).found_by(client) for client in clients}
 
-        found = answered(ask, patience_s)
-        self._accesses: dict[str, BrokerAccess] = {broker: found[broker] for broker in sorted(found)}
+        accesses = answered(ask, patience_s)
+        self._accesses: dict[str, BrokerAccess] = {broker: accesses[broker] for broker in sorted(accesses)}
         settles = options["operation"] == "settle"
         self._groups = None if settles else columns.get("groupId")
         self._messages = None if settles else columns.get("message")
@@ -57,7 +58,7 @@ class Spread:
 
     @property
     def settles(self) -> bool:
-        """Say whether the rows are outcomes."""
+        """True if the rows are outcomes."""
         return self._deliveries is not None
 
     def client(self, broker: str) -> Client:
@@ -65,7 +66,7 @@ class Spread:
         return self._accesses[broker].client()
 
     def asked(self, broker: str, action: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Ask a broker what can be repeated, again while no answer comes, `seconds` in all; return the answer."""
+        """Send an idempotent request to a broker. Repeat it while no answer comes, `seconds` in total."""
 
         def ask() -> dict[str, Any]:
             with self.client(broker) as client:
@@ -78,7 +79,7 @@ class Spread:
         return self._accesses[broker].url
 
     def home(self, write: str, batch: int | None) -> str:
-        """Return the broker of this task's rows. Another write begins with another broker, and so does another batch."""
+        """Return the broker of this task's rows. Each write and each batch starts with another broker."""
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         begin = int.from_bytes(blake2b(write.partition("-")[0].encode(), digest_size=4).digest(), "big")
@@ -87,11 +88,11 @@ class Spread:
     # --- In a task -----------------------------------------------------------------------------------------------------
 
     def is_published(self, key: dict[str, Any]) -> bool:
-        """Ask whether the write has been decided: then the first of its brokers has published it, perhaps not all."""
+        """Ask whether the write has been decided: then at least the first of its brokers has published it."""
         return any(self.asked(broker, "stage.published", key, RECONNECT_S)["published"] for broker in self.ids)
 
     def stage(self, batches: Iterable[pa.RecordBatch], home: str, fill: Fill) -> tuple[str, ...]:
-        """Send each row to its broker; return the brokers that have a stage now."""
+        """Send each row to its broker; return the brokers that now have a stage."""
         filled: set[str] = set()
         with ExitStack() as stack:
             clients: dict[str, Client] = {}
@@ -133,12 +134,12 @@ class Spread:
         names = self._names(batch).dictionary_encode()
         brokers = pa.array([self.ids.index(broker_of(name)) for name in names.dictionary.to_pylist()], pa.int32())
         numbers = pc.fill_null(brokers.take(names.indices), self.ids.index(home))
-        there = pc.unique(numbers).to_pylist()
-        for number in there:
-            yield self.ids[number], batch if len(there) == 1 else batch.filter(pc.equal(numbers, number))
+        used = pc.unique(numbers).to_pylist()
+        for number in used:
+            yield self.ids[number], batch if len(used) == 1 else batch.filter(pc.equal(numbers, number))
 
     def _names(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return what decides of each row: its group, or its lease; null: its task."""
+        """Return the group or lease that decides the broker of each row; null: the task decides."""
         if self._deliveries is not None:
             return _lease_names(batch.column(self._deliveries))
         if self._messages is not None:
@@ -154,11 +155,11 @@ class Spread:
                     at.setdefault(lease["lease"], []).append(broker)
 
         def find(lease: str) -> str:
-            brokers = at.get(lease, self.ids[:1])  # the first one says that it has none
+            brokers = at.get(lease, self.ids[:1])  # the first broker reports that the lease is missing
             if len(brokers) > 1:
                 raise InvalidRequest(
-                    f"lease {lease!r} is at several brokers, and a delivery does not say at which: leave the option lease out of"
-                    " the stream (then each lease has a name of its own), or settle at each broker by itself"
+                    f"lease {lease!r} is at several brokers, and a delivery does not name its broker. Leave the option lease out"
+                    " of the stream (then each lease has its own name), or settle at each broker separately"
                 )
             return brokers[0]
 
@@ -178,19 +179,19 @@ class Spread:
 
 
 class _Brokers:
-    """From a message group to its broker, whatever the order of the urls."""
+    """Function from a message group to its broker, independent of the order of the urls."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._ids = ids
         self._known: dict[str, str] = {}
 
     def __call__(self, group: str) -> str:
-        found = self._known.get(group)
-        if found is None:
+        chosen = self._known.get(group)
+        if chosen is None:
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
-            found = self._known[group] = max(self._ids, key=lambda broker: _weight(broker, group))
-        return found
+            chosen = self._known[group] = max(self._ids, key=lambda broker: _weight(broker, group))
+        return chosen
 
 
 def _weight(broker: str, group: str) -> bytes:
@@ -198,19 +199,19 @@ def _weight(broker: str, group: str) -> bytes:
 
 
 def _lease_names(deliveries: pa.Array) -> pa.Array:
-    """Return the lease of each row; null where there is none."""
+    """Return the lease of each row; null for a null."""
     import pyarrow.compute as pc
 
-    found = pa.nulls(len(deliveries), pa.string())
+    names = pa.nulls(len(deliveries), pa.string())
     left = pc.is_valid(deliveries)
     while (row := pc.index(left, True).as_py()) >= 0:
         head, name = settlement.lease_of(deliveries[row].as_py())
         mine = pc.and_(left, pc.fill_null(pc.starts_with(deliveries, head), False))
-        found = pc.if_else(mine, name, found)
+        names = pc.if_else(mine, name, names)
         left = pc.and_(left, pc.invert(mine))
-    return found
+    return names
 
 
 def _groups_of(messages: pa.Array) -> pa.Array:
-    """Return the group of each encoded message; null where there is none, or where it is no message."""
+    """Return the group of each encoded message; null without a group, or if the message is invalid."""
     return conversion.decoded(pa.record_batch({"message": messages}), ["groupId"], "", 0, {})["groupId"]

@@ -13,14 +13,14 @@ from ...broker_core.errors import InvalidColumn
 from ...broker_core.messages import text_checks
 from ..task.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 
-#: Rows and bytes that a task keeps back while it routes them to all its queues.
+#: Rows and bytes that a task collects before it routes them to their queues.
 MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
-#: Batches that a task with rows for many queues has under way to the broker: one wait for its disk for all of them.
+#: Batches that a task with rows for many queues has under way to the broker. It waits for the broker's disk once for all of them.
 MOST_ROUTED = 256
 
 
 def sent(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]) -> int:
-    """Stage batches in order; return how many messages the stage holds, without those that an exchange drops.
+    """Stage batches in order; return the number of staged messages, without messages that an exchange drops.
 
     Without batches nothing is sent.
     """
@@ -39,14 +39,14 @@ def sent(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch
 
 
 def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches and halve those that are too large for one message to the broker."""
+    """Join small batches, and halve batches that are too large for one message to the broker."""
     return (part for batch in coalesce(batches) for part in halved(batch))
 
 
 def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    """Yield batches with the names of the queues that their rows go to, in the order of the rows within each queue.
+    """Yield batches, each with a header that names its queue, in the order of the rows within each queue.
 
-    Many rows are sorted at once, so that each queue gets few batches: a batch costs the broker more than a row.
+    Many rows are sorted together, so that each queue gets few batches: a batch costs the broker more than a row.
     """
     names: list[pa.Array] = []
     waiting: list[pa.RecordBatch] = []
@@ -63,7 +63,7 @@ def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterat
 
 
 def named_in(queues: pa.Array | None) -> pa.Array:
-    """Return the column of queues, which is there. Raises InvalidColumn for a row that names none, or one that is not UTF-8."""
+    """Return the column of queues. Raises InvalidColumn for null, and for a name that is not UTF-8."""
     assert queues is not None
     text_checks.validate(pa.record_batch({"queue": queues}))
     if queues.null_count:
@@ -80,7 +80,7 @@ def _by_queue(names: list[pa.Array], waiting: list[pa.RecordBatch]) -> Iterator[
 
 
 def by_queue(queues: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each queue, in their order. They are sorted once, so the cost does not grow with the number of queues."""
+    """Yield the rows of each queue, in their order. One sort for all queues: the cost does not grow with their number."""
     import pyarrow.compute as pc
 
     coded = queues.dictionary_encode()

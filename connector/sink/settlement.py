@@ -1,7 +1,7 @@
 """Outcomes of single messages that a stream has read, named by their column `delivery` (`operation=settle`).
 
-Each task stages the outcomes of its rows, and the driver's commit publishes them, as with messages: all of a write, or nothing.
-They take effect when Spark has finished the batch of these messages. A message without an outcome is *accepted*.
+Each task stages the outcomes of its rows, and the driver's commit publishes all of them or fails, as with messages. They take
+effect when Spark has finished the batch of these messages. A message without an outcome is *accepted*.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ...broker_core.errors import InvalidColumn
 from ...broker_core.messages import text_checks
 from ..task.batching import coalesce, halved
 
-#: The columns of `operation=settle`. `error` may be left out: it says why, of what is rejected.
+#: The columns of `operation=settle`. `error` is optional: the reason of a rejection.
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
 
 
 def stage(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
-    """Stage outcomes in order; return the number of rows that had one. Of several for one message the last counts."""
+    """Stage outcomes in order; return the number of rows with an outcome. The last outcome of a message counts."""
     count = 0
     for batch in (part for whole in coalesce(batches) for part in halved(whole)):
         for lease, part in by_lease(batch):
@@ -30,7 +30,7 @@ def stage(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatc
 
 
 def prepared(batch: pa.RecordBatch, columns: dict[str, int]) -> pa.RecordBatch:
-    """Return the columns with the types that the broker takes, without rows that have no outcome."""
+    """Return the columns with the types that the broker takes, without rows whose outcome is null."""
     sent = pa.RecordBatch.from_arrays([batch.column(index) for index in columns.values()], names=list(columns))
     text_checks.validate(sent)
     arrays = [sent.column(name).cast(COLUMNS[name]) for name in columns]
@@ -39,12 +39,12 @@ def prepared(batch: pa.RecordBatch, columns: dict[str, int]) -> pa.RecordBatch:
 
 
 def by_lease(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Group the rows by lease; nearly always there is one."""
+    """Group the rows by lease. A batch nearly always has one lease."""
     import pyarrow.compute as pc
 
     if batch.column("delivery").null_count:
         row = pc.index(pc.is_null(batch.column("delivery")), True).as_py()
-        raise InvalidColumn(f"column 'delivery' is null in row {row}: hand on what the stream has read")
+        raise InvalidColumn(f"column 'delivery' is null in row {row}: pass the column of the stream on unchanged")
     while batch.num_rows:
         head, name = lease_of(batch.column("delivery")[0].as_py())
         mine = pc.starts_with(batch.column("delivery"), head)
@@ -56,7 +56,7 @@ def by_lease(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def lease_of(delivery: bytes) -> tuple[bytes, str]:
-    """Return the octets that all keys of a lease begin with (version, length of the name, name), and the name."""
+    """Return the prefix of all keys of a lease (version, length of the name, name), and the name."""
     length = int.from_bytes(delivery[1:3], "big")
     head = delivery[: 3 + length]
     try:

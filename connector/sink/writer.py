@@ -1,13 +1,13 @@
 """The sink: stage, then publish once.
 
-A write has a random id. Each attempt of each of its tasks stages its batches under this id and a number of its own, which its
-commit message tells the driver. The driver's commit publishes exactly these stages, in partition order, as one event of the
-broker: all messages become visible at once, or none. The commit or the abort discards the stages of zombie and killed
-attempts, and later ones are refused. The stages of a killed driver stay for a day (`penstock stage list`).
+A write has a random id. Each attempt of each task stages its batches under this id and its own number, and reports the number to
+the driver in its commit message. The driver's commit publishes exactly these stages, in partition order, as one event of the
+broker: either all messages become visible together, or the write has no effect. The commit or the abort discards the stages of
+zombie and killed attempts, and later stages are refused. The stages of a killed driver stay for a day (`penstock stage list`).
 
-A write that can be repeated has a key. Before it looks at a row, the sink asks the broker whether the write was published; the
-publish tells it again. By then Spark has pulled rows from the source: the broker knows for which batch of Spark's they were read,
-and gives back what a repetition has read and no earlier write has sent (`broker_core.engine.model.reads`).
+A write that can be repeated has a key. Before it reads a row, the sink asks the broker whether the write was published. The
+publish reports this again. By then Spark may have pulled rows from a stream. The broker has recorded the batch for which they
+were read, and gives back messages that a repetition has read and no earlier write has sent (`broker_core.engine.model.reads`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ from .routing import coalesced, routed, sent
 
 log = logging.getLogger("penstock")
 
-# Seconds for a broker to be told of a write that failed: it may have failed for its silence.
-FORGET_S = 5.0
+FORGET_S = 5.0  # for the request that discards a failed write: the write may have failed because the broker does not answer
 
-PUBLISH_S = 120.0  # how long a publish is asked for again: all tasks' work hangs on it, and it is answered once a broker is back
+PUBLISH_S = 120.0  # a publish is repeated for this time: the work of all tasks depends on it
 
 _UNSURE = (
     "no broker has confirmed this write, which may have been sent: look into its queue before you write the data again (with"
@@ -54,9 +53,9 @@ _UNSURE_ONCE = "no broker has confirmed this write, which may have been sent: wr
 
 
 class StageReport(WriterCommitMessage):
-    """Report of one attempt of a task: the stage that it filled, and for which query and batch (None in a batch write).
+    """Report of one attempt of a task: its stage, and its query and batch (None in a batch write).
 
-    Of several brokers, `brokers` names those at which there is such a stage.
+    With several brokers, `brokers` are the brokers that have such a stage.
     """
 
     def __init__(
@@ -69,17 +68,17 @@ class StageReport(WriterCommitMessage):
         published: bool = False,
     ) -> None:
         self.write = write
-        self.attempt = attempt  # None: nothing was staged
+        self.attempt = attempt  # None without a stage
         self.query = query
         self.batch = batch
-        self.published = published  # the broker said so before a row was looked at
+        self.published = published  # the broker had published the write before this attempt
         self.brokers: tuple[str, ...] = ()  # ids
 
 
 class SinkWriter:
-    """Writer of one DataFrame: what both sinks have in common."""
+    """Writer of one DataFrame, common to batch and stream."""
 
-    _patience_s = 0.0  # for one of several brokers that is away when the writer is made
+    _patience_s = 0.0  # for a missing broker of several, when the writer is made
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         options.check_for(WRITE)
@@ -104,18 +103,21 @@ class SinkWriter:
 
     @property
     def _has_key(self) -> bool:
-        """Say whether a repetition is recognised. Outcomes at several brokers are published again instead: the last one of a
-        message counts, and a part that is missing could not be published later, when the query has taken up its leases anew."""
+        """True if a repetition is recognised.
+
+        Outcomes at several brokers are published again instead. The last outcome of a message counts, and a missing part could
+        not be published later, after the query has taken up its leases again.
+        """
         return self._spread is None or self._options["operation"] != "settle"
 
     def _reached(self, access: BrokerAccess) -> BrokerAccess:
-        """Find the broker once, for all tasks; only an AMQP url is asked for anything. Raises NoPenstock for another broker."""
-        found = access.found()
+        """Discover the Flight endpoint once for all tasks. Raises NoPenstock for a foreign broker."""
+        discovered = access.discovered()
         for name in FOREIGN_ONLY:
             if name in self._options.given:
-                raise InvalidOption(f"option {name} is for brokers that are no Penstock: leave it out")
+                raise InvalidOption(f"option {name} is for other brokers than Penstock: leave it out")
         self._options.check_names()
-        return found
+        return discovered
 
     def _stage(self, batches: Iterator[pa.RecordBatch], write: str, key: dict[str, Any] | None) -> StageReport:
         """Stage the rows of one attempt of a task, unless the write is a repetition."""
@@ -130,7 +132,7 @@ class SinkWriter:
                 elif self._fill(client, {"write": write, "attempt": mine}, batches):
                     report.attempt = mine
         except BaseException:
-            # Nobody will ever publish it, and as long as it is there it takes capacity of its queues.
+            # It will never be published, and it takes capacity of its queues.
             self._forget(write, [mine])
             raise
         return report
@@ -138,7 +140,7 @@ class SinkWriter:
     def _stage_spread(
         self, spread: Spread, batches: Iterator[pa.RecordBatch], report: StageReport, mine: int, key: dict[str, Any] | None
     ) -> StageReport:
-        """Stage the rows of one attempt of a task at the brokers that they go to."""
+        """Stage the rows of one attempt of a task at their brokers."""
         report.published = key is not None and spread.is_published(key)
         if not report.published:
             stage = {"write": report.write, "attempt": mine}
@@ -147,7 +149,7 @@ class SinkWriter:
         return report
 
     def _fill(self, client: Client, stage: dict[str, Any], batches: Iterator[pa.RecordBatch]) -> int:
-        """Fill a stage; return how many messages or outcomes it holds. With 0 there is no stage."""
+        """Fill a stage; return the number of its messages or outcomes. Without any, the broker has no stage."""
         target = self._target()
         if self._options["operation"] == "settle":
             outcomes = (settlement.prepared(batch, self._columns) for batch in batches)
@@ -166,7 +168,7 @@ class SinkWriter:
         return None if queues is None else {"queue": queues[0]}
 
     def _prepared(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, pa.RecordBatch]:
-        """Return the column `queue` if it routes, and the messages of a batch as the broker takes them."""
+        """Return the column `queue` if it routes, and the messages of a batch in the form that the broker takes."""
         names = [name for name in self._columns if name != "queue"]
         chosen = pa.RecordBatch.from_arrays([batch.column(self._columns[name]) for name in names], names=names)
         if "priority" in names and "message" not in names:
@@ -175,50 +177,55 @@ class SinkWriter:
         return routed, batch_checks.validate(chosen, now=time.time_ns() // 1_000_000)
 
     def _publish(self, tasks: Sequence[StageReport], write: str, key: dict[str, Any] | None) -> bool:
-        """Publish the stages of these attempts, in this order, and discard those of other attempts of the write. Return whether
-        the write is known to be a repetition.
+        """Publish the stages of these attempts, in this order, and discard other attempts of the write.
 
-        The request is repeated while no answer comes: the broker knows the writes that it has published.
+        True if the write is a repetition. The request is repeated while no answer comes: the broker recognises published writes.
         """
         query, batch = next(((task.query, task.batch) for task in tasks if task.batch is not None), (None, None))
-        told, fails = any(task.published for task in tasks), self._options["failOnDataLoss"]
+        was_published, fail_on_data_loss = any(task.published for task in tasks), self._options["failOnDataLoss"]
         if self._spread is not None:
-            _check_there(tasks, self._spread.ids)
+            _check_brokers(tasks, self._spread.ids)
             parts = {
                 broker: [task.attempt for task in tasks if task.attempt is not None and broker in task.brokers]
                 for broker in self._spread.ids
             }
-            Publishing(self._spread, key, query, batch, fails=fails).publish(write, parts, told=told)
-            return told
+            publishing = Publishing(self._spread, key, query, batch, fail_on_data_loss=fail_on_data_loss)
+            publishing.publish(write, parts, is_repetition=was_published)
+            return was_published
         attempts = [task.attempt for task in tasks if task.attempt is not None]
         base = min(attempts, default=0)
-        request: dict[str, Any] = {"write": write, "base": base, "attempts": [each - base for each in attempts], "key": key}
+        numbers = [attempt - base for attempt in attempts]
+        request: dict[str, Any] = {"write": write, "base": base, "attempts": numbers, "key": key}
         patience, again = Patience(PUBLISH_S), False
         while True:
             try:
                 with self._access.client() as client:
-                    if key and told:
+                    if key and was_published:
                         known = client.call("stage.published", **key)
                         if not known["published"]:
                             raise DataLoss(
-                                "the broker has answered that this write was published before, and does not know it now: its data"
-                                " directory was restored from an older state. Nothing was published; write the data again"
+                                "the broker has answered that this write was published before, and has no record of it now: its"
+                                " data directory was restored from an older state. Nothing was published; write the data again"
                             )
-                        check_finished(client, known["elsewhere"], fails=fails)
+                        check_finished(client, known["elsewhere"], fail_on_data_loss=fail_on_data_loss)
                     done = client.call("stage.publish", **request, query=query, queryBatch=batch)
-                    if key and done["repeated"] and not told:
-                        check_finished(client, client.call("stage.published", **key)["elsewhere"], fails=fails)
-                    return told or (key is not None and bool(done["repeated"]) and not again)
+                    if key and done["repeated"] and not was_published:
+                        check_finished(
+                            client, client.call("stage.published", **key)["elsewhere"], fail_on_data_loss=fail_on_data_loss
+                        )
+                    return was_published or (key is not None and bool(done["repeated"]) and not again)
             except (PeerError, StorageError) as error:
-                again = True  # the publish may have been done: then what is repeated is this write itself
+                again = True  # the publish may have succeeded: a repetition is then this write itself
                 try:
                     patience.wait(error)
                 except PenstockError:
                     raise type(error)(f"{_UNSURE if key is None else _UNSURE_ONCE}: {error}") from error
 
     def _forget(self, write: str, attempts: Sequence[int] = ()) -> None:
-        """Discard these attempts, or the whole write. Errors are ignored: the user must see why the write failed, and the broker
-        discards stages by itself in time."""
+        """Discard these attempts, or the whole write.
+
+        Errors are ignored: the user must see why the write failed, and the broker discards old stages on its own.
+        """
         if self._spread is not None:
             self._spread.discard(write, attempts, FORGET_S)
             return
@@ -226,8 +233,10 @@ class SinkWriter:
             client.call("stage.discard", write=write, attempts=list(attempts), timeout_s=FORGET_S)
 
     def _give_up(self, write: str, key: dict[str, Any] | None) -> None:
-        """Discard a write after Spark's abort, which follows a commit that failed half-way, too: what is published stays, and so
-        does what its repetition needs. Errors are ignored."""
+        """Discard a write after Spark's abort, which also follows a commit that failed half-way. Errors are ignored.
+
+        Published parts stay, and so do stages that a repetition needs.
+        """
         if self._spread is None or key is None:
             self._forget(write)
         else:
@@ -243,28 +252,29 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
         return self._stage(iterator, self._write, self._key)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all stages at once; with `txnAppId` also an empty write, since its version counts as done."""
+        """Publish all stages together; with `txnAppId` also an empty write, since its version counts as done."""
         tasks = _staged(messages)
         if self._key or any(task.attempt is not None for task in tasks):
             if self._publish(tasks, self._write, self._key):
-                self._say_repeated(tasks)
+                self._warn_of_repetition(tasks)
         else:
-            self._forget(self._write)  # what killed attempts may have left
+            self._forget(self._write)  # stages of killed attempts
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Discard the stages of the write that no repetition needs."""
         self._give_up(self._write, self._key)
 
-    def _say_repeated(self, tasks: Sequence[StageReport]) -> None:
-        """Warn of a repetition in a `foreachBatch`, for what it does to the other sinks: whether its rows come from the batch,
-        nobody knows. A DataFrame that was kept in memory is read by another of Spark's executions than the one that writes it."""
+    def _warn_of_repetition(self, tasks: Sequence[StageReport]) -> None:
+        """Warn of a repetition in a `foreachBatch`, because of its effect on other sinks.
+
+        Whether its rows come from the batch is unknown: Spark may read a cached DataFrame in another execution than it writes it.
+        """
         for task in tasks:
             if task.batch is not None:
                 log.warning(
                     "a write of batch %d of query %s was published before, by its txnAppId %r and txnVersion %d: it sent nothing."
-                    " Messages of this broker that the batch has read, and that no write of this txnAppId has sent, come again in"
-                    " a later batch, also to other sinks of the foreachBatch: give the write a txnVersion that rises with the"
-                    " batch",
+                    " Messages of this broker that the batch has read without a write of this txnAppId come again in a later"
+                    " batch, also to other sinks of the foreachBatch. Give the write a txnVersion that rises with the batch",
                     task.batch, task.query, self._options["txnAppId"], self._options["txnVersion"],
                 )  # fmt: skip
                 return
@@ -282,9 +292,9 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
 
 
 def written_as(app: str, place: Any) -> str:
-    """Return the name for writes of this application to this target, since one `foreachBatch` may write to several.
+    """Return the name for writes of this application to this target, since one `foreachBatch` may write to several targets.
 
-    Delta does the same: each table keeps the versions of its own writes.
+    Delta does the same: each table stores the versions of its own writes.
     """
     name = json.dumps([app, place], ensure_ascii=False)
     return name if len(name) <= MAX_NAME else hashlib.sha256(name.encode()).hexdigest()
@@ -312,8 +322,8 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         return self._stage(iterator, self._write_of(batch.number), self._key(*batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish all stages of a micro-batch at once. Raises InvalidRequest if tasks wrote for another one."""
-        # Spark commits with another writer than the one that its tasks have: what they tell names the write.
+        """Publish all stages of a micro-batch together. Raises InvalidRequest if tasks wrote for another micro-batch."""
+        # Spark commits with another writer than that of the tasks: the tasks' reports name the write.
         tasks = _staged(messages)
         for task in tasks:
             if task.query != tasks[0].query or task.batch != batchId or task.write != tasks[0].write:
@@ -321,12 +331,12 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
                     f"a task wrote for batch {task.batch} of query {task.query}, the commit is for batch {batchId}"
                     f" of query {tasks[0].query}: nothing was published; start the query again"
                 )
-        # An empty batch is published too where its query is known: the number must count as done.
+        # An empty batch is also published if its query is known: the number must count as done.
         if tasks and tasks[0].query is not None:
             self._publish(tasks, tasks[0].write, self._key(tasks[0].query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Discard the stages of a micro-batch that no repetition needs."""
+        """Discard the stages of a micro-batch that are not needed for a repetition."""
         for write, query in {(task.write, task.query) for task in _staged(messages)}:
             self._give_up(write, None if query is None else self._key(query, batchId))
 
@@ -337,8 +347,8 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         return {"kind": "stream", "id": query, "number": batch} if self._has_key else None
 
 
-def _check_there(tasks: Sequence[StageReport], brokers: Sequence[str]) -> None:
-    """Raise InvalidOption for rows at a broker that is none of these: nobody would publish them."""
+def _check_brokers(tasks: Sequence[StageReport], brokers: Sequence[str]) -> None:
+    """Raise InvalidOption for rows at another broker, which would never be published."""
     strange = sorted({broker for task in tasks for broker in task.brokers} - set(brokers))
     if strange:
         raise InvalidOption(
@@ -351,10 +361,12 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StageReport]
     return [staged for staged in messages if isinstance(staged, StageReport)]
 
 
-def _check_priorities(found: pa.Array) -> None:
-    """Raise InvalidColumn unless all are 0 to 9, as for every client. AMQP takes up to 255, and so does a row with `message`."""
+def _check_priorities(priorities: pa.Array) -> None:
+    """Raise InvalidColumn unless all are 0 to 9. AMQP takes up to 255, and so does a row with `message`."""
     import pyarrow.compute as pc
 
-    row = pc.index(pc.or_(pc.less(found, 0), pc.greater(found, 9)), True).as_py()
+    row = pc.index(pc.or_(pc.less(priorities, 0), pc.greater(priorities, 9)), True).as_py()
     if row >= 0:
-        raise InvalidColumn(f"column 'priority' is {found[row]} in row {row}; it takes 0 to 9, of which 9 is the most urgent")
+        raise InvalidColumn(
+            f"column 'priority' is {priorities[row]} in row {row}; it takes 0 to 9, of which 9 is the most urgent"
+        )

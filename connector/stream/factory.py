@@ -34,7 +34,7 @@ def _penstock(options: Options) -> BrokerAccess | None:
     """
     spool, url = options["spool"], options["url"]
     try:
-        broker = options.access.there()
+        broker = options.access.look()
     except PenstockError as error:
         if spool is None or isinstance(error, (InvalidOption, LessSafe)):
             raise

@@ -180,7 +180,7 @@ def test_a_broker_that_is_away_is_left_out_and_joins_again(
     assert site.read(reader, offset, end) == ["b1", "b2"]
     assert reader.latestOffset(end, LIMIT) == end
     assert site.counts("ab") == {"a": (0, 0, 3), "b": (0, 0, 3)}
-    assert [text for text in caplog.messages if "goes on without the broker" in text]
+    assert [text for text in caplog.messages if "continues without the broker" in text]
     assert [text for text in caplog.messages if "answers again" in text]
 
 
