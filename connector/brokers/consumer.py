@@ -89,8 +89,8 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         if missing:
             urls = ", ".join(member.url for member in self._members if member.identity is None)
             raise Unreachable(
-                f"no broker answers at {urls}, and a batch that already contains its messages still needs it, also with"
-                " failOnBrokerLoss=false: start the query again when it is back"
+                f"no broker answers at {urls}, and a batch of the query already contains its messages: this one batch needs it,"
+                " also with failOnBrokerLoss=false; start the query again when it is back"
             )
         self._settle([member for member in self._present() if member.id not in changed], until)
         planned = {member: _plan(member, before, until) for member in members}

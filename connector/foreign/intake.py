@@ -54,7 +54,7 @@ _DONE_POLL_S = 0.05
 
 
 class Gather(NamedTuple):
-    """How to wait for more messages: with few messages until none came for `quiet_s`, and for `most_s` at most."""
+    """Wait for more messages: with few messages until none came for `quiet_s`, and for `most_s` at most."""
 
     quiet_s: float
     most_s: float

@@ -260,7 +260,7 @@ class Spool:
             self._merge(batch)
 
     def _merge(self, batch: int) -> None:
-        """If there are many files of keys, write keys of committed batches as one file, and delete the files that it replaces."""
+        """Merge files of keys of committed batches if there are many, and delete the merged files."""
         files = [file for file in self._key_files if file.span.last <= batch]
         if self.window is not None and (some := to_merge(files)):
             span = Span(some[0].span.first, some[-1].span.last)

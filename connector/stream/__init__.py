@@ -1,11 +1,9 @@
 """Stream reads.
 
-reader      Spark's planning calls, translated into those of a consumer
-consumer    the protocols of consumers
-factory     which consumer a query needs
-fan_out     one query over several queues or brokers: the order of a trigger's steps
-queues      the consumer of queues at one broker
-lease       the planner's side of one lease
-credit      how much a trigger may still take, of all queues and brokers together
-replay      a stream of archived messages, which acquires nothing
+- reader: Spark's planning calls, translated into those of a consumer
+- consumer, factory: the protocols of consumers; the consumer that a query needs
+- queues, lease: the consumer of queues at one broker; the planner's side of one lease
+- fan_out: one query over several queues or brokers, the order of a trigger's steps
+- credit: the limits of a trigger, for all queues and brokers together
+- replay: a stream of archived messages without a lease
 """

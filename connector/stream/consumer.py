@@ -19,13 +19,13 @@ class StreamConsumer(Protocol):
     """
 
     def fix_tail(self) -> None:
-        """Take nothing that comes from now on: an `availableNow` run begins."""
+        """Take no later messages: an `availableNow` run begins."""
 
     def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
-        """Settle everything up to `start`; return the offset after the next batch, or `start` if there is nothing to take.
+        """Settle everything up to `start`; return the offset after the next batch, or `start` without a batch.
 
-        With nothing left of the credit, only a batch that is unfinished. Where there is nothing, wait for so many milliseconds;
-        with `once`, which says that no other trigger follows, until that is certain.
+        Without credit, return only an unfinished batch. Without messages, wait for `wait_ms`. With `once` no other trigger
+        follows: then wait until it is certain that there are no messages.
         """
         ...
 
@@ -37,7 +37,7 @@ class StreamConsumer(Protocol):
         """Settle everything up to `end`."""
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts of each queue, as they came with the last `advance`; nothing is asked."""
+        """Return the counts of each queue, as of the last `advance`."""
         ...
 
     def close(self) -> None:
@@ -57,8 +57,5 @@ class BrokerConsumer(StreamConsumer, Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Say whether a call that is under way may take long at a broker that is there, in a run that ends.
-
-        Any thread may ask.
-        """
+        """True if the current call may take long although the broker answers, in a run that ends. Any thread may ask."""
         ...

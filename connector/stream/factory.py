@@ -1,4 +1,4 @@
-"""The consumer that a query needs, by what the broker at the option `url` is."""
+"""The consumer of a query, by the product of its broker."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """One query over several sources: the queues of one broker, or several brokers.
 
 A batch of Spark contains a batch of each source that had messages. Each trigger starts with another source, by the rotation in
-the offset. A crash between two sources leaves an unfinished batch at those that were asked already. These batches alone are then
-the next batch of Spark, because a source returns an unfinished batch unchanged. So the planner first looks for unfinished
-batches, unless it has just found that there are none.
+the offset. A crash between two sources leaves an unfinished batch at the sources that were asked already. These batches alone are
+then the next batch of Spark, because a source returns an unfinished batch unchanged. So the planner first looks for unfinished
+batches, unless the previous trigger has shown that all are finished.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FanOut(Generic[_Offset, _Source, _Part]):
     _answered: _Offset | None = None  # the previous answer: everything before it is finished, and no other batch is unfinished
 
     def _next(self, known: _Offset, credit: Credit, wait_ms: int) -> dict[_Source, _Part]:
-        """Acquire the next batch after `known`; wait for messages if there are none."""
+        """Acquire the next batch after `known`; wait if no messages are available."""
         is_new, self._answered = known != self._answered, None
         taken = self._unfinished(known) if is_new else {}
         taken = taken or self._arrived(known, credit, is_new)
@@ -36,7 +36,7 @@ class FanOut(Generic[_Offset, _Source, _Part]):
         raise NotImplementedError
 
     def _arrived(self, known: _Offset, credit: Credit, is_new: bool) -> dict[_Source, _Part]:
-        """Return batches of requests that earlier triggers made, and settle what no request below would settle."""
+        """Return batches of earlier triggers' requests. Settle sources that no other request of this trigger settles."""
         raise NotImplementedError
 
     def _acquire(self, known: _Offset, credit: Credit, wait_ms: int) -> dict[_Source, _Part]:

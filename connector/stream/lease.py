@@ -6,8 +6,8 @@
 - *consumer*: a client that takes messages from a queue: an AMQP link that receives, or a lease that holds a batch.
 
 A planner's first call takes the lease up under a new epoch, and the broker then refuses calls of older epochs. The planner keeps
-its epoch. For each broker a daemon thread renews the planner's leases while the planner lives. A thread that is no daemon would
-keep the planner of a dead driver alive.
+its epoch. For each broker a daemon thread renews the planner's leases while the planner lives. Another kind of thread would keep
+the planner of a dead driver alive.
 
 Every call is idempotent, so a call that finds no broker is repeated for a while: a restart of the broker ends no query.
 """
@@ -32,9 +32,7 @@ from .credit import TriggerLimits
 log = logging.getLogger("penstock")
 
 RENEW_S = 10.0  # the broker gives an unread batch back after a minute of silence
-UNREAD_WARNING = (
-    3  # batches in a row that a query left unread: from this number on the broker slows it down, and a warning says so
-)
+UNREAD_WARNING = 3  # consecutive unread batches, from which on the broker slows the query down
 LONG_POLL_MS = 100  # all sources of a query are asked in one thread: a longer wait would hold up the others
 
 
@@ -98,9 +96,9 @@ class Renewals:
                 try:
                     renew()
                 except PeerError:
-                    break  # a broker that is down counts no time, and is told again when it is back
+                    break  # a broker that is down counts no time; the next round repeats the renewal
                 except PenstockError:
-                    pass  # the next planning call tells the user of a lease that another reader took, or that was deleted
+                    pass  # the next planning call reports a lease that was deleted, or taken by another reader
                 except Exception:
                     log.exception("a lease could not be renewed; it is tried again")
 
@@ -137,13 +135,13 @@ class PlannerLease:
 
     @property
     def is_taken_up(self) -> bool:
-        """True if this planner has an epoch; a lease that has never taken anything has none."""
+        """True if this planner has an epoch; a lease without a batch so far has no epoch."""
         return self._epoch is not None
 
     def advance(self, start: LeaseBatch, limits: TriggerLimits) -> LeaseAdvance:
-        """Settle up to `start`; return the unfinished next batch, or a new one within `limits`, or `start` if there is none."""
-        # The first batch's tasks are asked for apart. That tells the broker that Spark has written an offset: from then on other
-        # queries are refused. It also detects a self-join, both sides of which have advanced by then.
+        """Settle up to `start`; return the unfinished next batch, or a new one within `limits`, or `start` without messages."""
+        # The tasks of the first batch are planned separately. By that request the broker learns that Spark has written an offset:
+        # from then on it refuses other queries. It also detects a self-join, both sides of which have advanced by then.
         planning = self._epoch is not None and start.number > 0
         answer: dict[str, Any] = {"more": True}
         while answer.get("more"):  # a selector may have to search a long queue: the broker answers now and then
@@ -177,7 +175,7 @@ class PlannerLease:
             self._hints.log(answer.get("hints", ()))
             if not limits.alone:
                 break  # the next message may be too large for the rest of the trigger: not worth another search
-        # Also after a rollback that `failOnDataLoss=false` accepts: the query goes on with the broker's number.
+        # Also after a rollback that `failOnDataLoss=false` accepts: the query continues with the broker's number.
         batch = start if answer["batch"] == start.number else LeaseBatch(answer["batch"], answer.get("sign"))
         self._settled = start.number
         self._planned = _Planned(start.number, batch.number, limits.partitions, answer["parts"]) if planning else None
@@ -243,8 +241,8 @@ class PlannerLease:
         if times >= UNREAD_WARNING > self._unread:
             log.warning(
                 "a query finished %d batches of queue %r in a row without reading them, or its writes were repetitions and sent "
-                "nothing, so their messages were given back: it gets further ones more and more slowly until it works one off. "
-                "Does its foreachBatch do nothing with the DataFrame, or has it a constant txnVersion?",
+                "nothing, so their messages were given back. It gets further batches more and more slowly until it processes "
+                "one. Does its foreachBatch do nothing with the DataFrame, or has it a constant txnVersion?",
                 times,
                 self._queue,
             )

@@ -164,8 +164,8 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
             return names
         self._check_offset(offset, names)
         if len(self._queues) > 1:
-            # Before anything else, so that another planner with this checkpoint is refused at every queue, and an older
-            # checkpoint is refused before a queue begins again that it does not contain.
+            # First, so that another planner with this checkpoint is refused at every queue. An older checkpoint is refused before
+            # a queue begins again that the checkpoint does not contain.
             for queue, batch in offset.batches.items():
                 if not self._leases[queue].is_taken_up:
                     self._leases[queue].plan(batch, batch)
@@ -189,7 +189,7 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         return QueuesOffset(broker, lease, secrets.token_hex(8), 0, {}, first_queue)
 
     def _head_lease(self) -> PlannerLease | None:
-        """Return the lease that tells the broker whether another planner has taken up this query's leases."""
+        """Return the lease by which the broker detects that another planner has taken up this query's leases."""
         if self._head is None:
             self._head = next((lease for lease in self._leases.values() if lease.is_taken_up), None)
         return self._head
@@ -204,7 +204,7 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         lease = self._options["lease"]
         if lease is not None and lease != names.lease:
             raise WrongOffset(
-                f"the checkpoint belongs to lease {names.lease!r}, but the option lease says {lease!r}:"
+                f"the checkpoint belongs to lease {names.lease!r}, but the option lease is {lease!r}:"
                 " put the option back as it was, or start with a new checkpoint"
             )
         if lease is None and not RANDOM_LEASE.fullmatch(names.lease):

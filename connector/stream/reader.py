@@ -1,8 +1,8 @@
 """The stream reader: Spark's planning calls, translated into those of the consumer.
 
-What PySpark 4.2 really does: it calls `commit` only after the next batch was planned, never on an idle stream and never for the
-last batch of `availableNow`; it does not call `stop`. `latestOffset(start)` is the only sign that everything before `start` is
-finished. So `latestOffset` settles, and `commit` is the same idempotent call.
+PySpark 4.2 calls `commit` only after it has planned the next batch. It never calls `commit` on an idle stream or for the last
+batch of `availableNow`, and it does not call `stop`. Only `latestOffset(start)` shows that everything before `start` is finished.
+So `latestOffset` settles, and `commit` is the same idempotent call.
 """
 
 from __future__ import annotations
@@ -56,13 +56,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return always the same kind of limit, so that the trigger `once` can be told from others."""
-        # Always this kind, so that `once` shows: it alone then asks with ReadAllAvailable. The limits themselves are enforced
-        # by the broker, from the options: rows and bytes together, which one read limit cannot say.
+        """Return always the same kind of limit: then only the trigger `once` asks with ReadAllAvailable."""
+        # The broker enforces the limits of the options, rows and bytes together. One read limit cannot express both.
         return ReadMaxRows(self._options["maxMessagesPerTrigger"] or _NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take no messages that come from now on."""
+        """Take no later messages: an `availableNow` run begins."""
         self._ends = True
         self._consumer().fix_tail()
 
@@ -73,9 +72,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._consumer(start).advance(start, wait_ms=0 if once else LONG_POLL_MS, credit=credit, once=once)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return what the query's progress shows as `latestOffset`: the source, and the counts of its queues.
+        """Return `latestOffset` of the query's progress: the source, and the counts of its queues.
 
-        Spark asks after each `latestOffset`, in the same process: the counts came with its answer, and nothing more is sent.
+        Spark asks after each `latestOffset`, in the same process. The counts came with that answer, so no request is sent.
         """
         return {"source": self._options.description, "queues": self._consumer().counts()}
 
@@ -93,10 +92,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._kept.close()
 
     def _consumer(self, *offsets: Mapping[str, Any]) -> StreamConsumer:
-        """Return the consumer. A checkpoint of a query over several brokers goes on as such, with one that is left, too."""
+        """Return the consumer. A checkpoint of several brokers keeps its kind, also if `url` now names one."""
         several = any(offset.get("kind") == BROKERS for offset in offsets)
         if several and self._kept is not None and not isinstance(self._kept, BrokersConsumer):
-            self._kept.close()  # it has been asked for an end at most
+            self._kept.close()  # only `fix_tail` was called
             self._kept = None
         if self._kept is None:
             self._kept = consumer_of(self._options, several=several)

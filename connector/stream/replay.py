@@ -1,16 +1,16 @@
-"""The stream reader of `mode=replay`: recorded messages once more, out of the archive's table. It takes and settles nothing.
+"""The stream reader of `mode=replay`: archived messages again, from the archive's table. It acquires and settles no messages.
 
-An offset names a set of rows that never changes: a version of the table, and the passes of the archiver that are read of it.
-Within the set it goes by sequence numbers, which is the order of arrival. So whoever restarts gets the same rows in the same
-batches. The newest version has these rows too, in other files, except for days that retention has taken out since. Where it may
-have taken some, the rows come from the version that the offset names, as long as its commits and files are there.
+An offset names a set of rows that never changes: a version of the table, and a range of recordings in it. Within the set, rows
+are read by sequence number, which is the order of arrival. So a restarted query gets the same rows in the same batches. The
+newest version of the table has these rows in other files, without days that retention has removed. If retention may have removed
+some of the rows, they come from the version that the offset names, while its commits and files exist.
 
-A set with an end is all. Without an end the passes since are the next set: at once, or where the query is to end, of a later run
-with its checkpoint. So what is settled and not recorded yet comes later, once, and nothing waits for it.
+With an ending option there is one set. Otherwise later recordings are the next set, of this run or, if the run is to end, of the
+next run with the checkpoint. So a message that is settled and not recorded yet comes later, once.
 
-The pace is kept by the planner: as many times as fast as they came, from the first message on that this process plans. That one
-goes alone, and the pace counts from the end of its batch: Spark takes seconds for the first batch of a query, and the messages
-behind it would all be due by then. A restart goes on from where it was.
+The planner keeps the pace: a multiple of the speed of arrival, starting with the first message that this process plans. That
+message is a batch of its own, and the pace counts from the end of the batch. Spark takes seconds for the first batch of a query,
+and the following messages would all be due by then. A restarted query continues at its offset.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from ..task.archive import read_recorded, version_of
 from ..task.batching import as_declared
 from ..task.partition import RecordedPartition
 
-#: Messages of one batch where `maxMessagesPerTrigger` says nothing: some seconds of reading, which a restart repeats at most.
+#: Messages of one batch without `maxMessagesPerTrigger`: some seconds of reading, which a restart may repeat.
 DEFAULT_MESSAGES = 10_000_000
-LOOK_S = 0.5  # between two looks of a query that goes on, while nothing is recorded: Spark would ask a hundred times a second
-LISTED_S = 60.0  # after which files are listed again: those that compaction has replaced are removed after a while
-WAIT_S = 1.0  # a query that waits for its pace says so each second, by a batch of nothing, so that it can be stopped
+LOOK_S = 0.5  # between two looks for new recordings: Spark would ask a hundred times a second
+LISTED_S = 60.0  # after which files are listed again: files that compaction has replaced are removed after a while
+WAIT_S = 1.0  # a query that waits for its pace returns an empty batch after this time, so that it can be stopped
 
 
 @reports_errors
 class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what is recorded of a queue, as a stream. Connects at its first call."""
+    """Reader of a queue's archive, as a stream. It connects at its first call."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(REPLAY)
         check_source(schema, stream=False)
         if "delivery" in schema.names:
-            raise InvalidColumn("column 'delivery' is for streams that acquire: nothing of a replay can be settled")
+            raise InvalidColumn("column 'delivery' is for streams that acquire: messages of a replay cannot be settled")
         self._options = options
         self._queue: str = options["queue"][0]
         self._columns = [field.name for field in schema.fields]
@@ -63,12 +63,12 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends = options["endingSequence"] is not None or options["endingTimestamp"] is not None
         self._available_now = False
         self._hints = SelectorHints()
-        self._all: Table | None = None  # the table with all that a query reads that is to end
+        self._last_table: Table | None = None  # of an `availableNow` run
         self._client: Client | None = None
-        self._files: _Listed | None = None  # of a set
-        self._first: tuple[ReplayOffset | None, int] | None = None  # the offset of the first batch, and when its message came
-        self._clock: tuple[float, int] | None = None  # when the pace began, and that time
-        self._next: tuple[tuple[Any, ...], int] | None = None  # an offset, and when the next message after it came
+        self._files: _Listed | None = None
+        self._first: tuple[ReplayOffset | None, int] | None = None  # offset of the first batch, and arrival of its message
+        self._clock: tuple[float, int] | None = None  # start of the pace, and the time of arrival there
+        self._next: tuple[tuple[Any, ...], int] | None = None  # an offset, and arrival of the next message after it
 
     # --- In the planner ------------------------------------------------------------------------------------------------
 
@@ -85,24 +85,24 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read what is recorded now, and end."""
+        """Read the messages that are recorded now, and end."""
         self._available_now = True
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the offset after the next batch, or `start` where there is nothing more, or nothing yet."""
+        """Return the offset after the next batch, or `start` if there are no more messages now."""
         known = parse_replay(start)
         if self._clock is None and self._first is not None and known != self._first[0]:
             self._clock = time.monotonic(), self._first[1]  # the first batch has been read
-        found = self._begun() if known is None else known
-        if found is not None and found.next > self._last(found):
-            found = self._following(found)
-        if found is None or (known is not None and found == known and found.next > self._last(found)):
+        at = self._begun() if known is None else known
+        if at is not None and at.next > self._last(at):
+            at = self._following(at)
+        if at is None or (known is not None and at == known and at.next > self._last(at)):
             if not self._available_now:
                 time.sleep(LOOK_S)
             return dict(start)
-        after = self._after(found, known, wait=not isinstance(limit, ReadAllAvailable))
-        if after == found and known is not None and self._available_now:
-            return found._replace(waits=found.waits + 1).to_json()  # not the end: the next message has not come yet, at this pace
+        after = self._after(at, known, wait=not isinstance(limit, ReadAllAvailable))
+        if after == at and known is not None and self._available_now:
+            return at._replace(waits=at.waits + 1).to_json()  # not the end: the next message is not due yet
         return after.to_json() if known is None or after != known else dict(start)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
@@ -128,7 +128,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RecordedPartition(*where, shares, bounds, self._columns, selector) for shares in tasks(files, most, least)]
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Do nothing: nothing was taken."""
+        """Do nothing: a replay acquires no messages."""
 
     def stop(self) -> None:
         """Close the connection. Spark 4.2 does not call this."""
@@ -142,49 +142,49 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = self._options.access.client()
         return self._client
 
-    def _known(self) -> Table | None:
-        if self._all is not None:
-            return self._all
+    def _current_table(self) -> Table | None:
+        if self._last_table is not None:
+            return self._last_table
         answer = self._connected().call("archive.plan", queue=self._queue, states=["archived"], first=2**62)
-        found = None if answer["table"] is None else Table.of_fields(answer["table"])
+        table = None if answer["table"] is None else Table.of_fields(answer["table"])
         if self._available_now:
-            self._all = found
-        return found
+            self._last_table = table
+        return table
 
     def _table(self, of: ReplayOffset) -> Table:
-        """Look up where the table is. Raises WrongOffset where it is not the one that the replay began with."""
-        table = self._known()
+        """Look up the table. Raises WrongOffset if it is not the table with which the replay began."""
+        table = self._current_table()
         same = table is not None and (table.broker, table.queue_id) == (of.broker, of.queue_id)
         if table is None or not same or common(table.lineages, of.lineages) is None:
             raise WrongOffset(
                 f"the checkpoint belongs to queue {self._queue!r} of broker {of.broker}, declared as its number {of.queue_id},"
-                " and that one is not there: it is another broker, or the queue was deleted. Start with a new checkpoint"
+                " which does not exist: it is another broker, or the queue was deleted. Start with a new checkpoint"
             )
         return table
 
     def _begun(self) -> ReplayOffset | None:
-        """The offset before all that is recorded now."""
-        table = self._known()
+        """Return the offset before all current recordings."""
+        table = self._current_table()
         return None if table is None else self._fixed(table, 0)
 
     def _following(self, done: ReplayOffset) -> ReplayOffset | None:
-        """The offset before what has been recorded since; `done` where nothing was, or no more is wanted."""
+        """Return the offset before later recordings; `done` without any, or with an ending option."""
         if self._ends:
             return done
         table = self._table(done)
-        after = common(table.lineages, done.lineages) or 0  # of another number than the last where the broker was restored
+        after = common(table.lineages, done.lineages) or 0  # an earlier number if the broker was restored
         return done if table.passes == after else self._fixed(table, after)
 
     def _fixed(self, table: Table, after: int) -> ReplayOffset | None:
-        found = ReplayOffset(table.broker, table.queue_id, 0, after, table.lineages, 0)
-        bounds = self._bounds(found)
+        offset = ReplayOffset(table.broker, table.queue_id, 0, after, table.lineages, 0)
+        bounds = self._bounds(offset)
         listed = version_of(self._connected(), self._queue, table, bounds)
-        found = found._replace(version=listed.number)
-        self._files = _Listed(found[:5], listed.files, None, time.monotonic())
+        offset = offset._replace(version=listed.number)
+        self._files = _Listed(offset[:5], listed.files, None, time.monotonic())
         if not listed.files:
             return None
         first, last = min(file.first for file in listed.files), max(file.last for file in listed.files)
-        return self._moved(found._replace(next=max(bounds.first, first), last=last), max(bounds.first, first))
+        return self._moved(offset._replace(next=max(bounds.first, first), last=last), max(bounds.first, first))
 
     def _bounds(self, of: ReplayOffset) -> Bounds:
         first, last, since, until, outcome = (
@@ -194,22 +194,23 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Bounds(of.queue_id, of.lineages, of.after, first or 0, last, since, until, None, None, outcome)
 
     def _listed(self, of: ReplayOffset, day: str | None = None, first: int | None = None) -> list[File]:
-        """The files of the set that may have rows, of those that came on `day` or later and are numbered `first` or higher: by
-        default of those behind the offset. Raises DataLoss where some are gone."""
+        """Return the files of the set with rows from `day` on, and from sequence number `first` on; by default after the offset.
+
+        Raises DataLoss if some rows are gone.
+        """
         day, first = (of.days[1], of.next) if first is None else (day, first)
-        known = self._files
-        if known is None or not known.has(of, day) or time.monotonic() - known.at > LISTED_S:
-            files, since = self._found(of, day, first)
-            self._files = known = _Listed(of[:5], files, since, time.monotonic())
-        return known.files
+        listed = self._files
+        if listed is None or not listed.has(of, day) or time.monotonic() - listed.at > LISTED_S:
+            files, since = self._list(of, day, first)
+            self._files = listed = _Listed(of[:5], files, since, time.monotonic())
+        return listed.files
 
-    def _found(self, of: ReplayOffset, day: str | None, first: int) -> tuple[list[File], str | None]:
-        """List the files as `_listed` does, with the day since when all rows of the set are in them; None: they all are.
+    def _list(self, of: ReplayOffset, day: str | None, first: int) -> tuple[list[File], str | None]:
+        """List the files, and the day from which on they contain all rows of the set; None: they contain all of it.
 
-        Retention removes whole days, and every day before one that it removes. So all rows from a day on are there if one of
-        that day or of an earlier one is. Days that it has removed may still be in the version with which the replay began. Only
-        these are taken from there: of later days, compaction may have replaced the files that it names. If other programs have
-        deleted rows since, none are taken.
+        Retention removes whole days, the oldest first. So all rows from a day on exist if a row of that day or an earlier one
+        does. Removed days may still be in the version with which the replay began. Only these come from that version: compaction
+        may have replaced its files of later days. If other programs have deleted rows since, that version is not used.
         """
         where = (self._connected(), self._queue, self._table(of), self._bounds(of))
         newest = version_of(*where)
@@ -224,7 +225,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options["failOnDataLoss"]:
                 raise self._loss(newest.files, first, since) from error
             return newest.files, None
-        if listed.is_outdated:  # they may have been rows of the days that are gone, which must not come back
+        if listed.is_outdated:  # other programs may have deleted rows of the removed days, which must not come back
             if self._options["failOnDataLoss"]:
                 raise self._loss(newest.files, first, since)
             return newest.files, None
@@ -239,13 +240,13 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = f"messages from {first} on" if following is None or following <= first else f"messages {first} to {following - 1}"
         came = "" if since is None else f" that came before {since}"
         return DataLoss(
-            f"{gone} of queue {self._queue!r}{came} may be gone: retention has removed old days from the archive, and the version"
+            f"{gone} of queue {self._queue!r}{came} may be gone. Retention has removed old days from the archive, and the version"
             " of the table with which the replay began is cleaned up, or other programs have deleted rows since. With"
-            " failOnDataLoss=false it goes on with what is left"
+            " failOnDataLoss=false it continues with the remaining messages"
         )
 
     def _moved(self, at: ReplayOffset, following: int) -> ReplayOffset:
-        """The offset before the row `following`, after a batch from `at` on."""
+        """Return the offset before the row `following`, after a batch that starts at `at`."""
         files = self._listed(at)
         return at._replace(next=following, days=(_least_day(files, at.next), _least_day(files, following)))
 
@@ -256,11 +257,11 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- A batch -------------------------------------------------------------------------------------------------------
 
     def _after(self, at: ReplayOffset, start: ReplayOffset | None, *, wait: bool) -> ReplayOffset:
-        """The offset after a batch from `start` on of at most as many messages as there may be, and as the pace allows."""
+        """Return the offset after the batch that starts at `at`, within the limit and the pace."""
         if not self._options["pace"]:
             return self._moved(at, cut(self._listed(at), at.next, self._last(at), self._limit))
         came = self._next_came(at)
-        if came is None:  # nothing more is within the bounds
+        if came is None:  # no more messages within the bounds
             return self._moved(at, self._last(at) + 1)
         if self._clock is None:
             self._first = start, came
@@ -277,19 +278,19 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._until(at, max(came, first + int((now - begun) * self._options["pace"] * 1e6)))
 
     def _next_came(self, at: ReplayOffset) -> int | None:
-        """The time of arrival of the next message, microseconds since 1970; None: there is none."""
+        """Return the arrival of the next message in microseconds since 1970, or None."""
         if self._next is None or self._next[0] != at[:6]:
             came, bounds = None, self._bounds(at)._replace(first=at.next)
-            for file in self._listed(at):  # by their first messages; the next one may be in any of those that overlap
-                while _may_have(file, bounds) and (found := self._least(at, file, bounds)) is not None:
-                    came, bounds = found[1], bounds._replace(last=found[0] - 1)
+            for file in self._listed(at):  # ordered by first message; the next message may be in any file that overlaps
+                while _may_have(file, bounds) and (least := self._least(at, file, bounds)) is not None:
+                    came, bounds = least[1], bounds._replace(last=least[0] - 1)
             if came is None:
                 return None
             self._next = at[:6], came
         return self._next[1]
 
     def _least(self, at: ReplayOffset, file: File, bounds: Bounds) -> tuple[int, int] | None:
-        """The least sequence number of a file's first batch within the bounds, and its time of arrival; None: it has none."""
+        """Return the least sequence number of a file's first batch within the bounds, and its time of arrival, or None."""
         import pyarrow.compute as pc
 
         for batch in self._read(at, [file], bounds):
@@ -300,15 +301,15 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None
 
     def _until(self, at: ReplayOffset, last: int) -> ReplayOffset:
-        """The offset after the messages that came up to that time, and are at most as many as there may be."""
+        """Return the offset after the messages that came up to that time, within the limit."""
         import pyarrow.compute as pc
 
         bounds = self._bounds(at)
         until = last + 1 if bounds.until is None else min(last + 1, bounds.until)
         end = cut(self._listed(at), at.next, self._last(at), self._limit)
         bounds = bounds._replace(first=at.next, last=end - 1, until=until)
-        found = self._read(at, [file for file in self._listed(at) if _may_have(file, bounds)], bounds)
-        return self._moved(at, max((pc.max(batch.column("sequenceNumber")).as_py() + 1 for batch in found), default=end))
+        batches = self._read(at, [file for file in self._listed(at) if _may_have(file, bounds)], bounds)
+        return self._moved(at, max((pc.max(batch.column("sequenceNumber")).as_py() + 1 for batch in batches), default=end))
 
     def _read(self, at: ReplayOffset, files: Sequence[File], bounds: Bounds) -> Iterator[pa.RecordBatch]:
         where = (self._connected().endpoint, self._queue, self._table(at).url)
@@ -319,10 +320,9 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition's messages, in a task."""
-        found: Iterator[pa.RecordBatch] = iter(())  # Spark makes one partition of nothing where there is none
-        if isinstance(partition, RecordedPartition):
-            found = self._rows(partition)
-        return as_declared(found, self._nullable)
+        # Without partitions Spark makes an empty one of its own.
+        rows = self._rows(partition) if isinstance(partition, RecordedPartition) else iter(())
+        return as_declared(rows, self._nullable)
 
     def _rows(self, part: RecordedPartition) -> Iterator[pa.RecordBatch]:
         access = self._options.access.of(part.broker_url)
@@ -330,7 +330,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Listed(NamedTuple):
-    """Files of a set, as they were listed at `at` of the monotonic clock. They have all rows since a day; None: all rows."""
+    """Files of a set, listed at `at` of the monotonic clock. They contain all rows since a day; None: all rows."""
 
     set: tuple[Any, ...]
     files: list[File]
@@ -338,27 +338,26 @@ class _Listed(NamedTuple):
     at: float
 
     def has(self, of: ReplayOffset, day: str | None) -> bool:
-        """Say whether the rows of this offset's set that came on a day, or later, are in them."""
+        """True if they contain the rows of this offset's set from a day on."""
         return self.set == of[:5] and (self.since is None or (day is not None and self.since <= day))
 
 
 def _least_day(files: Sequence[File], first: int = 0) -> str | None:
-    """Return the first day of arrival of what files may have from a sequence number on; None: not known, or nothing."""
+    """Return the first day of arrival in files with rows from a sequence number on; None: unknown, or no rows."""
     days = [file.day for file in files if file.last >= first]
     return None if None in days else min((day for day in days if day is not None), default=None)
 
 
 def _may_have(file: File, bounds: Bounds) -> bool:
-    """Say whether a file may have sequence numbers within the bounds."""
+    """True if a file may have sequence numbers within the bounds."""
     return file.last >= bounds.first and (bounds.last is None or max(file.first, bounds.first) <= bounds.last)
 
 
 def cut(files: Sequence[File], first: int, last: int, limit: int) -> int:
-    """Return a sequence number before which, from `first` on, files have at most `limit` rows, and at least one if one file
-    allows; the number after `last` where these are all."""
+    """Return the end of a batch from `first` on with at most `limit` rows, or one sequence number; at most `last` + 1."""
 
     def rows(end: int) -> int:
-        """At most so many rows lie before it."""
+        """Return an upper limit of the rows before `end`."""
         return sum(min(file.rows, max(0, min(end - 1, file.last) - max(first, file.first) + 1)) for file in files)
 
     if rows(last + 1) <= limit:

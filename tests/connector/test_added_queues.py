@@ -110,7 +110,7 @@ def test_the_first_queue_cannot_be_exchanged_or_taken_away(queues: Queues) -> No
     second, _ = read(queues, queues.reader("ab"), first)
     with pytest.raises(errors.WrongOffset, match=r"belongs to queue '.*b', which.*put it back"):
         queues.reader("a").latestOffset(second, LIMIT)
-    with pytest.raises(errors.WrongOffset, match=r"belongs to lease '.*', but the option lease says"):
+    with pytest.raises(errors.WrongOffset, match=r"belongs to lease '.*', but the option lease is"):
         queues.reader("ab", lease="another").latestOffset(first, LIMIT)
 
 

@@ -211,7 +211,7 @@ def test_a_checkpoint_of_an_earlier_run_is_refused(queue: Queue) -> None:
     ("change", "options", "says"),
     [
         ({"broker": "0" * 32}, {}, "belongs to broker 0+.*option url"),
-        ({"lease": "other"}, {"lease": "named"}, "option lease says 'named'"),
+        ({"lease": "other"}, {"lease": "named"}, "option lease is 'named'"),
         ({"lease": "other"}, {}, "option lease is not set"),
         ({"lease": "q-" + "0" * 32}, {}, "no lease 'q-0+'.*new checkpoint"),
         ({"run": "beef"}, {"lease": "named"}, "earlier run"),

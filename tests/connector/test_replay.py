@@ -449,7 +449,7 @@ def test_options_that_make_no_sense_are_refused(place: str, options: dict[str, s
 
 
 def test_a_replay_has_no_deliveries(site: Site) -> None:
-    with pytest.raises(InvalidRequest, match="nothing of a replay can be settled"):
+    with pytest.raises(InvalidRequest, match="messages of a replay cannot be settled"):
         reader(site, columns=("delivery",))
 
 

@@ -274,5 +274,5 @@ def test_outcomes_go_to_the_broker_that_has_the_lease(site: Site) -> None:
 
 
 def test_leases_of_one_name_are_refused_for_outcomes(site: Site) -> None:
-    with pytest.raises(errors.InvalidRequest, match=r"at several brokers.*leave the option lease out"):
+    with pytest.raises(errors.InvalidRequest, match=r"at several brokers.*Leave the option lease out"):
         outcomes(site, lease="me")
