@@ -1,19 +1,19 @@
-"""The Flight plane: docs/protocols/flight.md, translated into commands. No rule of a queue lives here.
+"""The Flight plane: docs/protocols/flight.md, translated into commands. It decides no rule of a queue.
 
 From the socket up:
 
-listener               who is let in, time-outs, threads
+listener               admission, timeouts, threads
 transports             plain sockets and TLS
 connection, frames     HTTP/2
-calls, budget          one gRPC call; memory for what comes
-statuses               how a call ends
+calls, budget          one gRPC call; memory for incoming messages
+statuses               the end of a call
 protobuf, arrow_ipc    Flight's messages, measured before they are decoded
-arrow_types            the types of Arrow's format, and which of them messages have
-server                 Flight's methods
+arrow_types            the types of Arrow's format, and the types that messages may have
+server                 the methods of Flight
 receiver, outcomes     puts: messages, and outcomes of a lease's messages
 streams                gets: tickets
 
-Who asks, and what can be asked, stands in `actions/`.
+`actions/` declares the requests and authenticates callers.
 """
 
 from .server import FlightPlane

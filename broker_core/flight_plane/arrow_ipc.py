@@ -1,11 +1,15 @@
-"""Arrow's IPC messages in a Flight stream: what comes in is measured before pyarrow decodes it, what leaves is framed.
+"""Arrow's IPC messages in a Flight stream: incoming messages are measured before pyarrow decodes them, outgoing ones are framed.
 
-pyarrow's reader decompresses, and follows buffers wherever they point, before anybody can look. So each message's metadata (a
-flatbuffer) is read here first, by hand, and these are refused: compressed bodies, buffers that overlap (one buffer as many
-columns), more rows than a batch may have, another length than is said, dictionaries beyond `DICTIONARY_BYTES`, and one text at
-many places of a flatbuffer, of which pyarrow makes as many copies.
-What passes takes no more memory than its message, until the next one is asked for, and a dictionary no more than its octets, as
-long as its stream. What a cast makes of it is `incoming.validate`'s to bound.
+pyarrow's reader decompresses bodies, and follows buffers before they can be checked. Therefore each message's metadata (a
+flatbuffer) is parsed here first. These messages are refused:
+
+- compressed bodies, and buffers that overlap (one buffer as many columns);
+- more rows than a batch may have, and a body of another length than its metadata claims;
+- dictionaries beyond `DICTIONARY_BYTES`;
+- one text at many places of a flatbuffer, of which pyarrow would make as many copies.
+
+An accepted message takes no more memory than its bytes, until the next one is requested. A dictionary takes no more than its
+bytes, as long as its stream lasts. `batch_checks.validate` limits the size after a cast.
 """
 
 from __future__ import annotations
@@ -25,27 +29,27 @@ if TYPE_CHECKING:
     from .calls import Call, CallMessage
     from .transports import Octets
 
-METADATA_BYTES = 1 << 20  # of one message, and of all texts that it names
+METADATA_BYTES = 1 << 20  # of the metadata of one message, and of all texts in it
 MOST_FIELDS = 1024  # of one schema, at any depth, and as many notes (`custom_metadata`); the message columns have some forty
-DICTIONARY_BYTES = 32 << 20  # of dictionaries that all streams together hold: they stay as long as their stream
-DICTIONARY_COST = 1 << 10  # of each that comes, one that adds to another too: pyarrow keeps them all, also those without octets
+DICTIONARY_BYTES = 32 << 20  # of dictionaries of all streams together: they last as long as their stream
+DICTIONARY_COST = 1 << 10  # of each dictionary or addition to one: pyarrow keeps all of them, also empty ones
 MOST_BUFFERS = 1024  # of one record batch; all message columns together have some sixty
 _CONTINUATION = b"\xff\xff\xff\xff"
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3  # MessageHeader
 _KINDS = ("nothing", "a schema", "a dictionary", "a record batch", "a tensor", "a sparse tensor")  # by MessageHeader
-_BYTE_ORDERS = range(2)  # Endianness: little and big, which pyarrow swaps
+_BYTE_ORDERS = range(2)  # Endianness: little, and big, which pyarrow converts
 _VERSIONS = range(3, 5)  # MetadataVersion: V4 and V5; pyarrow reads no older ones
 
 
 class Dictionaries:
-    """Octets of dictionaries that streams hold. Thread-safe."""
+    """Bytes of dictionaries that streams hold. Thread-safe."""
 
     def __init__(self, octets: int = DICTIONARY_BYTES) -> None:
         self._left, self.most = octets, octets
         self._lock = threading.Lock()
 
     def take(self, octets: int) -> None:
-        """Take octets for a sender's dictionary. Raises ResourceLimit where all senders' together take too many."""
+        """Take bytes for a sender's dictionary. Raises ResourceLimit if all dictionaries together are too large."""
         with self._lock:
             if octets > self._left:
                 raise errors.ResourceLimit(
@@ -55,7 +59,7 @@ class Dictionaries:
             self._left -= octets
 
     def give(self, octets: int) -> None:
-        """Give octets back."""
+        """Return bytes."""
         with self._lock:
             self._left += octets
 
@@ -71,45 +75,45 @@ class ArrowBatchReader:
         self._message: CallMessage | None = None
         self._began = self._ended = False
         self._reader: Any = None
-        self._said: deque[bytes] = deque()
-        self.app_metadata = b""  # of the batch that `next` gave last
-        self.waiting: Callable[[], None] | None = None  # called now and then while a batch waits for memory
-        self.closed = False  # pyarrow asks
+        self._metadata: deque[bytes] = deque()
+        self.app_metadata = b""  # of the last batch from `next`
+        self.waiting: Callable[[], None] | None = None  # called from time to time while a batch waits for memory
+        self.closed = False  # read by pyarrow
 
     def begin(self) -> bytes:
         """Read the first message, and return the command of its descriptor."""
         message = self._call.next(self.waiting)
         if message is None:
-            raise errors.InvalidRequest("put: the stream is empty; its first message names what is sent, and how")
+            raise errors.InvalidRequest("put: the stream is empty; its first message must contain the request")
         fields = protobuf.parse("put", message.view)
         descriptor = protobuf.parse("put", fields.get(protobuf.FLIGHT_DESCRIPTOR, b""))
         self._queue(fields)
         return bytes(descriptor.get(protobuf.DESCRIPTOR_COMMAND, b""))
 
     def next(self) -> pa.RecordBatch | None:
-        """The next record batch, which is not validated; None after the last."""
+        """Return the next record batch, which is not validated; None after the last."""
         try:
             if self._reader is None:
                 self._reader = pa.ipc.open_stream(self)
             batch = self._reader.read_next_batch()
-            self.app_metadata = self._said.popleft()
+            self.app_metadata = self._metadata.popleft()
             return batch
         except StopIteration:
             return None
         except pa.ArrowException as error:
             if self._ended and not self._began:
-                return None  # a stream without a schema holds nothing
+                return None  # a stream without a schema is empty
             raise errors.InvalidRequest(f"the record batch is malformed: {error}") from None
 
     def close(self) -> None:
-        """Read no more, and give back what its dictionaries took."""
+        """Stop reading, and return the bytes of its dictionaries."""
         self.closed = True
         self._reader = None
         self._dictionaries.give(sum(self._held.values()))
         self._held.clear()
 
     def read(self, octets: int) -> memoryview | bytes:
-        """For pyarrow: the next octets of a stream in IPC's own framing, without a copy where it asks for what there is."""
+        """For pyarrow: return the next bytes of a stream in IPC's own framing, without a copy if a whole piece is requested."""
         while not self._pieces and not self._ended:
             message = self._call.next(self.waiting)
             if message is None:
@@ -141,9 +145,9 @@ class ArrowBatchReader:
             return
         kind = self._measure(metadata, len(body))
         if kind == _BATCH:
-            self._said.append(bytes(fields.get(protobuf.APP_METADATA, b"")))
+            self._metadata.append(bytes(fields.get(protobuf.APP_METADATA, b"")))
         elif kind == _DICTIONARY:
-            body = bytes(body)  # it stays, and a view of it would keep the whole message, which may be all but a dictionary
+            body = bytes(body)  # a view would keep the whole message, most of which may be outside of the dictionary
         self._pieces += [_CONTINUATION, len(metadata).to_bytes(4, "little"), metadata]
         if len(body):
             self._pieces.append(body)
@@ -153,20 +157,22 @@ class ArrowBatchReader:
         if len(metadata) > METADATA_BYTES:
             raise _too_much_metadata()
         try:
-            kind, dictionary, found = _inspect(metadata)
+            kind, dictionary, sizes = _inspect(metadata)
         except (struct.error, ValueError, IndexError) as error:
             raise errors.InvalidRequest(f"the record batch is malformed: its metadata cannot be read ({error})") from None
         if kind not in (_SCHEMA, _DICTIONARY, _BATCH) or (kind == _SCHEMA) == self._began:
-            what = _KINDS[kind] if kind < len(_KINDS) else f"a message of the unknown kind {kind}"
-            raise errors.InvalidRequest(f"the stream is malformed: {what} is not expected here")
+            description = _KINDS[kind] if kind < len(_KINDS) else f"a message of the unknown kind {kind}"
+            raise errors.InvalidRequest(f"the stream is malformed: {description} is not expected here")
         self._began = True
-        if found.body_length != body:
-            raise errors.InvalidRequest(f"the record batch is malformed: a body of {body} bytes that says {found.body_length}")
+        if sizes.body_length != body:
+            raise errors.InvalidRequest(
+                f"the record batch is malformed: a body of {body} bytes, {sizes.body_length} in its metadata"
+            )
         if kind == _SCHEMA:
             return kind
         if body > self._most_bytes:
             raise too_large(self._most_bytes, body)
-        found.check(body, self._most_rows)
+        sizes.check(body, self._most_rows)
         if dictionary is not None:
             number, delta = dictionary
             before, cost = self._held.get(number, 0), body + DICTIONARY_COST
@@ -178,7 +184,7 @@ class ArrowBatchReader:
 
 
 def too_large(limit: int, octets: int) -> errors.PenstockError:
-    """Make the error for a record batch of too many bytes."""
+    """Return the error for a record batch of too many bytes."""
     return errors.ResourceLimit(f"a record batch has at most {limit} bytes, this one {octets}: send smaller ones")
 
 
@@ -187,7 +193,7 @@ def _too_much_metadata() -> errors.PenstockError:
 
 
 def too_many(limit: int, rows: int) -> errors.PenstockError:
-    """Make the error for a record batch of too many rows."""
+    """Return the error for a record batch of too many rows."""
     return errors.ResourceLimit(f"a record batch has at most {limit} rows, this one {rows}: send smaller ones")
 
 
@@ -213,10 +219,10 @@ class _BatchSizes:
 
 
 def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None, _BatchSizes]:
-    """The kind of a message; of a dictionary its id and whether it adds to one; what it holds."""
+    """Return the kind of a message, a dictionary's id and whether it is an addition, and the sizes."""
     data = memoryview(metadata)
     message = _Table(data, _offset(data, 0))
-    kind, found = message.scalar(1, "<B"), _BatchSizes(message.scalar(3, "<q"))
+    kind, sizes = message.scalar(1, "<B"), _BatchSizes(message.scalar(3, "<q"))
     header = message.table(2)
     if (version := message.scalar(0, "<h")) not in _VERSIONS:
         raise errors.InvalidRequest(f"metadata version {version + 1} of Arrow's format is refused: send version 4 or 5")
@@ -226,21 +232,21 @@ def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None
             raise errors.InvalidRequest(f"the schema is malformed: the byte order {order} is unknown")
         _check_types(header)
     if header is None or kind not in (_DICTIONARY, _BATCH):
-        return kind, None, found
+        return kind, None, sizes
     dictionary = None
     if kind == _DICTIONARY:
         dictionary = header.scalar(0, "<q"), bool(header.scalar(2, "<B"))
         header = header.table(1)
         if header is None:
             raise ValueError("a dictionary without values")
-    found.rows = header.scalar(0, "<q")
-    found.compressed = header.table(3) is not None
-    found.buffers = header.pairs(2)
-    return kind, dictionary, found
+    sizes.rows = header.scalar(0, "<q")
+    sizes.compressed = header.table(3) is not None
+    sizes.buffers = header.pairs(2)
+    return kind, dictionary, sizes
 
 
 def _check_types(schema: _Table) -> None:
-    """Refuse types that no message column can have. `_check_texts` has bounded the fields and their names."""
+    """Refuse types that no message column can have. `_check_texts` has limited the fields and their names."""
     for column in schema.tables(1):
         waiting = [column]
         while waiting:
@@ -252,7 +258,7 @@ def _check_types(schema: _Table) -> None:
 
 
 def _check_texts(message: _Table, schema: _Table | None) -> None:
-    """Refuse what grows when it is read. Many places of a flatbuffer may point to one text, which counts at each of them."""
+    """Refuse texts that grow when they are read. Many places of a flatbuffer may refer to one text, which counts each time."""
     notes, waiting, fields, texts = message.tables(4), [], 0, 0
     if schema is not None:
         notes, waiting = notes + schema.tables(2), schema.tables(1)
@@ -275,7 +281,7 @@ def _too_many_fields() -> errors.PenstockError:
 
 
 class _Table:
-    """A flatbuffer's table. What points outside raises struct.error."""
+    """A flatbuffer's table. A reference outside of the buffer raises struct.error."""
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data, self._at = data, at
@@ -300,12 +306,12 @@ class _Table:
         return None if at is None else _Table(self._data, _offset(self._data, at))
 
     def length(self, number: int) -> int:
-        """The length of a text; 0 if the field is missing."""
+        """Return the length of a text; 0 if the field is missing."""
         at = self._field(number)
         return 0 if at is None else int(struct.unpack_from("<I", self._data, _offset(self._data, at))[0])
 
     def text(self, number: int) -> str:
-        """A text; "" if the field is missing. Invalid UTF-8 is replaced: `incoming` refuses it."""
+        """Return a text; "" if the field is missing. Invalid UTF-8 is replaced: `batch_checks` refuses it."""
         size, at = self.length(number), self._field(number)
         if at is None:
             return ""
@@ -313,7 +319,7 @@ class _Table:
         return str(self._data[first : first + size], errors="replace")
 
     def tables(self, number: int) -> list[_Table]:
-        """A vector of tables."""
+        """Return a vector of tables."""
         count = self.length(number)
         if count > MOST_FIELDS:
             raise _too_many_fields()
@@ -325,7 +331,7 @@ class _Table:
         return [_Table(self._data, _offset(self._data, place)) for place in range(first, first + 4 * count, 4)]
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
-        """A vector of structs of two 64-bit numbers."""
+        """Return a vector of structs of two 64-bit numbers."""
         at = self._field(number)
         if at is None:
             return []
@@ -353,17 +359,17 @@ class ArrowBatchWriter:
         self.closed = False  # pyarrow asks
 
     def begin(self) -> list[Octets]:
-        """The first message of the stream: its schema."""
+        """Return the first message of the stream: its schema."""
         view = memoryview(self._schema.serialize())
         length = int.from_bytes(view[4:8], "little")
         return [protobuf.field(protobuf.DATA_HEADER, length), view[8 : 8 + length]]
 
     def message(self, batch: pa.RecordBatch) -> list[Octets]:
-        """The message of a record batch."""
+        """Return the message of a record batch."""
         if self._writer is None:
             self._writer = pa.ipc.new_stream(self, self._schema)
             self._writer.write_batch(batch)
-            self._metadata()  # the schema once more: pyarrow begins a stream with it
+            self._metadata()  # the schema: pyarrow begins a stream with it
         else:
             self._writer.write_batch(batch)
         length, metadata = self._metadata()
@@ -373,14 +379,14 @@ class ArrowBatchWriter:
         return [begin, *metadata, protobuf.field(protobuf.DATA_BODY, size), *body]
 
     def _metadata(self) -> tuple[int, list[Octets]]:
-        """Take a message's metadata, its length and its pieces, padding included, from what was written."""
+        """Remove a message's metadata from the pieces, and return its length and pieces, padding included."""
         continuation, size = self._pieces[:2]
         length, count, at = int.from_bytes(size, "little"), 0, 2
         while count < length:
             count += len(self._pieces[at])
             at += 1
         if continuation != _CONTINUATION or count != length:
-            raise RuntimeError("pyarrow frames its messages otherwise than it did")
+            raise RuntimeError("pyarrow's framing of messages has changed")
         metadata = self._pieces[2:at]
         del self._pieces[:at]
         return length, metadata

@@ -1,8 +1,8 @@
-"""The types of Arrow's format, by their numbers in its schemas: which of them a message column may have.
+"""The types of Arrow's format, by their numbers in its schemas, and the types that a message column may have.
 
-pyarrow has no class for some types, and fails when the type of such a column is read. So the numbers are checked before pyarrow
-gets the schema. `messages.incoming` then checks which of the accepted types a column takes. A new version of the format appends
-to `NAMES`; until then its types are refused by their numbers.
+pyarrow has no class for some types, and fails when the type of such a column is read. The numbers are therefore checked before
+pyarrow gets the schema. `messages.batch_checks` then checks the accepted types of each column. A new version of the format
+appends to `NAMES`; until then its types are refused by their numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..errors import InvalidColumn, PenstockError
 from ..messages.columns import MESSAGE_COLUMNS
 
-#: The union `Type` of the format's Schema.fbs, whose members have the numbers from 0 on.
+#: The union `Type` of the format's Schema.fbs, whose members are numbered from 0.
 NAMES = (
     "none",
     "null",
@@ -41,7 +41,7 @@ NAMES = (
     "large list view",
 )
 TIMESTAMP = NAMES.index("timestamp")
-#: Of message columns, or inside of them: a map has a struct. Dictionaries have the type of their values.
+#: The types of message columns, or inside of them: a map contains a struct. Dictionaries have the type of their values.
 ACCEPTED = frozenset(
     map(
         NAMES.index,
@@ -64,8 +64,10 @@ ACCEPTED = frozenset(
 
 
 def refusal(column: str, number: int) -> PenstockError | None:
-    """Return the error for a column that has a type of this number, at any depth; None if it may have it. A known type of a
-    column that messages do not have is left to the error about its name."""
+    """Return the error for a column with a type of this number, at any depth; None if the type is accepted.
+
+    A known type of an unknown column is left to the error about its name.
+    """
     wanted = MESSAGE_COLUMNS.get(column)
     if number in ACCEPTED or (wanted is None and 0 < number < len(NAMES)):
         return None

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 
 class Budget:
-    """So many octets at once. Who finds none left waits in line, and is called when its turn comes. Thread-safe.
+    """A number of bytes shared by calls. A call that finds too few waits in a queue, and is notified when it has its bytes.
+    Thread-safe.
 
-    One that asks for more than there is altogether gets all of it, alone.
+    A call that requests more than the total gets all of it, alone.
     """
 
     def __init__(self, octets: int) -> None:
@@ -19,7 +20,8 @@ class Budget:
         self._line: deque[tuple[int, Callable[[], None]]] = deque()
 
     def take(self, octets: int, granted: Callable[[], None]) -> bool:
-        """Take octets; return True when they were taken. Else they will be, and then `granted` is called, in another's thread."""
+        """Take bytes; return True if they were taken. Otherwise `granted` is called later, in another thread, once they are
+        taken."""
         octets = min(octets, self._total)
         with self._lock:
             if not self._line and octets <= self._left:
@@ -29,7 +31,7 @@ class Budget:
             return False
 
     def give(self, octets: int) -> None:
-        """Give back what was taken."""
+        """Return bytes."""
         with self._lock:
             self._left += min(octets, self._total)
             ready = []
@@ -41,7 +43,7 @@ class Budget:
             granted()
 
     def leave(self, granted: Callable[[], None]) -> bool:
-        """Leave the line; False for who is not in it (any more)."""
+        """Leave the queue; return False if `granted` is no longer in it."""
         with self._lock:
             for entry in self._line:
                 if entry[1] == granted:
@@ -49,5 +51,5 @@ class Budget:
                     break
             else:
                 return False
-        self.give(0)  # the next may fit now
+        self.give(0)  # the next request may fit now
         return True

@@ -1,11 +1,11 @@
-"""One gRPC call: the messages that come in, those that go out, and how it ends.
+"""One gRPC call: incoming messages, outgoing messages, and its end.
 
-The connection's thread feeds octets in and the call's own thread takes messages out. A message's memory is allocated when its
-length is known to be within the limit, its sender has been let in, and the budget has room for it; until then the sender has
-no more than the first window (64 KiB). Octets of a message that has its memory go there from the socket, without a copy between.
+The connection's thread feeds bytes in, and the call's own thread takes messages out. The memory of a message is allocated when
+three conditions hold: its length is within the limit, its sender is authenticated, and the budget has room. Until then the sender
+has only the first window (64 KiB). Once a message has memory, its bytes go there from the socket without a copy.
 
-A message of no more than `AHEAD_BYTES` costs the budget nothing, of which a call has one at a time: senders of large ones that
-wait for room in a full queue may hold all of the budget, and requests, of whoever would make room, must be heard.
+A message of at most `AHEAD_BYTES` costs the budget nothing, and a call has one such message at a time. Senders of large messages
+that wait for room in a full queue may hold the whole budget. Small requests must still arrive, for example one that makes room.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     from .budget import Budget
     from .transports import Octets
 
-PREFIX_BYTES = 5  # of a gRPC message: whether it is compressed, and its length
-READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; then no further one is begun
-# Octets that a sender may be ahead of what has memory, and of a message that costs nothing. So a call takes twice as much beside
-# the budget, and all calls that may run (`flight_max_calls`) 64 MiB.
+PREFIX_BYTES = 5  # of a gRPC message: a flag for compression, and the length
+READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; beyond it no further message is begun
+# Bytes that a sender may send beyond allocated memory, and the size of a message that costs nothing. A call thus takes twice as
+# much outside of the budget, and all calls that may run (`flight_max_calls`) 64 MiB.
 AHEAD_BYTES = 64 << 10
-ALIGNMENT = 64  # a message ends at a multiple of this, so that an Arrow body at its end lies on multiples of 8
-HEADROOM = 64  # octets kept free before a message: `arrow_ipc` puts its own framing there
+
+ALIGNMENT = 64  # bytes; a message ends at a multiple of this, so that Arrow's buffers at its end are aligned
+HEADROOM = 64  # bytes kept free before a message: `arrow_ipc` puts its own framing there
 
 
 class CallConnection(Protocol):
-    """The connection of a call, as the call needs it; `connection.Connection` implements it."""
+    """The part of `connection.FlightConnection` that a call needs."""
 
     mutex: threading.Lock
     budget: Budget
@@ -52,10 +53,10 @@ class CallConnection(Protocol):
         """Send frames that need no window."""
 
     def control(self, data: bytes) -> None:
-        """Let frames leave with what is sent next, or at `settle`. With the mutex in hand."""
+        """Let frames leave with the next write, or at `settle`. The caller holds the mutex."""
 
     def settle(self) -> None:
-        """Send the waiting frames, and renew the connection's window. Never with the mutex in hand."""
+        """Send the waiting frames, and renew the connection's window. The caller does not hold the mutex."""
 
     def forget(self, call: Call) -> None:
         """Forget a call that has ended."""
@@ -66,7 +67,7 @@ class CallGone(Exception):
 
 
 class CallMessage:
-    """A whole message: `view` of its octets in `memory`."""
+    """A complete message: `view` of its bytes in `memory`."""
 
     __slots__ = ("cost", "memory", "view")
 
@@ -78,52 +79,52 @@ class CallMessage:
 
 
 class Call:
-    """Everything here is guarded by the connection's mutex, but for what only its thread touches (`_raw`, `_filled`)."""
+    """A call. The connection's mutex guards everything except `_raw` and `_filled`, which only its thread uses."""
 
     def __init__(self, connection: CallConnection, number: int, path: str, authorization: str | None, window: int) -> None:
         self.connection, self.number, self.path, self.authorization = connection, number, path, authorization
         self.out_window = window
         self.sendable = threading.Condition(connection.mutex)
         self._arrived = threading.Condition(connection.mutex)
-        self._raw = bytearray()  # what came and has no memory of its own yet
-        self._window = frames.FIRST_WINDOW  # octets that the peer may still send
-        self._limit: int | None = None  # of a message; None: not let in yet
+        self._raw = bytearray()  # bytes that have no memory of their own yet
+        self._window = frames.FIRST_WINDOW  # bytes that the peer may still send
+        self._limit: int | None = None  # of a message; None: not authenticated yet
         self._refusal: Callable[[int], errors.PenstockError] | None = None
         self._message: CallMessage | None = None
         self._filled = 0
-        self._begun = 0.0  # when the message that is coming was
-        self._small = False  # there is one that costs nothing, coming, ready or in hand
-        self._waiting = 0  # octets asked of the budget
-        self._promised = False  # and had
+        self._begun = 0.0  # start time of the incoming message
+        self._small = False  # a message that costs nothing is incoming, ready or in hand
+        self._waiting = 0  # bytes requested from the budget
+        self._promised = False  # and granted
         self._ready: deque[CallMessage] = deque()
-        self._ready_bytes = self._cost = 0  # of the ready ones; and taken from the budget, also for the one in hand
+        self._ready_bytes = self._cost = 0  # of the ready messages; and taken from the budget, including the message in hand
         self._in_hand: int | None = None  # cost of the message that was taken last
         self._ended = False  # the peer sends no more
         self._failure: Exception | None = None
         self.gone = self.finished = False
-        self.user: str | None = None  # who was let in, and has this call counted
+        self.user: str | None = None  # the authenticated user, whose calls include this one
         self._answered = False
 
-    # --- what comes in: the connection's thread, with the mutex
+    # --- incoming bytes: the connection's thread, with the mutex
 
     def target(self) -> memoryview | None:
-        """Memory for the next octets, if they have a place already."""
+        """Return memory for the next bytes, if they have a place already."""
         return None if self._message is None else self._message.view[self._filled :]
 
     def counted(self, octets: int) -> None:
-        """DATA came, of this length. Http2Error when it was more than the window allows."""
+        """Count the bytes of a DATA frame. Raises Http2Error beyond the window."""
         self._window -= octets
         if self._window < 0:
             raise frames.Http2Error(frames.Code.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
 
     def filled(self, octets: int) -> None:
-        """So many octets were put to `target`."""
+        """Count the bytes that were written to `target`."""
         self._filled += octets
         self._complete()
         self._advance()
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take octets of the peer's messages."""
+        """Take bytes of the peer's messages."""
         self._raw += data
         self._advance()
 
@@ -133,39 +134,39 @@ class Call:
         self._arrived.notify_all()
 
     def drop(self) -> None:
-        """The call is over for the peer: what it sends and waits for is nobody's."""
+        """End the call for the peer. Its bytes are discarded, and waiting threads wake."""
         self.gone = True
         self._arrived.notify_all()
         self.sendable.notify_all()
 
     @property
     def stalled_since(self) -> float | None:
-        """Time at which the message began that is under way and has its memory; None where there is none."""
+        """Start time of the incoming message that has its memory; None without one."""
         return self._begun if self._message is not None else None
 
     @property
     def coming(self) -> int:
-        """The length of that message."""
+        """Length of that message."""
         return 0 if self._message is None else len(self._message.view)
 
     @property
     def expected(self) -> int:
-        """Octets that will go to memory which is there."""
+        """Bytes that will go to allocated memory."""
         return 0 if self._message is None else len(self._message.view) - self._filled
 
     @property
     def unplaced(self) -> int:
-        """Count the octets that came before the caller was let in. Those after it are what the call's own window allows."""
+        """Count the bytes that came before authentication. Later bytes are limited by the call's own window."""
         return len(self._raw) if self._limit is None else 0
 
     def _advance(self) -> None:
-        """Make messages of what came. The peer is told how much more it may send."""
+        """Form messages from the received bytes, and renew the peer's window."""
         while self._failure is None and not self.finished and not self.gone:
             message = self._message
             if message is None:
                 if not self._begin():
                     break
-                continue  # an empty one is complete
+                continue  # an empty message is complete
             if not self._raw:
                 break
             taken = min(len(self._raw), len(message.view) - self._filled)
@@ -178,7 +179,7 @@ class Call:
         self._grant()
 
     def _begin(self) -> bool:
-        """Give the next message its memory; False where it cannot have it now."""
+        """Give the next message its memory; return False if it must wait."""
         if self._limit is None or self._waiting or len(self._raw) < PREFIX_BYTES or self._ready_bytes >= READY_BYTES:
             return False
         length = int.from_bytes(self._raw[1:PREFIX_BYTES], "big")
@@ -203,10 +204,10 @@ class Call:
         self._small |= not cost
         self._cost += cost
         self._message, self._filled, self._begun = CallMessage(length, cost), 0, time.monotonic()
-        self._complete()  # an empty one is whole
+        self._complete()  # an empty message is complete
 
     def _granted(self) -> None:
-        """The budget's turn has come, in another call's thread, which has better to do: the own one goes on from here."""
+        """Note that the budget has granted memory. Runs in another call's thread; this call's own thread continues."""
         with self.connection.mutex:
             finished = self.finished
             if not finished:
@@ -229,7 +230,7 @@ class Call:
         self._arrived.notify_all()
 
     def _grant(self) -> None:
-        """A window for what has memory, and a little ahead of it, while messages are taken as they come."""
+        """Renew the window: for allocated memory, and a little more while messages are taken as they come."""
         if self._limit is None or self._failure or self.finished or self.gone or self._ended or self._waiting:
             return
         ahead = AHEAD_BYTES if self._ready_bytes < READY_BYTES else 0
@@ -246,7 +247,7 @@ class Call:
         return self.connection.peer
 
     def admit(self, user: str, limit: int, refusal: Callable[[int], errors.PenstockError]) -> None:
-        """The caller was let in: take messages up to `limit` octets. `refusal` is the error for one of another length."""
+        """Accept messages up to `limit` bytes from an authenticated caller. `refusal` returns the error for a longer one."""
         self.connection.trust(user)
         self.user = user
         with self.connection.mutex:
@@ -255,9 +256,9 @@ class Call:
         self.connection.settle()
 
     def next(self, waiting: Callable[[], None] | None = None) -> CallMessage | None:
-        """The next message; None when the peer has sent the last. Gives the memory of the one before back to the budget.
+        """Return the next message; None after the last. The memory of the previous message returns to the budget.
 
-        `waiting` is called every `timeouts.ALIVE_S` while there is no memory for it: the peer should hear of us.
+        `waiting` is called every `timeouts.ALIVE_S` while the message waits for memory, so that the peer gets a sign of life.
         """
         self._let_go()
         while True:
@@ -285,7 +286,7 @@ class Call:
         return message
 
     def _is_over(self) -> bool:
-        """Say whether the peer has sent its last message. Raises what keeps another one from coming."""
+        """Return True if the peer has sent its last message. Raises the error that prevents another one."""
         if self.gone:
             raise CallGone
         if self._failure is not None:
@@ -314,14 +315,14 @@ class Call:
             self.connection.budget.give(octets)
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send one message, made of these pieces, as quickly as the peer takes it. Raises CallGone."""
+        """Send one message, made of these pieces, as fast as the peer takes it. Raises CallGone."""
         length = sum(map(len, pieces))
         begin = b"" if self._answered else _ANSWER.frame(self.number)
         self._answered = True
         self.connection.send(self, begin, [b"\0" + length.to_bytes(4, "big"), *pieces], length + PREFIX_BYTES)
 
     def finish(self, trailers: bytes) -> None:
-        """End the call with this header block; what still comes is thrown away."""
+        """End the call with this header block. Later bytes are discarded."""
         block = trailers if self._answered else _ANSWER.block + trailers
         with self.connection.mutex:
             gone, unsent = self.gone, not self._ended
@@ -347,7 +348,7 @@ class Call:
 
 
 class _Answer:
-    """The headers of every answer."""
+    """The headers of every response."""
 
     def __init__(self) -> None:
         self.block = b"\x88" + frames.header_block([(b"content-type", b"application/grpc")])  # 0x88: status 200

@@ -1,13 +1,13 @@
 """One connection of the Flight plane: HTTP/2 frames in and out.
 
-Its own thread reads; calls run in threads of the plane's pool, and write. Who sends holds `_sending` while its octets leave; what
-is to be said beside the messages (windows, answers to pings) waits in `_said`, and leaves with whoever sends next: the reading
-thread waits for a sender only to refuse a call. Where nobody sends, it does so itself, and reads on when the peer has taken that.
+Its own thread reads. Calls run in threads of the plane's pool, and write. A sender holds `_sending` while its bytes leave.
+Control frames (windows, answers to pings) wait in `_waiting`, and leave with the next sender. The reading thread waits for a
+sender only to refuse a call. If no thread sends, it sends them itself, and continues to read when the peer has taken them.
 
-What a peer may make us keep is bounded before we know who it is: a header block of 16 KiB, 64 KiB of DATA over all of its calls
-(the connection's first window, which is not renewed for what nobody has taken), and `CALLS` calls. Then messages have memory from
-the budget, each call `calls.AHEAD_BYTES` more, and the connection's window is what has memory and `frames.FIRST_WINDOW` more:
-a call that stands still takes nothing of it from the others.
+Before authentication, a peer's memory is bounded: a header block of 16 KiB, 64 KiB of DATA over all of its calls, and `CALLS`
+calls. That DATA is the connection's first window, which is renewed only for bytes that were taken. Later, messages have memory
+from the budget, and each call may have `calls.AHEAD_BYTES` more. The connection's window is the allocated memory plus
+`frames.FIRST_WINDOW`, so a stalled call takes nothing from the others.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from .budget import Budget
     from .transports import FlightTransport, Octets
 
-CALLS = 64  # at once on one connection, also those that the peer has given up and that are not over yet
-HEADER_BYTES = 16 << 10  # of one request's headers, as they come and as they expand
-READ_BYTES = 64 << 10  # read ahead from the socket, where octets have no place yet; before the login a third of it
-FRAME_BYTES = 1 << 20  # of DATA: a large message comes in few frames, which take few turns of the interpreter
-SEND_BYTES = 1 << 20  # of one call, before another one may send
-CONTROL_BYTES = 64 << 10  # of windows and answers that wait for the peer to read; one that makes us say more is cut off
+CALLS = 64  # on one connection together, including calls that the peer has given up and that still run
+HEADER_BYTES = 16 << 10  # of one request's headers, encoded and decoded
+READ_BYTES = 64 << 10  # read ahead from the socket, for bytes without a place; before authentication a third of it
+FRAME_BYTES = 1 << 20  # of DATA: a large message comes in few frames, which need few switches of the interpreter
+SEND_BYTES = 1 << 20  # of one call before another call may send
+CONTROL_BYTES = 64 << 10  # of control frames that wait for the peer to read; a peer that causes more is cut off
 
 log = logging.getLogger("penstock.flight")
 
@@ -44,19 +44,19 @@ _numbers = itertools.count(1)
 
 
 class ConnectionHost(Protocol):
-    """The plane, as a connection needs it; `listener.FlightListener` implements it."""
+    """The part of `listener.FlightListener` that a connection needs."""
 
     def begin(self, call: Call) -> None:
-        """Let a thread serve this call; if there are too many, the peer is told so."""
+        """Let a thread serve this call, or refuse it if there are too many."""
 
     def trust(self, connection: FlightConnection, user: str) -> None:
         """Count a connection of this user. Raises ResourceLimit beyond the limit, CallGone if it has ended."""
 
     def count(self, user: str) -> None:
-        """Count a call that was let in until it is over. Raises ResourceLimit if the user has too many."""
+        """Count an authenticated call until it is over. Raises ResourceLimit if the user has too many."""
 
     def shut(self, connection: FlightConnection) -> None:
-        """End a connection's reading and writing; its thread does the rest."""
+        """Stop a connection's reading and writing; its thread does the rest."""
 
     def leave(self, connection: FlightConnection) -> None:
         """Forget a connection whose thread is done."""
@@ -68,24 +68,24 @@ class FlightConnection:
     def __init__(self, host: ConnectionHost, wire: FlightTransport, peer: str, budget: Budget) -> None:
         self.peer, self.budget = peer, budget
         self.mutex = threading.Lock()
-        self.user: str | None = None  # of the first call that was let in
-        self.number = next(_numbers)  # unlike that of any other, in one life of the broker
+        self.user: str | None = None  # of the first authenticated call
+        self.number = next(_numbers)  # unique in one run of the broker
         self.since = time.monotonic()
         self.closing = False
         self._host, self._wire = host, wire
-        self._calls: dict[int, Call] = {}  # running; a peer may have dropped some
+        self._calls: dict[int, Call] = {}  # running; the peer may have dropped some
         self._last = 0
-        self._window = frames.FIRST_WINDOW  # octets of DATA that the peer may still send
+        self._window = frames.FIRST_WINDOW  # bytes of DATA that the peer may still send
         self._out_window = frames.FIRST_WINDOW
         self._first_out_window = frames.FIRST_WINDOW  # of a new call
         self._frame = frames.LEAST_FRAME
         self._sending = threading.Lock()
-        self._said = bytearray()
+        self._waiting = bytearray()
         self._dead = False
         self._headers = hpack.Decoder(HEADER_BYTES)
         self._buffer = memoryview(bytearray(READ_BYTES // 3))
         self._start = self._stop = 0
-        self._begun: float | None = None  # since when a frame comes that is not whole
+        self._begun: float | None = None  # start time of an incomplete frame
 
     # --- reading
 
@@ -102,7 +102,7 @@ class FlightConnection:
             self._farewell(error.code, str(error))
         except OSError as error:
             log.debug("%s: %s", self.peer, error)
-        except Exception:  # a mistake of ours about one peer: the others are served all the same
+        except Exception:  # a bug in Penstock ends this connection; the others continue
             log.exception("%s: cut off", self.peer)
         finally:
             self._end()
@@ -123,7 +123,7 @@ class FlightConnection:
             if self._take(1)[0] != expected:
                 began = frames.PREFACE[:number] + bytes(self._buffer[self._start - 1 : self._stop][:64])
                 wrong = wrong_port.mismatch(wrong_port.FLIGHT, wrong_port.spoken(began))
-                raise Http2Error(Code.PROTOCOL_ERROR, wrong or "this is no HTTP/2: Arrow Flight speaks gRPC")
+                raise Http2Error(Code.PROTOCOL_ERROR, wrong or "this is not HTTP/2: Arrow Flight speaks gRPC")
 
     def _frame_in(self) -> None:
         if self._start == self._stop and len(self._buffer) < READ_BYTES and self.user is not None:
@@ -158,15 +158,15 @@ class FlightConnection:
                     call.drop()
         elif kind in (FrameKind.PUSH_PROMISE, FrameKind.CONTINUATION):
             raise Http2Error(Code.PROTOCOL_ERROR, f"a frame of kind {kind} where none may be")
-        self._whole()  # others (PRIORITY, GOAWAY, unknown ones) say nothing to us
+        self._whole()  # others (PRIORITY, GOAWAY, unknown ones) have no effect
 
     def _whole(self) -> None:
-        """Say what is to be said of a frame that has come whole. That may take as long as the peer does not read."""
+        """Send control frames after a complete frame. That may take as long as the peer does not read."""
         self._begun = None
         self.settle()
 
     def _need(self, octets: int) -> None:
-        """Have so many octets in the buffer."""
+        """Fill the buffer to at least this number of bytes."""
         while self._stop - self._start < octets:
             if self._start:
                 rest = self._stop - self._start
@@ -178,9 +178,9 @@ class FlightConnection:
             self._stop += got
 
     def _take(self, octets: int) -> memoryview:
-        found = self._buffer[self._start : self._start + octets]
+        taken = self._buffer[self._start : self._start + octets]
         self._start += octets
-        return found
+        return taken
 
     def _data(self, length: int, flags: int, number: int) -> None:
         if length > FRAME_BYTES:
@@ -212,7 +212,7 @@ class FlightConnection:
         self._whole()
 
     def _octets(self, call: Call | None, most: int) -> int:
-        """Take some of a frame's octets to where they belong; how many."""
+        """Move some of a frame's bytes to their place; return their number."""
         held = self._stop - self._start
         with self.mutex:
             place = None if call is None else call.target()
@@ -246,16 +246,16 @@ class FlightConnection:
             length, kind, more, same = frames.parse_header(self._buffer, self._start)
             self._start += frames.HEADER_BYTES
             if kind != FrameKind.CONTINUATION or same != number:
-                raise Http2Error(Code.PROTOCOL_ERROR, "headers that do not go on")
+                raise Http2Error(Code.PROTOCOL_ERROR, "a header block without its CONTINUATION")
             if not length or len(block) + length > HEADER_BYTES:
                 raise Http2Error(Code.ENHANCE_YOUR_CALM, f"a request has at most {HEADER_BYTES} bytes of headers")
             self._need(length)
             block += bytes(self._take(length))
             flags |= more & frames.END_HEADERS
         try:
-            headers = dict(reversed(list(self._headers.decode(block, raw=True))))  # of several the first
+            headers = dict(reversed(list(self._headers.decode(block, raw=True))))  # of repeated headers the first
         except hpack.HPACKError as error:
-            raise Http2Error(Code.COMPRESSION_ERROR, f"{error!s:.200}") from None  # a stranger's octets may stand in it
+            raise Http2Error(Code.COMPRESSION_ERROR, f"{error!s:.200}") from None  # it may contain a stranger's bytes
         self._begun = None
         with self.mutex:
             trailing = self._calls.get(number)
@@ -264,19 +264,19 @@ class FlightConnection:
                 return
             if not number % 2 or number <= self._last:
                 if number and number <= self._last:
-                    return  # the trailers of a call that is over
+                    return  # the trailers of a finished call
                 raise Http2Error(Code.PROTOCOL_ERROR, "a call with a number that is not a client's")
             self._last = number
             refused = self.closing or len(self._calls) >= CALLS
             path = headers.get(b":path", b"").decode(errors="replace")
             authorization = headers.get(b"authorization")
-            said = None if authorization is None else authorization.decode("latin-1")
-            call = Call(self, number, path, said, self._first_out_window)
+            credentials = None if authorization is None else authorization.decode("latin-1")
+            call = Call(self, number, path, credentials, self._first_out_window)
             if flags & frames.END_STREAM:
                 call.end()
             if not refused:
                 self._calls[number] = call
-        if refused:  # a peer that begins calls and drops them makes no more than these run
+        if refused:  # a peer cannot run more calls by dropping them
             self._answer(frames.number(FrameKind.RST_STREAM, number, Code.REFUSED_STREAM))
         else:
             self._host.begin(call)
@@ -292,12 +292,12 @@ class FlightConnection:
                 for call in self._calls.values():
                     call.sendable.notify_all()
             else:
-                found = self._calls.get(number)
-                if found is None:
+                grown_call = self._calls.get(number)
+                if grown_call is None:
                     return
-                found.out_window += grown
-                most = found.out_window
-                found.sendable.notify_all()
+                grown_call.out_window += grown
+                most = grown_call.out_window
+                grown_call.sendable.notify_all()
         if most > frames.LARGEST_WINDOW:
             raise Http2Error(Code.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
 
@@ -322,7 +322,7 @@ class FlightConnection:
     # --- writing
 
     def send(self, call: Call, begin: bytes, pieces: Sequence[Octets], length: int) -> None:
-        """Send one message of a call, in frames, as its and the connection's window allow. Raises CallGone."""
+        """Send one message of a call, in frames, as its window and the connection's allow. Raises CallGone."""
         cut = _Cutter(pieces)
         while length:
             with self.mutex:
@@ -352,21 +352,22 @@ class FlightConnection:
             self._write([data])
 
     def control(self, data: bytes) -> None:
-        """Let this leave with what is sent next, or at `settle`. With the mutex in hand."""
-        self._said += data
+        """Let frames leave with the next write, or at `settle`. The caller holds the mutex."""
+        self._waiting += data
 
     def _answer(self, data: bytes) -> None:
-        """Send what the peer makes us answer; too many unread answers end the connection."""
+        """Send a reply that the peer causes. Too many unread replies end the connection."""
         with self.mutex:
-            if len(self._said) > CONTROL_BYTES:
-                raise Http2Error(Code.ENHANCE_YOUR_CALM, "more to answer than the peer reads")
+            if len(self._waiting) > CONTROL_BYTES:
+                raise Http2Error(Code.ENHANCE_YOUR_CALM, "the peer does not read the replies that it causes")
             self.control(data)
 
     def settle(self) -> None:
-        """Say what is to be said, unless somebody sends anyway; renew the connection's window. Never with the mutex in hand."""
+        """Send the control frames unless another thread sends, and renew the connection's window. The caller does not hold the
+        mutex."""
         with self.mutex:
             self._renew()
-        while self._said and self._sending.acquire(blocking=False):
+        while self._waiting and self._sending.acquire(blocking=False):
             try:
                 self._flush([])
             except OSError:
@@ -382,7 +383,7 @@ class FlightConnection:
             unplaced += call.unplaced
         wanted = placed + max(0, frames.FIRST_WINDOW - unplaced)
         if wanted - self._window >= frames.FIRST_WINDOW // 2:
-            self._said += frames.number(FrameKind.WINDOW_UPDATE, 0, wanted - self._window)
+            self._waiting += frames.number(FrameKind.WINDOW_UPDATE, 0, wanted - self._window)
             self._window = wanted
 
     def _write(self, data: list[Octets]) -> None:
@@ -398,20 +399,20 @@ class FlightConnection:
         if self._dead:
             raise OSError("the connection is over")
         with self.mutex:
-            said, self._said = self._said, bytearray()
-        self._wire.send([memoryview(said), *data])
+            control, self._waiting = self._waiting, bytearray()
+        self._wire.send([memoryview(control), *data])
 
     # --- for the plane
 
     def trust(self, user: str) -> None:
-        """A call was let in. Raises ResourceLimit where its user has too many connections, or calls; CallGone if it has ended."""
+        """Count an authenticated call. Raises ResourceLimit beyond its user's limits, CallGone if the connection has ended."""
         if self.user is None:
             self._host.trust(self, user)
         self._host.count(user)
 
     @property
     def running(self) -> list[str]:
-        """Paths of the calls that run."""
+        """Paths of the running calls."""
         with self.mutex:
             return [call.path for call in self._calls.values()]
 
@@ -422,10 +423,10 @@ class FlightConnection:
         self.settle()
 
     def look(self, now: float, login_timeout: float, message_timeout: float, least_rate: int) -> str | None:
-        """Why this connection has to end, if it has to."""
+        """Return the reason to end this connection, or None."""
         if self.user is None:
-            return "nobody logged in in time" if now - self.since > login_timeout else None
-        begun = self._begun  # also of a call that is over: the memory that its octets go to is held until they have come
+            return "no login in time" if now - self.since > login_timeout else None
+        begun = self._begun  # also of a finished call: its memory is held until its bytes have come
         if begun is not None and now - begun > message_timeout + FRAME_BYTES / least_rate:
             return "a frame stands still"
         with self.mutex:
@@ -436,7 +437,7 @@ class FlightConnection:
         return None
 
     def abort(self) -> None:
-        """End it now, from any thread."""
+        """End the connection now, from any thread."""
         self._dead = True
         self._host.shut(self)
         with self.mutex:
@@ -453,18 +454,18 @@ class FlightConnection:
                 self._sending.release()
 
     def go_away(self) -> None:
-        """Take no new calls: the broker stops."""
+        """Refuse new calls: the broker stops."""
         self.closing = True
         self.say(frames.goaway(self._last, Code.NO_ERROR, "the broker stops"))
 
     def _end(self) -> None:
         self.abort()
-        with self._sending:  # nobody sends to a number that is another socket's by now
+        with self._sending:  # a sender must not reach another socket with the same descriptor
             self._host.leave(self)
 
 
 class _Cutter:
-    """Pieces of a message, cut anew for frames without a copy."""
+    """Pieces of a message, cut into frames without a copy."""
 
     def __init__(self, pieces: Sequence[Octets]) -> None:
         self._pieces = [memoryview(piece) for piece in pieces if len(piece)]

@@ -1,6 +1,6 @@
-"""HTTP/2 frames (RFC 9113): what stands in their headers, and those that a server sends.
+"""HTTP/2 frames (RFC 9113): their headers, and the frames that a server sends.
 
-Header blocks that come are decoded by the library `hpack`; those that leave (`header_block`) use none of its tables.
+The library `hpack` decodes incoming header blocks. Outgoing ones (`header_block`) use none of its tables.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from enum import IntEnum
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_BYTES = 9
-FIRST_WINDOW = 65_535  # octets of DATA that a connection may carry before anybody says more
+FIRST_WINDOW = 65_535  # bytes of DATA that a connection may carry before the first WINDOW_UPDATE
 LARGEST_WINDOW = 2**31 - 1
-LEAST_FRAME = 16_384  # the largest frame that everybody takes
+LEAST_FRAME = 16_384  # the frame size that every peer must accept
 
 
 class FrameKind(IntEnum):
@@ -49,7 +49,7 @@ class Setting(IntEnum):
 
 
 class Code(IntEnum):
-    """Why a stream or a connection ends."""
+    """Error codes of a stream or a connection."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -65,7 +65,7 @@ class Code(IntEnum):
 
 
 class Http2Error(Exception):
-    """The peer broke the protocol, and its connection ends with this code."""
+    """A protocol error of the peer. Its connection ends with this code."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)
@@ -77,12 +77,12 @@ _SETTING = struct.Struct(">HL")
 
 
 def header(length: int, kind: FrameKind, flags: int, stream: int) -> bytes:
-    """Encode the header of a frame with `length` octets of payload."""
+    """Encode the header of a frame with `length` bytes of payload."""
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream)
 
 
 def parse_header(data: bytes | memoryview, at: int = 0) -> tuple[int, int, int, int]:
-    """Length, kind, flags, stream."""
+    """Return length, kind, flags, stream."""
     high, low, kind, flags, stream = _HEADER.unpack_from(data, at)
     return high << 8 | low, kind, flags, stream & 0x7FFFFFFF
 
@@ -101,12 +101,12 @@ def parse_settings(payload: bytes) -> list[tuple[int, int]]:
 
 
 def number(kind: FrameKind, stream: int, value: int) -> bytes:
-    """A WINDOW_UPDATE or RST_STREAM."""
+    """Return a WINDOW_UPDATE or RST_STREAM frame."""
     return header(4, kind, 0, stream) + value.to_bytes(4, "big")
 
 
 def header_block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Names and values as literals that no table keeps (RFC 7541, 6.2.2): no state is shared by the calls of a connection."""
+    """Encode names and values as literals outside of tables (RFC 7541, 6.2.2): the calls of a connection share no state."""
     block = bytearray()
     for header in headers:
         block += b"\x00"
@@ -116,7 +116,7 @@ def header_block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _length(number: int) -> bytes:
-    """A string's length: 7 bits, and what is beyond them in octets of 7 bits (5.1)."""
+    """Encode a string's length: 7 bits, and the rest in bytes of 7 bits (5.1)."""
     if number < 0x7F:
         return bytes([number])
     octets = bytearray([0x7F])
@@ -129,6 +129,6 @@ def _length(number: int) -> bytes:
 
 
 def goaway(last_stream: int, code: Code, reason: str) -> bytes:
-    """Encode a GOAWAY frame; `reason` is cut after 500 octets."""
+    """Encode a GOAWAY frame; `reason` is cut after 500 bytes."""
     payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode(errors="replace")[:500]
     return header(len(payload), FrameKind.GOAWAY, 0, 0) + payload

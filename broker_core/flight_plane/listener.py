@@ -1,8 +1,9 @@
-"""The Flight plane's socket: who is let in, for how long without a login, and the threads that serve.
+"""The socket of the Flight plane: admission, the time before a login, and the threads that serve.
 
-gRPC's own server, which pyarrow brings, sets no limit on connections, on the time before a login, or on what a compressed message
-becomes, and pyarrow offers none of its settings. So the broker speaks HTTP/2 itself. There is one thread for each connection,
-which reads, and one for each call that runs; both kinds are limited, and so is what each may keep (`connection`, `calls`).
+gRPC's own server, which pyarrow contains, does not limit connections, the time before a login, or the size of a decompressed
+message. pyarrow exposes none of its settings. The broker therefore implements HTTP/2 itself. There is one thread for each
+connection, which reads, and one for each running call. Both kinds are limited, and so is the memory of each (`connection`,
+`calls`).
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from .connection import FlightConnection
 from .transports import FlightTransport, PlainTransport, TlsTransport, prepare
 
 BACKLOG = 1024  # connections that wait to be accepted
-TICK_S = 0.25  # how exact time-outs are
-MESSAGE_TIMEOUT_S = 60.0  # for a message that has memory to come whole, and for each `LEAST_RATE` octets of it a second more
+TICK_S = 0.25  # resolution of timeouts
+MESSAGE_TIMEOUT_S = 60.0  # for a message with memory to arrive, plus one second for each `LEAST_RATE` bytes of it
 LEAST_RATE = 256 << 10
-IDLE_THREADS = 32  # that wait for another call
-ACCEPT_PAUSE_S = 0.5  # after one that could not be accepted for want of a file descriptor
+IDLE_THREADS = 32  # threads that wait for another call
+ACCEPT_PAUSE_S = 0.5  # after a connection that could not be accepted for lack of a file descriptor
 PROTOCOL = "h2"  # ALPN
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("penstock.flight")
-log.addFilter(LogLimit())  # who is refused may be refused a thousand times a second
+log.addFilter(LogLimit())  # refusals may come a thousand times a second
 
 
 @dataclass(frozen=True)
 class ListenerLimits:
-    """Limits of all peers together and of one user; see the settings of these names."""
+    """Limits of all peers together and of one user: the settings of these names."""
 
     connections: int
     connections_per_user: int
@@ -55,7 +56,7 @@ class ListenerLimits:
 
     @classmethod
     def of(cls, settings: Settings, connections: int | None = None) -> ListenerLimits:
-        """Take the limits from the settings; `connections` instead of `flight_max_connections`, if it is given."""
+        """Take the limits from the settings. `connections` replaces `flight_max_connections`."""
         return cls(
             settings.flight_max_connections if connections is None else connections,
             settings.flight_max_connections_per_user,
@@ -67,12 +68,11 @@ class ListenerLimits:
 
 
 class FlightListener:
-    """Listens from construction until `close`. Each call is handed to `serve`, in a thread of its own, which
-    returns its trailers and never raises.
+    """Listens from construction until `close`. `serve` handles each call in its own thread, returns its trailers and never
+    raises.
 
-    `tls`: the context for the next connection, with ALPN `PROTOCOL`. `starved(reason)` is called after each connection that
-    could not be accepted, and remains in the backlog, because there is no file descriptor or memory left. Raises InvalidRequest
-    when the address cannot be had.
+    `tls` returns the context for the next connection, with ALPN `PROTOCOL`. `starved(reason)` is called for each connection that
+    stays in the backlog for lack of a file descriptor or memory. Raises InvalidRequest if the address is not available.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class FlightListener:
         self._begun: dict[socket.socket, float] = {}
         self._users: Counter[str] = Counter()
         self._calls = 0
-        self._ending = 0  # calls whose end the peer has not been told yet: they count no more, and `close` waits for them
-        self._calls_of: Counter[str] = Counter()  # of these, by the user who was let in
+        self._ending = 0  # finished calls whose peer has no status yet: they no longer count, and `close` waits for them
+        self._calls_of: Counter[str] = Counter()  # of running calls, by authenticated user
         self._work: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._idle = 0
         self._stopping = threading.Event()
@@ -121,7 +121,7 @@ class FlightListener:
             peer = f"ipv6:[{address[0]}]:{address[1]}" if len(address) > 2 else f"ipv4:{address[0]}:{address[1]}"
             try:
                 self._enter(connection, peer)
-            except (OSError, RuntimeError) as error:  # it is gone already, or there are no threads left
+            except (OSError, RuntimeError) as error:  # it has ended, or there are no threads left
                 log.warning("%s: turned away: %s", peer, error, extra={"peer": peer})
                 self._close(connection)
 
@@ -132,9 +132,9 @@ class FlightListener:
                 self._sockets[connection] = connection
                 self._begun[connection] = time.monotonic()
         if full:
-            there = counted(self._limits.connections, "connection")
-            log.warning("%s: turned away, %s open (flight_max_connections)", peer, there, extra={"peer": peer})
-            if self._tls is None:  # one word, if it fits
+            open_connections = counted(self._limits.connections, "connection")
+            log.warning("%s: turned away, %s open (flight_max_connections)", peer, open_connections, extra={"peer": peer})
+            if self._tls is None:  # a reason, if it fits into the socket's buffer
                 connection.setblocking(False)
                 reason = f"{self._limits.connections} connections are open, the limit"
                 connection.send(frames.settings({}) + frames.goaway(0, frames.Code.ENHANCE_YOUR_CALM, reason))
@@ -174,12 +174,12 @@ class FlightListener:
         connection.close()
 
     def trust(self, connection: FlightConnection, user: str) -> None:
-        """A call of this user was let in. Raises ResourceLimit beyond the user's connections, CallGone if this one has ended."""
+        """Count a connection of this user. Raises ResourceLimit beyond the user's connections, CallGone if this one has ended."""
         with self._lock:
             if connection.user is not None:
                 return
             if connection not in self._sockets:
-                raise CallGone  # nobody would count it off again
+                raise CallGone  # it would never be discounted
             most = self._limits.connections_per_user
             if self._users[user] >= most:
                 raise errors.ResourceLimit(
@@ -189,7 +189,7 @@ class FlightListener:
             connection.user = user
 
     def count(self, user: str) -> None:
-        """A call of this user was let in, and counts until it is over. Raises ResourceLimit beyond the user's calls."""
+        """Count a call of this user until it is over. Raises ResourceLimit beyond the user's calls."""
         with self._lock:
             most = self._limits.calls_per_user
             if self._calls_of[user] >= most:
@@ -203,26 +203,26 @@ class FlightListener:
         return len(self._sockets)
 
     def shut(self, connection: FlightConnection) -> None:
-        """End a connection's reading and writing; its thread does the rest."""
+        """Stop a connection's reading and writing; its thread does the rest."""
         with self._lock:
-            found = self._sockets.get(connection)
-            if found is not None:
-                _shut(found)
+            connected = self._sockets.get(connection)
+            if connected is not None:
+                _shut(connected)
 
     def leave(self, connection: FlightConnection) -> None:
-        """A connection's thread is done."""
+        """Forget a connection whose thread is done."""
         with self._lock:
-            found = self._sockets.pop(connection, None)
+            connected = self._sockets.pop(connection, None)
             if connection.user is not None:
                 self._users[connection.user] -= 1
-                self._users += Counter()  # without those of none
-        if found is not None:
-            found.close()
+                self._users += Counter()  # drops users without a connection
+        if connected is not None:
+            connected.close()
 
     def connected(self) -> list[FlightConnection]:
-        """Return the connections on which somebody was let in."""
+        """Return the connections with an authenticated user."""
         with self._lock:
-            return [each for each in self._sockets if isinstance(each, FlightConnection) and each.user is not None]
+            return [key for key in self._sockets if isinstance(key, FlightConnection) and key.user is not None]
 
     def _watch(self) -> None:
         timeout = self._limits.login_timeout_s
@@ -232,7 +232,7 @@ class FlightListener:
                 for early, begun in self._begun.items():
                     if now - begun > timeout:
                         _shut(early)
-                served = [each for each in self._sockets if isinstance(each, FlightConnection)]
+                served = [key for key in self._sockets if isinstance(key, FlightConnection)]
             for connection in served:
                 reason = connection.look(now, timeout, MESSAGE_TIMEOUT_S, LEAST_RATE)
                 if reason is not None:
@@ -242,7 +242,7 @@ class FlightListener:
     # --- calls
 
     def begin(self, call: Call) -> None:
-        """Let a thread serve this call; where there are too many, it is told so."""
+        """Let a thread serve this call, or refuse it if there are too many."""
         with self._lock:
             busy = self._calls >= self._limits.calls
             if not busy:
@@ -267,7 +267,7 @@ class FlightListener:
                 self._finish(call, statuses.of(errors.ResourceLimit("the broker's host has no thread left: try again later")))
 
     def _finish(self, call: Call, trailers: bytes) -> None:
-        """Tell the peer the end of a call that is counted among those that end."""
+        """End a call that is counted in `_ending`."""
         try:
             call.finish(trailers)
         finally:
@@ -278,11 +278,11 @@ class FlightListener:
         while call is not None:
             trailers = self._serve(call)
             with self._lock:
-                self._calls -= 1  # before the peer hears that it is over, and begins the next one
+                self._calls -= 1  # before the peer has the status, and begins the next call
                 self._ending += 1
                 if call.user is not None:
                     self._calls_of[call.user] -= 1
-                    self._calls_of += Counter()  # without those of none
+                    self._calls_of += Counter()  # drops users without a call
             self._finish(call, trailers)
             del call
             with self._lock:
@@ -294,16 +294,16 @@ class FlightListener:
     # --- the end
 
     def close(self, grace_s: float) -> None:
-        """Take no new calls, and give those that run `grace_s` seconds to end."""
+        """Refuse new calls, and give running calls `grace_s` seconds to end."""
         self._stopping.set()
         _shut(self._socket)
         self._socket.close()
         with self._lock:
-            everybody = list(self._sockets.items())
+            sockets = list(self._sockets.items())
         until = time.monotonic() + grace_s
-        for each, connection in everybody:
-            if isinstance(each, FlightConnection):
-                each.go_away()
+        for key, connection in sockets:
+            if isinstance(key, FlightConnection):
+                key.go_away()
             else:
                 _shut(connection)
         while time.monotonic() < until:
@@ -311,9 +311,9 @@ class FlightListener:
                 if not self._calls and not self._ending:
                     break
             time.sleep(0.01)
-        for each, _ in everybody:
-            if isinstance(each, FlightConnection):
-                each.abort()
+        for key, _ in sockets:
+            if isinstance(key, FlightConnection):
+                key.abort()
         while time.monotonic() < until:
             with self._lock:
                 if not self._calls and not self._sockets:
@@ -322,5 +322,5 @@ class FlightListener:
 
 
 def _shut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it is over already
+    with contextlib.suppress(OSError):  # it has already ended
         connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Outcomes in: one `do_put` of what became of single messages of a lease's batches (`operation=settle`)."""
+"""Outcomes: one `do_put` with the outcomes of single messages of a lease's batches (`operation=settle`)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()
 
 
 class OutcomeReceiver:
-    """Batches of `delivery`, `outcome` and perhaps `error`, each staged and durable before it is acknowledged. A row whose
-    outcome is null says nothing."""
+    """Batches of `delivery`, `outcome` and optionally `error`. Each is staged and durable before it is acknowledged. A row
+    without an outcome is ignored."""
 
     def __init__(self, service: BrokerService, request: SettlePut, acknowledge: Callable[[bytes], None], check: Check) -> None:
         self._service, self._request, self._tell, self._check = service, request, acknowledge, check
@@ -38,13 +38,13 @@ class OutcomeReceiver:
         def acknowledge() -> None:
             self._tell(json.dumps({"batches": batches, "messages": messages}).encode())
 
-        reader.waiting = acknowledge  # again: a sender that hears nothing gives us up
+        reader.waiting = acknowledge  # again: a sender gives up after a silence
         while (batch := reader.next()) is not None:
             with final(batches > 0):
                 self._check()
             self._take(batch)
             batches, messages = batches + 1, messages + batch.num_rows
-            del batch  # its memory is free while the next one comes
+            del batch  # its memory is free while the next batch comes
             acknowledge()
 
     def _take(self, data: pa.RecordBatch) -> None:
@@ -52,16 +52,18 @@ class OutcomeReceiver:
         if nbytes > limit:
             raise too_large(limit, nbytes)
         _check_columns(data)
-        speaks = data.column("outcome").is_valid().to_numpy(zero_copy_only=False)
-        # One after another: the engine refuses a batch that it does not remember, and it remembers few.
-        for found in delivery_key.parse(data.column("delivery"), speaks):
-            if found.lease != self._request.lease:
+        has_outcome = data.column("outcome").is_valid().to_numpy(zero_copy_only=False)
+        # One after another: the engine refuses an unknown batch, and remembers few.
+        for deliveries in delivery_key.parse(data.column("delivery"), has_outcome):
+            if deliveries.lease != self._request.lease:
                 raise errors.InvalidRequest(
-                    f"settle: the message of row {int(found.rows[0])} is held by lease {found.lease!r:.300}, not "
-                    f"{self._request.lease!r:.300}: send the outcomes of each lease by themselves"
+                    f"settle: the message of row {int(deliveries.rows[0])} is held by lease {deliveries.lease!r:.300}, not "
+                    f"{self._request.lease!r:.300}: send the outcomes of each lease separately"
                 )
-            given = outcomes(data, found)
-            self._service.submit(StageOutcomes(stage_of(self._request), found.lease, found.batch, found.epoch, given))
+            settled = outcomes(data, deliveries)
+            self._service.submit(
+                StageOutcomes(stage_of(self._request), deliveries.lease, deliveries.batch, deliveries.epoch, settled)
+            )
 
 
 def _check_columns(data: pa.RecordBatch) -> None:
@@ -75,28 +77,28 @@ def _check_columns(data: pa.RecordBatch) -> None:
     text_checks.validate(data)
 
 
-def outcomes(data: pa.RecordBatch, found: delivery_key.Deliveries) -> list[RowsOutcome]:
-    """Read the outcomes of these rows, one for each message: of several rows about the same message the last one counts."""
-    if int(found.sequences.min()) < 0:
-        raise errors.InvalidRequest(f"column 'delivery' contains no key from a stream in row {int(found.rows[0])}")
-    unique, last = np.unique(found.sequences[::-1], return_index=True)
-    rows = pa.array(found.rows[::-1][last])
+def outcomes(data: pa.RecordBatch, deliveries: delivery_key.Deliveries) -> list[RowsOutcome]:
+    """Return the outcomes of these rows, one for each message. Of several rows about a message the last one counts."""
+    if int(deliveries.sequences.min()) < 0:
+        raise errors.InvalidRequest(f"column 'delivery' contains no key from a stream in row {int(deliveries.rows[0])}")
+    unique, last = np.unique(deliveries.sequences[::-1], return_index=True)
+    rows = pa.array(deliveries.rows[::-1][last])
     names, errors_ = data.column("outcome").take(rows), _errors(data).take(rows)
-    given = []
+    row_outcomes = []
     for name in pc.unique(names).to_pylist():
         if name not in DISPOSITIONS:
             raise errors.InvalidRequest(f"column 'outcome': {name!r:.80} is not one of {', '.join(DISPOSITIONS)}")
         mine = np.flatnonzero(pc.equal(names, name).to_numpy(zero_copy_only=False))
-        if name != "rejected":  # of the others nobody keeps why
-            given.append(RowsOutcome(name, None, RowSet.of_sequences(unique[mine])))
+        if name != "rejected":  # only rejections keep their error
+            row_outcomes.append(RowsOutcome(name, None, RowSet.of_sequences(unique[mine])))
             continue
         coded = errors_.take(pa.array(mine)).dictionary_encode("encode")
         codes = coded.indices.to_numpy(zero_copy_only=False)
-        order = np.argsort(codes, kind="stable")  # once, however many texts there are
+        order = np.argsort(codes, kind="stable")  # once, independent of the number of texts
         begins = np.searchsorted(codes[order], np.arange(1, len(coded.dictionary)))
         for text, some in zip(coded.dictionary.to_pylist(), np.split(mine[order], begins), strict=True):
-            given.append(RowsOutcome(name, shortened(text), RowSet.of_sequences(unique[some])))
-    return cut(given, MAX_OUTCOMES)
+            row_outcomes.append(RowsOutcome(name, shortened(text), RowSet.of_sequences(unique[some])))
+    return cut(row_outcomes, MAX_OUTCOMES)
 
 
 def _errors(data: pa.RecordBatch) -> pa.Array:

@@ -1,19 +1,19 @@
-"""Flight's protobuf messages, as many of them as the broker speaks: fields of octets, one after another."""
+"""The protobuf messages of Flight that the broker uses: fields of bytes, one after another."""
 
 from __future__ import annotations
 
 from .. import errors
 from .transports import Octets
 
-MOST_FIELDS = 64  # of one message; Flight's have at most four, a descriptor's path may repeat
+MOST_FIELDS = 64  # of one message; Flight's have at most four, and a descriptor's path may repeat
 FLIGHT_DESCRIPTOR, DATA_HEADER, APP_METADATA, DATA_BODY = 1, 2, 3, 1000  # of FlightData
 DESCRIPTOR_COMMAND = 2
 ACTION_TYPE, ACTION_BODY = 1, 2
 TICKET = RESULT_BODY = PUT_RESULT = 1
 
 
-def parse(what: str, data: Octets) -> dict[int, memoryview]:
-    """The fields of octets by number; of several with one number the last. Numbers are passed over. Raises InvalidRequest."""
+def parse(source: str, data: Octets) -> dict[int, memoryview]:
+    """Return the fields of bytes, by number; of repeated fields the last. Numeric fields are skipped. Raises InvalidRequest."""
     view = memoryview(data)
     fields: dict[int, memoryview] = {}
     at = 0
@@ -36,7 +36,7 @@ def parse(what: str, data: Octets) -> dict[int, memoryview]:
         pass
     if at == len(view):
         return fields
-    raise errors.InvalidRequest(f"{what}: this is no message of Arrow Flight")
+    raise errors.InvalidRequest(f"{source}: this is not a message of Arrow Flight")
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:
@@ -51,12 +51,12 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def field(number: int, length: int) -> bytes:
-    """Encode the tag and length before a field of so many octets."""
+    """Encode the tag and length before a field of this many bytes."""
     return _number(number << 3 | 2) + _number(length)
 
 
 def octets(number: int, data: bytes) -> bytes:
-    """A field of octets."""
+    """Encode a field of bytes."""
     return field(number, len(data)) + data
 
 

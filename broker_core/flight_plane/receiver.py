@@ -1,4 +1,4 @@
-"""Messages in: one `do_put`."""
+"""Incoming messages: one `do_put`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy w
 
 @contextmanager
 def final(taken: bool) -> Iterator[None]:
-    """Refuse as NotAllowed once batches of a put were `taken`: who is asked to log in may do so, and send all of them again."""
+    """Refuse as NotAllowed once batches of a put were `taken`. A client that is asked to log in would send all of them again."""
     try:
         yield
     except errors.Unauthenticated as error:
         if not taken:
             raise
-        raise errors.NotAllowed(f"{error}. Batches before this one were taken: what was acknowledged stays") from error
+        raise errors.NotAllowed(f"{error}. Batches before this one were taken: acknowledged batches stay") from error
 
 
 class MessageReceiver:
     """One `do_put`: record batches in, acknowledgements out as they become durable, a bounded number of bytes between them.
 
-    Acknowledgements have a thread of their own: the sender may wait for one while we wait for its next batch.
+    Acknowledgements have their own thread: the sender may wait for one while the broker waits for its next batch.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class MessageReceiver:
         check: Check,
         reach: Callable[[str], Check],
     ) -> None:
-        """`reach`: asks whether the sender may send to a queue, and makes it where its first use does."""
+        """`reach` checks that the sender may send to a queue, and creates the queue on first use if that is configured."""
         self._service = service
-        self._check = check  # whether the sender still may: a stream can outlast its permission
+        self._check = check  # permission of the sender, which may end during the stream
         self._reach = reach
-        self._reached: dict[str, Check] = {}  # of a put whose batches name their queues
+        self._reached: dict[str, Check] = {}  # permissions, if batches name their queues
         self._request = request
         self._names_queues = isinstance(request, StagePut) and request.routed  # each batch names its queue
         self._stage = stage_of(request) if isinstance(request, StagePut) else None
@@ -70,7 +70,7 @@ class MessageReceiver:
 
     def receive(self, reader: ArrowBatchReader) -> None:
         """Take a stream of messages into its queue, exchange or stage, and acknowledge each batch when it is durable."""
-        # A queue or an exchange that is not there is refused before anything is sent.
+        # A missing queue or exchange is refused before messages are sent.
         target = self._target()
         if target is not None:
             self._service.submit(target)
@@ -85,7 +85,7 @@ class MessageReceiver:
                 self._taking = True
                 self._take(batch, queue)
                 self._taking = False
-                del batch  # its memory is free while the next one comes
+                del batch  # its memory is free while the next batch comes
         finally:
             with self._changed:
                 self._complete = True
@@ -95,16 +95,16 @@ class MessageReceiver:
             raise self._failure
 
     def _say_again(self) -> None:
-        """Nothing was said for a while, since the next batch waits for memory."""
+        """Note that the sender has had no sign of life for a while, since the next batch waits for memory."""
         with self._changed:
             self._silent = True
             self._changed.notify_all()
 
-    def _queue_of(self, said: bytes) -> str | None:
-        """The queue that a batch is for, where each says so in its metadata."""
+    def _queue_of(self, metadata: bytes) -> str | None:
+        """Return the queue of a batch, from its metadata if each batch names its own."""
         if not self._names_queues:
             return self._request.queue
-        name = parse("the metadata of a batch", said, BatchMetadata).queue
+        name = parse("the metadata of a batch", metadata, BatchMetadata).queue
         check = self._reached.get(name)
         if check is None:
             self._reached[name] = self._reach(name)
@@ -114,7 +114,7 @@ class MessageReceiver:
 
     def _take(self, data: Any, queue: str | None) -> None:
         limits = self._service.settings
-        nbytes = data.get_total_buffer_size()  # not `nbytes`, which follows offsets that nobody has checked yet
+        nbytes = data.get_total_buffer_size()  # not `nbytes`, which follows unchecked offsets
         if nbytes > limits.max_batch_bytes:
             raise too_large(limits.max_batch_bytes, nbytes)
         batch = batch_checks.validate(data, limits.max_batch_bytes, now=self._service.wall_ms())
@@ -126,15 +126,15 @@ class MessageReceiver:
             validity.check_column(batch.column("message"))
         if not isinstance(sizes, int):
             sizes = sizes.astype(np.min_scalar_type(largest))
-        # The broker keeps for a while what was just stored. The batch is a view of the sender's message, much of which may be
-        # none of its messages: padding, gaps, columns that were cast.
+        # The broker keeps recent batches in memory. This batch is a view of the sender's message, which may contain much more
+        # than its messages: padding, gaps, columns that were cast.
         payload = payloads.store(batch).detached
         nbytes = payload.nbytes
         self._service.reserve_space(nbytes)
-        said, end = self._store(queue, batch, sizes, payload)
+        reply, end = self._store(queue, batch, sizes, payload)
         self._batches += 1
         self._messages += batch.num_rows
-        acknowledgement = {"batches": self._batches, "messages": self._messages, **said}
+        acknowledgement = {"batches": self._batches, "messages": self._messages, **reply}
         with self._changed:
             self._pending.append((end, nbytes, acknowledgement))
             self._pending_bytes += nbytes
@@ -145,7 +145,7 @@ class MessageReceiver:
             raise self._failure
 
     def _target(self) -> c.Command[Any] | None:
-        """Make the command that asks for the queue or exchange which the request names; None where each batch names its own."""
+        """Return a command that needs the queue or exchange of the request; None if each batch names its own."""
         queue, exchange, key = self._request.queue, self._request.exchange, self._request.routing_key
         if self._names_queues:
             if any(field is not None for field in (queue, exchange, key)):
@@ -160,7 +160,7 @@ class MessageReceiver:
         return c.Stat(queue) if exchange is None else ListExchanges(exchange)
 
     def _store(self, queue: str | None, batch: Any, sizes: Any, payload: payloads.Stored) -> tuple[dict[str, int], int]:
-        """Enqueue or stage one batch; what else the sender is told, and the log position to wait for."""
+        """Enqueue or stage one batch. Return further fields of the acknowledgement, and the log position to wait for."""
         stage = self._stage
         durable = stage is not None or columns.any_durable(batch)
         if queue is None:
@@ -181,8 +181,11 @@ class MessageReceiver:
         return {} if placed is None else {"next": placed.next}, end
 
     def _acknowledge(self) -> None:
-        """Tell the sender of everything that has become durable, in one word, until the stream is complete. While a batch waits
-        for capacity or memory, say the last word again now and then: a sender that hears nothing gives us up."""
+        """Acknowledge all durable batches together, until the stream is complete.
+
+        While a batch waits for capacity or memory, the last acknowledgement is repeated from time to time: a sender gives up
+        after a silence.
+        """
         journal = self._service.journal
         last: dict[str, Any] = {"batches": 0, "messages": 0}
         try:
@@ -205,7 +208,7 @@ class MessageReceiver:
                         self._pending_bytes -= nbytes
                     self._changed.notify_all()
                 self._tell(json.dumps(last).encode())
-        except Exception as error:  # the sender went away, or the journal failed: the receiving side reports it
+        except Exception as error:  # the sender left, or the journal failed: the receiving side reports it
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()

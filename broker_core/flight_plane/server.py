@@ -29,9 +29,9 @@ from .outcomes import OutcomeReceiver
 from .receiver import MessageReceiver
 from .streams import Streams
 
-STOP_GRACE_S = 2.0  # for calls that run when the broker stops; a client that neither reads nor sends would hold it for ever
-SLACK_BYTES = 64 << 10  # of a request beside its JSON: an action's name, protobuf's own octets
-NOTHING_YET = b'{"batches": 0, "messages": 0}'  # said to a put whose first message waits for memory
+STOP_GRACE_S = 2.0  # for running calls when the broker stops; a client that neither reads nor sends would block it
+SLACK_BYTES = 64 << 10  # of a request in addition to its JSON: an action's name, protobuf's own bytes
+NOTHING_YET = b'{"batches": 0, "messages": 0}'  # sent to a put whose first message waits for memory
 SERVICE = "/arrow.flight.protocol.FlightService/"
 
 log = logging.getLogger("penstock.flight")
@@ -40,9 +40,9 @@ log = logging.getLogger("penstock.flight")
 class FlightPlane:
     """A Flight server on its own threads, from construction until `close`.
 
-    `access`: who may do what; without it everybody everything. `tls`: the context for the next connection (ALPN
-    `listener.PROTOCOL`), and then it speaks nothing but TLS. `connections`: fewer than the settings allow, if there are not
-    enough file descriptors. Raises InvalidRequest when the address cannot be listened on.
+    `access` checks users and rights; without it, everything is allowed. `tls` returns the context for the next connection (ALPN
+    `listener.PROTOCOL`); the server then accepts only TLS. `connections` lowers the setting if there are not enough file
+    descriptors. Raises InvalidRequest if the address is not available.
     """
 
     def __init__(
@@ -67,36 +67,36 @@ class FlightPlane:
         service.connections.register(self)
 
     def connections(self) -> list[dict[str, Any]]:
-        """Describe the connections on which somebody was let in: see `service.connections`."""
+        """Describe the connections with an authenticated user: see `service.connections`."""
         now, wall_us = time.monotonic(), self._service.wall_ms() * 1000
         return [
             {
-                "id": f"flight-{each.number}",
+                "id": f"flight-{connection.number}",
                 "protocol": "flight",
-                "user": each.user,
-                "peer": each.peer.partition(":")[2],
+                "user": connection.user,
+                "peer": connection.peer.partition(":")[2],
                 "container": "",
                 "tls": self.scheme != "grpc",
-                "since": wall_us - int((now - each.since) * 1e6),
+                "since": wall_us - int((now - connection.since) * 1e6),
                 "sessions": 0,
                 "stalled": False,
                 "slow": False,
                 "linkCount": 0,
                 "links": [],
-                "calls": [path.rpartition("/")[2] for path in each.running],
+                "calls": [path.rpartition("/")[2] for path in connection.running],
             }
-            for each in self._listener.connected()
+            for connection in self._listener.connected()
         ]
 
     def slow_consumers(self) -> Counter[str]:
-        """Count none: a query's lease is no consumer that is sent messages."""
+        """Return no consumers: a query's lease is not a consumer that is sent messages."""
         return Counter()
 
     def close_connection(self, identifier: str, reason: str) -> bool:
-        """Cut a connection off: HTTP/2 has no way to say why that its clients would show. False where it is gone."""
-        for each in self._listener.connected():
-            if f"flight-{each.number}" == identifier:
-                each.abort()
+        """Close a connection. HTTP/2 has no reason that clients would show. False if the connection does not exist."""
+        for connection in self._listener.connected():
+            if f"flight-{connection.number}" == identifier:
+                connection.abort()
                 return True
         return False
 
@@ -105,7 +105,7 @@ class FlightPlane:
         return self._listener.count_connections()
 
     def close(self) -> None:
-        """Take no new calls, and give those that run a while to end."""
+        """Refuse new calls, and give running calls some time to end."""
         self._service.connections.remove(self)
         stopping = threading.Thread(target=self._listener.close, args=(STOP_GRACE_S,), name="penstock-flight-stop", daemon=True)
         stopping.start()
@@ -113,13 +113,13 @@ class FlightPlane:
 
 
 class BrokerMistake(errors.PenstockError):
-    """Mistake of ours: the log says what happened, and the caller learns no more of our inside."""
+    """Bug in Penstock: the log contains the details, and the caller learns nothing about the broker's inside."""
 
     fault = "storage"
 
 
 class _Handlers:
-    """Flight's methods. Who calls is asked before the first message is looked at, or more than one window of it taken."""
+    """Flight's methods. Callers are authenticated before the first message is read, or more than one window of it taken."""
 
     def __init__(self, service: BrokerService, access: Access | None, *, encrypted: bool) -> None:
         self._service = service
@@ -137,11 +137,11 @@ class _Handlers:
         }
 
     def serve(self, call: Call) -> bytes:
-        """One call from its login on, and the trailers it ends with. Raises nothing; the log has our mistakes."""
+        """Serve one call from its login, and return its trailers. Raises nothing; the log contains internal errors."""
         try:
             method = self._methods.get(call.path)
             if method is None:
-                return statuses.unknown(f"the broker knows no method {call.path:.100}")
+                return statuses.unknown(f"unknown method {call.path:.100}")
             method(call, self._callers.of(call))
         except CallGone:
             pass
@@ -151,7 +151,7 @@ class _Handlers:
             return statuses.of(errors.InvalidRequest("the request is nested too deep"))
         except Exception:
             log.exception("%s: %.100s failed", call.peer, call.path)
-            return statuses.of(BrokerMistake("the broker made a mistake with this call; its log says which: tell who runs it"))
+            return statuses.of(BrokerMistake("internal error: a bug in Penstock. The broker's log has the details"))
         return statuses.OK
 
     def _do_action(self, call: Call, caller: Caller) -> None:
@@ -209,7 +209,7 @@ class _Handlers:
             call.send(writer.message(batch))
 
     def _request(self, call: Call, caller: Caller) -> dict[int, memoryview]:
-        """The one message of a call that is no stream."""
+        """Return the only message of a call that is not a stream."""
 
         def refusal(octets: int) -> errors.PenstockError:
             return errors.InvalidRequest(f"a request has at most {MAX_REQUEST_BYTES} bytes, this one {octets}")

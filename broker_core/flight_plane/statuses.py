@@ -1,6 +1,5 @@
-"""The end of a call, as a block of trailers: gRPC's status, and beside it what pyarrow's C++ server says, so that Flight's
-clients make the same errors of it.
-"""
+"""The end of a call as a block of trailers: gRPC's status, and the fields of pyarrow's C++ server, from which Flight clients
+build the same errors."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import urllib.parse
 from .. import errors
 from . import frames
 
-MAX_ERROR_BYTES = 1000  # of an error's text: it travels three times in HTTP/2 headers, of which gRPC takes 8 KiB
+MAX_ERROR_BYTES = 1000  # of an error's text: it is sent three times in HTTP/2 headers, of which gRPC takes 8 KiB
 _UNIMPLEMENTED = 12
 _IO_ERROR = b"5"  # Arrow's status of every Flight error
 _FAULTS = {"caller": (2, b"Failed"), "peer": (14, b"Unavailable"), "storage": (13, b"Internal")}
@@ -19,19 +18,19 @@ OK = frames.header_block([(b"grpc-status", b"0")])
 
 
 def of(error: errors.PenstockError) -> bytes:
-    """The trailers that carry an error of ours."""
+    """Return the trailers of an error."""
     text = str(error).encode(errors="backslashreplace")
     if len(text) > MAX_ERROR_BYTES:
         error = type(error)(text[:MAX_ERROR_BYTES].decode(errors="ignore") + " …")
     code, detail = _REFUSED.get(type(error)) or _FAULTS[error.fault]
-    said = str(error).encode(errors="backslashreplace")
+    message = str(error).encode(errors="backslashreplace")
     return _status(
         code,
-        said.decode(),
+        message.decode(),
         (b"grpc-status-details-bin", error.to_json()),
         (b"x-arrow-status", _IO_ERROR),
         (b"x-arrow-status-detail-bin", detail),
-        (b"x-arrow-status-message-bin", said),
+        (b"x-arrow-status-message-bin", message),
     )
 
 
@@ -42,9 +41,9 @@ def _status(code: int, text: str, *more: tuple[bytes, bytes]) -> bytes:
     return frames.header_block(headers)
 
 
-_SPOKEN = "".join(chr(code) for code in range(0x20, 0x7F) if code != 0x25)  # a status' text is percent-encoded, but for these
+_SPOKEN = "".join(chr(code) for code in range(0x20, 0x7F) if code != 0x25)  # the others are percent-encoded in a status text
 
 
 def unknown(text: str) -> bytes:
-    """The trailers of a method that is not there."""
+    """Return the trailers for an unknown method."""
     return _status(_UNIMPLEMENTED, text)

@@ -1,4 +1,4 @@
-"""Messages out: what a ticket names, as a schema and a stream of record batches."""
+"""Outgoing messages: a ticket as a schema and a stream of record batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Streams:
         self._permissions = permissions
 
     def open(self, caller: Caller, ticket: bytes) -> tuple[pa.Schema, Iterator[Any], Check]:
-        """Schema, stream, and whether it is still permitted. Raises PenstockError, now or while the stream is read."""
+        """Return schema, stream, and a check that it is still permitted. Raises PenstockError, also while the stream is read."""
         operation, request = parse_stream_request(ticket, TICKETS)
         request = namespaces.resolve(self._service.state, caller, operation, request)
         check = self._permissions.check(caller, operation, request)
@@ -58,26 +58,26 @@ class Streams:
         if isinstance(request, ArchiveTicket):
             return schema, self._archive.share(request), check
         missing = MissingRows()
-        queue, found = self._read(request, missing)
+        queue, all_slices = self._read(request, missing)
         if isinstance(request, BatchTicket):
-            return schema, self._batch(request, queue, found, missing, stored=request.stored), check
-        slices = [part for part in found if row_count(part.rows)]  # a bucket may have nothing in a block
+            return schema, self._batch(request, queue, all_slices, missing, stored=request.stored), check
+        slices = [part for part in all_slices if row_count(part.rows)]  # a bucket may have no rows in a block
         host = this_host()
         if host is None or request.host != host:
-            refusal: str | None = "the reader is not on the broker's host, as far as it says"
+            refusal: str | None = "the reader does not claim to be on the broker's host"
         elif missing:
             refusal = "some of the messages are in the archive"
         else:
             refusal = mapped.unmappable(slices, columns)
         if refusal is None:
-            located = (mapped.batch(self._service.journal, each, queue) for each in slices)
+            located = (mapped.batch(self._service.journal, block_slice, queue) for block_slice in slices)
             return mapped.SCHEMA, self._browses.noting(located), check
         if not request.or_messages:
             raise errors.NotMappable(f"{refusal}; ask for op=batch")
         return schema, self._batch(request, queue, slices, missing, stored=True), check
 
     def _read(self, request: BatchPart, missing: MissingRows) -> tuple[str, Iterator[BlockSlice]]:
-        """The first read of a batch is journaled and durable when this returns: before any byte leaves."""
+        """Read a batch. Its first read is journaled and durable when this returns: before bytes leave."""
         loss = request.fail_on_data_loss
         command = c.ReadBatch(
             request.lease, request.run, request.epoch, request.batch, request.first, request.last, loss, spark_batch(request)
@@ -89,8 +89,8 @@ class Streams:
         outcomes = not OUTCOME_COLUMNS.isdisjoint(request.columns)
         if self._service.table(queue) is None:
             return queue, self._service.slices(queue, rows, select, outcomes=outcomes, fail_on_data_loss=loss)
-        found = self._service.slices(queue, rows, select, outcomes=outcomes, fail_on_data_loss=loss, missing=missing)
-        return queue, found
+        block_slices = self._service.slices(queue, rows, select, outcomes=outcomes, fail_on_data_loss=loss, missing=missing)
+        return queue, block_slices
 
     def _batch(
         self, request: BatchPart, queue: str, slices: Iterable[BlockSlice], missing: MissingRows, *, stored: bool

@@ -1,4 +1,4 @@
-"""Octets of one socket, plain or through TLS: one thread reads, others write, one at a time."""
+"""Bytes of one socket, plain or through TLS: one thread reads, and others write, one at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-SEND_TIMEOUT_S = 120  # for a peer that takes nothing of what it asked for
+SEND_TIMEOUT_S = 120  # for a peer that reads nothing
 _RECORD = 16 * 1024  # a TLS record's plain text
 _CIPHER_BYTES = 64 * 1024  # read from the socket at a time
 _MOST_BUFFERS = 256  # of one system call; the system allows 1,024
@@ -18,41 +18,41 @@ Octets = bytes | memoryview
 
 
 class FlightTransport(Protocol):
-    """Socket under a connection, with or without TLS."""
+    """Socket of a connection, with or without TLS."""
 
     def receive(self, into: memoryview) -> int:
-        """Wait for octets; how many came, 0 at the end. OSError when the connection breaks."""
+        """Wait for bytes; return their number, 0 at the end. Raises OSError when the connection breaks."""
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send all of it. OSError when the connection breaks, or the peer takes nothing for `SEND_TIMEOUT_S`."""
+        """Send all pieces. Raises OSError when the connection breaks, or the peer reads nothing for `SEND_TIMEOUT_S`."""
 
 
 def prepare(connection: socket.socket) -> None:
-    """Options of an accepted socket: no delay, and a peer that is gone without a word is noticed within two minutes."""
+    """Set options of an accepted socket: no delay, and a silent peer is noticed within two minutes."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    # The socket blocks, and the kernel ends a send that stands still: Python's own time-outs ask before each call.
+    # The socket blocks, and the kernel ends a stalled send: Python's own timeouts need a system call before each send.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
 
 
 class PlainTransport:
-    """Wire without TLS."""
+    """Transport without TLS."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self.receive = connection.recv_into
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send all of it, as `FlightTransport.send`."""
+        """Send all pieces, as `FlightTransport.send`."""
         _send(self._socket, pieces)
 
 
 class TlsTransport:
-    """TLS, server side. OpenSSL's object is not for two threads at once, so a lock guards it; nobody waits for the socket inside
-    of that. What is sent keeps its order, since only one thread sends at a time (`_sending`)."""
+    """TLS, server side. A lock guards OpenSSL's object, which allows one thread at a time; it is never held while waiting for the
+    socket. Sent bytes keep their order, since only one thread sends at a time (`_sending`)."""
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
         self._socket = connection
@@ -63,7 +63,7 @@ class TlsTransport:
         self._cipher = bytearray(_RECORD)
 
     def handshake(self) -> None:
-        """Shake hands, within the socket's timeout. Raises ssl.SSLError or OSError."""
+        """Do the handshake, within the socket's timeout. Raises ssl.SSLError or OSError."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -80,7 +80,7 @@ class TlsTransport:
                 return
 
     def receive(self, into: memoryview) -> int:
-        """Wait for octets, as `FlightTransport.receive`."""
+        """Wait for bytes, as `FlightTransport.receive`."""
         while True:
             with self._lock:
                 try:
@@ -96,7 +96,7 @@ class TlsTransport:
                 return 0
 
     def send(self, pieces: Sequence[Octets]) -> None:
-        """Send all of it, as `FlightTransport.send`."""
+        """Send all pieces, as `FlightTransport.send`."""
         with self._sending:
             for piece in pieces:
                 view = memoryview(piece)

@@ -64,7 +64,7 @@ def refusal(channel: Any, messages: list[bytes]) -> str | None:
     except grpc.RpcError as error:
         text = str(error.details())
         assert "internal" not in text.lower(), text
-        assert "made a mistake" not in text, text
+        assert "internal error" not in text, text
         return text
     return None
 

@@ -111,7 +111,7 @@ def test_unknown_outcomes_and_other_leases_are_refused(client: Client, queue: st
     with pytest.raises(errors.InvalidRequest, match="'refused' is not one of accepted, rejected, released, modified"):
         settler.stage([(one, "refused", None)])
     settler.reader.lease = "another"
-    with pytest.raises(errors.InvalidRequest, match="send the outcomes of each lease by themselves"):
+    with pytest.raises(errors.InvalidRequest, match="send the outcomes of each lease separately"):
         settler.stage([(one, "rejected", None)])
 
 

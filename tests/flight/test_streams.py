@@ -169,7 +169,7 @@ def test_what_no_amqp_client_could_get_is_refused_when_it_is_sent_whole_or_into_
     for op in ("enqueue", "stage"):
         command = {"op": op, **({"stage": queue} if op == "stage" else {})}
         with pytest.raises(
-            errors.InvalidRequest, match=r"'message' in row 1: a header .* in the columns durable, priority and ttl"
+            errors.InvalidRequest, match=r"'message' in row 1: a header .* the columns durable, priority and ttl"
         ):
             send(
                 client,
@@ -303,7 +303,7 @@ def test_who_is_not_on_the_brokers_host_is_told_no_path(client: Client, queue: s
     reader = Reader(client, queue)
     batch = reader.advance()
     wanted = {**reader.ticket(batch), "op": "map", "host": host}
-    with pytest.raises(errors.NotMappable, match="not on the broker's host"):
+    with pytest.raises(errors.NotMappable, match="on the broker's host"):
         list(client.get(**wanted))
     assert rows_of(client.get(**wanted, orMessages=True)) == reader.read(batch)
     (location,) = rows_of(client.get(**{**wanted, "host": this_host()}))
