@@ -168,9 +168,7 @@ def test_what_no_amqp_client_could_get_is_refused_when_it_is_sent_whole_or_into_
     good, header = b"\0Su\xa0\1x", b"\0Sp\x45"
     for op in ("enqueue", "stage"):
         command = {"op": op, **({"stage": queue} if op == "stage" else {})}
-        with pytest.raises(
-            errors.InvalidRequest, match=r"'message' in row 1: a header .* the columns durable, priority and ttl"
-        ):
+        with pytest.raises(errors.InvalidRequest, match=r"'message' in row 1: a header .* the columns durable, priority and ttl"):
             send(
                 client,
                 queue,
