@@ -1,20 +1,23 @@
-"""The AMQP plane: AMQP 1.0 on sockets, translated into commands. No rule of a queue lives here.
+"""The AMQP plane: AMQP 1.0 on sockets, translated into commands. It contains no rules of queues.
 
-Octets come up through a connection's layers, the peer turns frames into link events, and links queue their requests with the
-loop. A pass of the loop carries them out under one hold of the broker's lock. Effects (dispositions, transfers, answers) wait
-in one line by log position until the journal says durable. The loop itself writes a small pass while the disk is quick.
+Octets come up through the layers of a socket. A dispatcher turns frames into calls of links, and links hand requests to the
+commit loop. The loop carries them out while it holds the broker's lock, and sends the answers when they are durable: the order is
+in `loop.commit_loop`. It does not know the links, only two base classes in `loop.parties`.
 
-Kept here, and gone with the broker: a link's credit and what it has under way; what a detached link has unsettled, and until
-when; who is told of work next. The engine holds the messages under an odd holder, and recovery gives them back.
+The plane's own state ends with the broker: credit, deliveries under way, detached links, and who is asked for work next. The
+engine holds acquired messages for the links, and recovery returns them.
 
-connections/    a socket, TLS, WebSocket, the login, back pressure; one connection's events into links
-loop/           the event loop: what all sockets brought as few commands, one journal write, effects that wait for the disk
-links/          an attach, its link, what goes over it, and what lives on when it is detached
+plane           listeners, the event loop's thread, the clock, and what operators ask
+connections/    accepted sockets, logins, events of a connection, its limits
+links/          an attach, its link, its messages and outcomes, and links that live on detached
+transactions/   control links, and work in a transaction
 nodes/          what an attach names or makes: addresses, filters, dynamic nodes, subscriptions
-transactions/   control links, and what is done in a transaction
-ports           what a link may ask of the loop, of its connection and of the plane
+context         what all connections and links share
+loop/           the commit loop: all requests since the last commit become few commands and one write
+layers/         TLS and WebSocket between a socket and AMQP
+conditions      our errors as AMQP's
 """
 
-from .loop.server import AmqpPlane
+from .plane import AmqpPlane
 
 __all__ = ["AmqpPlane"]

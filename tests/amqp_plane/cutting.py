@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from penstock.broker_core.amqp_plane.connections.transport import Wire
+from penstock.broker_core.amqp_plane.connections.sockets import AcceptedSocket
 
 Cut = Callable[[bytes], Iterable[bytes]]
 
@@ -34,9 +34,9 @@ def randomly(seed: int) -> Cut:
 def reads(monkeypatch: pytest.MonkeyPatch, cut: Cut, *, passes: bool) -> None:
     """Have all sockets of all planes bring their octets in pieces. With `passes`, a pass may run behind each piece."""
     name = "data_received" if passes else "_read"
-    whole, waiting = getattr(Wire, name), dict[Wire, deque[bytes]]()
+    whole, waiting = getattr(AcceptedSocket, name), dict[AcceptedSocket, deque[bytes]]()
 
-    def go_on(wire: Wire) -> None:
+    def go_on(wire: AcceptedSocket) -> None:
         pieces = waiting[wire]
         while pieces:
             if wire._checking is not None:  # its password: the socket would not be read
@@ -44,8 +44,8 @@ def reads(monkeypatch: pytest.MonkeyPatch, cut: Cut, *, passes: bool) -> None:
                 return
             whole(wire, pieces.popleft())
 
-    def read(wire: Wire, data: bytes) -> None:
+    def read(wire: AcceptedSocket, data: bytes) -> None:
         waiting.setdefault(wire, deque()).extend(cut(data))
         go_on(wire)
 
-    monkeypatch.setattr(Wire, name, read)
+    monkeypatch.setattr(AcceptedSocket, name, read)

@@ -190,7 +190,7 @@ class Stage:
 
     def settle(self) -> None:
         """Until the plane has done all that it knows of, its effects included."""
-        passes, done = self.plane.passes, threading.Event()
+        passes, done = self.plane.commit_loop, threading.Event()
 
         def look() -> None:
             if passes.busy:

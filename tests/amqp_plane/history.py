@@ -246,11 +246,11 @@ class History:
     def _drop(self, player: Player, taker: Taker | None) -> None:
         self._say("a connection lost")
         player.barrier()  # what it has said is heard: a socket that closes with something unread may take it along
-        before = len(self.stage.plane._wires)
+        before = len(self.stage.plane._accepted)
         for each in player.takers.values():
             self._lost(each)
         player.drop()
-        self.stage.until(lambda: len(self.stage.plane._wires) < before, "the plane sees the connection go")
+        self.stage.until(lambda: len(self.stage.plane._accepted) < before, "the plane sees the connection go")
         self.players[self.players.index(player)] = Player(self, player.container)
 
     # --- what must hold
@@ -316,7 +316,7 @@ class History:
 
     def _links(self) -> dict[tuple[str, str], int]:
         found = {}
-        for wire in list(self.stage.plane._wires):
+        for wire in list(self.stage.plane._accepted):
             for link, endpoint in list(wire.peer.links.items()) if wire.peer else ():
                 if isinstance(link, Sender):
                     key = (wire.peer.container, link.name)  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+from penstock.broker_core.amqp_plane.links.outgoing_link import OutgoingLink
 from penstock.broker_core.amqp_plane.links.waiting_list import WaitingList
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
@@ -63,10 +63,10 @@ def unanswered_drains(stage: Stage, now: c.Now) -> Iterator[str]:
     return (f"{link} waits for its drain" for link in _consumers(stage) if link.link.drain and link._asked)
 
 
-def _consumers(stage: Stage) -> list[Outgoing]:
+def _consumers(stage: Stage) -> list[OutgoingLink]:
     """Consumers that could take something."""
     queues = stage.service.state.queues
-    links = [link for interest in stage.plane.passes.acquiring._queues.values() for link in interest.members.values()]
+    links = [link for interest in stage.plane.commit_loop.acquisitions._queues.values() for link in interest.members.values()]
     return [
         link
         for link in links
@@ -118,7 +118,7 @@ def miscounted(stage: Stage, now: c.Now) -> list[str]:
         if not conserved(queue):
             wrong.append(f"{queue.name}: messages are lost or made up")
         wrong += [f"{queue.name}: group {code} is held by nobody" for code in _ownerless(queue)]
-    for peer in (wire.peer for wire in stage.plane._wires if wire.peer is not None):
+    for peer in (wire.peer for wire in stage.plane._accepted if wire.peer is not None):
         true = sum(map(peer.capacity.held_in, peer.connection.sessions.values()))
         if peer.capacity.held != true:
             wrong.append(f"{peer}: {peer.capacity.held} held, not {true}")
@@ -207,7 +207,7 @@ def _stays(queue: Queue) -> bool:
 
 
 def _left_in_the_plane(plane: Any) -> dict[str, Any]:
-    blocking, passes = plane.sender_credit, plane.passes
+    blocking, passes = plane.sender_credit, plane.commit_loop
     return {
         "credit": [*blocking._granted, *blocking._totals],
         "senders that wait": [*blocking._waiting],
@@ -215,8 +215,8 @@ def _left_in_the_plane(plane: Any) -> dict[str, Any]:
         "bytes in lines": blocking.waiting_bytes,
         "users with bytes in lines": [*blocking.waiting_bytes_of],
         "senders that settle second": [*blocking._claims, *blocking._claimed],
-        "receivers": [*passes.acquiring._queues],
-        "receivers that wait": [*passes.selecting._waiting],
+        "receivers": [*passes.acquisitions._queues],
+        "receivers that wait": [*passes.acquisitions.evaluation._waiting],
         "deliveries": [*passes._batch._messages, *passes._immediate],
         "clients held up": [*passes._batch._paused],
     }

@@ -307,7 +307,7 @@ def a_sender_resumes(s: Stage) -> None:
     s.show("q")
     _detached(b)
     s.note("nothing is unsettled: nothing is kept")
-    s.until(lambda: not len(s.plane.detached), "it ends")
+    s.until(lambda: not len(s.plane.registry), "it ends")
 
 
 def _resumes(number: int, **fields: Any) -> tuple[Transfer, bytes]:
@@ -420,7 +420,7 @@ def more_detached_links_than_are_allowed(s: Stage) -> None:
     b.receiver(credit=2, source=Source(address="q", **MINUTE))
     b.expect_messages(b"m0", b"m1")
     b.drop()
-    s.until(lambda: len(s.plane.detached) == 1, "the connection is gone")
+    s.until(lambda: len(s.plane.registry) == 1, "the connection is gone")
     s.show("q")
 
 

@@ -315,7 +315,7 @@ def the_journal_has_no_room(s: Stage) -> None:
     s.slow_disk()
     s.crowd("other")
     a.send(transfer(0), transfer(1, settled=True), Close())
-    s.until(lambda: bool(s.plane.passes._batch._paused), "the sender is held")
+    s.until(lambda: bool(s.plane.commit_loop._batch._paused), "the sender is held")
     s.quick_disk()
     a.expect(Disposition, first=0)
     a.expect(Close)

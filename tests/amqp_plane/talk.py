@@ -21,7 +21,7 @@ from wsproto.events import (
     Request,
 )
 
-from penstock.broker_core.amqp_plane.connections.layers import Layer, LayerError
+from penstock.broker_core.amqp_plane.layers import Layer, LayerError
 
 Cut = Callable[[bytes], Iterable[bytes]]
 

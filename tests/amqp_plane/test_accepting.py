@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.amqp_plane.loop.accepting import bound
+from penstock.broker_core.amqp_plane.loop.acceptor import bound
 
 from .harness import stage
 
@@ -32,7 +32,7 @@ def test_an_accepted_connection_sends_small_frames_immediately(tmp_path: Path) -
     """Without TCP_NODELAY, a frame may wait for the client's delayed acknowledgement: 40 ms."""
     with stage(tmp_path) as made:
         made.client("container")
-        (wire,) = made.plane._wires
+        (wire,) = made.plane._accepted
         assert wire._transport is not None
         accepted = wire._transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

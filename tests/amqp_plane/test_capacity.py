@@ -11,8 +11,8 @@ import pytest
 from penstock.broker_core.amqp import Accepted, Receiver, Session, Source, Target, events
 from penstock.broker_core.amqp.performatives import SND_SETTLED, Attach, Begin, Detach, End, Flow, Transfer
 from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-from penstock.broker_core.amqp_plane.loop.outcomes import LARGE_PASS
+from penstock.broker_core.amqp_plane.links.outgoing_link import OutgoingLink
+from penstock.broker_core.amqp_plane.loop.batch import LARGE_PASS
 
 from ..journal.lying_disk import LyingDisk
 from ..service.helpers import enqueue
@@ -70,13 +70,13 @@ class Many:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count how often links were asked for what they can take."""
     count: Counter[str] = Counter()
-    capacity = Outgoing.capacity
+    capacity = OutgoingLink.capacity
 
-    def counted(link: Outgoing) -> int:
+    def counted(link: OutgoingLink) -> int:
         count["asked"] += 1
         return capacity(link)
 
-    monkeypatch.setattr(Outgoing, "capacity", counted)
+    monkeypatch.setattr(OutgoingLink, "capacity", counted)
     return count
 
 
@@ -159,7 +159,7 @@ def test_the_end_of_a_session_is_capacity_for_others(tmp_path: Path, violated: b
         kinds = [a._frame()[1] for _ in range(3)]  # type: ignore[index]
         assert Counter(map(type, kinds)) == {End: 1, Transfer: 2}
         made.settle()
-        assert len(made.plane.detached) == 1
+        assert len(made.plane.registry) == 1
 
 
 def test_credit_that_is_taken_back_is_capacity_for_others(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker_core.amqp.frames import protocol_header
 from penstock.broker_core.amqp.performatives import Close, Open, SaslMechanisms, SaslOutcome
-from penstock.broker_core.amqp_plane.loop import server
+from penstock.broker_core.amqp_plane import plane
 
 from ..service.helpers import Clock
 from .harness import Stage, stage
@@ -40,14 +40,14 @@ def test_who_is_silent_is_cut_off_also_beside_a_connection_that_cannot_be_looked
     stage = Stage(tmp_path, amqp_login_timeout_s=0.5)
     broken: Any = Unforeseen()
     try:
-        stage.plane._loop.call_soon_threadsafe(stage.plane._wires.add, broken)
+        stage.plane._loop.call_soon_threadsafe(stage.plane._accepted.add, broken)
         with socket.create_connection(stage.address, timeout=LIMIT_S) as silent:
             assert silent.recv(1) == b""  # nobody may be here longer than a login takes
         assert broken.looked_at > 0
         assert broken.aborted == broken.looked_at
         assert "cannot be looked after" in caplog.text
     finally:
-        stage.plane._loop.call_soon_threadsafe(stage.plane._wires.discard, broken)
+        stage.plane._loop.call_soon_threadsafe(stage.plane._accepted.discard, broken)
         stage.close()
 
 
@@ -73,7 +73,7 @@ def test_a_login_that_takes_too_long_is_told_so(tmp_path: Path, said: str) -> No
 
 def test_a_stop_ends_though_the_broker_s_clock_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that does not answer the close has the time of grace, and no more."""
-    monkeypatch.setattr(server, "STOP_GRACE_S", 0.1)
+    monkeypatch.setattr(plane, "STOP_GRACE_S", 0.1)
     with stage(tmp_path, clock=Clock()) as s:
         s.script()
         s.stop()

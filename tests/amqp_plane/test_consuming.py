@@ -12,8 +12,8 @@ from penstock.broker_core.amqp import Accepted, Condition, Receiver, Released, S
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.amqp.types import Described, Symbol
-from penstock.broker_core.amqp_plane.loop.acquiring import QUANTUM_MESSAGES
 from penstock.broker_core.amqp_plane.loop.interest import INTERESTED
+from penstock.broker_core.amqp_plane.loop.offers import QUANTUM_MESSAGES
 from penstock.broker_core.engine import commands as c
 
 from ..journal.lying_disk import LyingDisk
@@ -52,7 +52,7 @@ class Consumer:
         return self
 
     def waits(self) -> bool:
-        links = list(self.made.plane.passes.acquiring._queues["q"].members.values())
+        links = list(self.made.plane.commit_loop.acquisitions._queues["q"].members.values())
         return any(link.link.name == self.link.name and link.standing == INTERESTED for link in links)
 
     def until(self, count: int) -> None:
@@ -278,7 +278,7 @@ def test_more_than_one_quantum_is_taken_at_once(made: Stage) -> None:
 
 
 def standing(made: Stage) -> list[int]:
-    interest = made.plane.passes.acquiring._queues.get("q")
+    interest = made.plane.commit_loop.acquisitions._queues.get("q")
     return [link.standing for link in list(interest.members.values())] if interest is not None else []
 
 

@@ -20,7 +20,7 @@ from penstock.broker_core.amqp.performatives import (
     Target,
 )
 from penstock.broker_core.amqp.resume import offset_of
-from penstock.broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Expiry, granted
+from penstock.broker_core.amqp_plane.links.endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Expiry
 
 from ..service.helpers import enqueue
 from .frames import detach, flow, receives, says, transfer
@@ -45,7 +45,7 @@ def holding(s: Stage, a: Script) -> Script:
 def lost(s: Stage, a: Script) -> None:
     """The connection is gone, and what it held is kept."""
     a.drop()
-    s.until(lambda: len(s.plane.detached) == 1, "the link is kept")
+    s.until(lambda: len(s.plane.registry) == 1, "the link is kept")
     s.settle()
     assert s.counts("q") == {"available": 1, "acquired": 2}
 
@@ -80,7 +80,7 @@ def test_they_end_with_what_permitted_them(site: Site, tmp_path: Path, change: s
         else:
             site.edit({**USERS, "alice": user("another")}, MAY)
         s.until(lambda: s.counts("q") == {"available": 3}, "what was held is back")
-        assert not len(s.plane.detached)
+        assert not len(s.plane.registry)
 
 
 def test_a_restart_gives_back_what_they_held(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_all_that_a_user_may_detach_is_counted_down_again(tmp_path: Path) -> Non
     with stage(tmp_path, amqp_max_detached_links_per_user=2, amqp_max_detached_deliveries_per_user=2) as s:
         s.declare("q")
         s.service.submit(enqueue("q", b"m0", b"m1", b"m2"))
-        detached = s.plane.detached
+        detached = s.plane.registry
         for number in range(6):
             a = s.script(container_id="c").usual()
             a.receiver(credit=2, source=SOURCE, unsettled=UNSETTLED if number % 2 else None)
@@ -162,9 +162,9 @@ def test_when_a_terminus_ends() -> None:
     assert [Expiry("session-end").ends(moment) for moment in moments] == [False, True, True]
     assert [Expiry("connection-close").ends(moment) for moment in moments] == [False, False, True]
     assert [Expiry("connection-close", 5).ends(moment) for moment in moments] == [False, False, False]
-    assert granted(Source(), 300) == Expiry("session-end", 0)
-    assert granted(Target(expiry_policy="link-detach", timeout=400), 300) == Expiry("link-detach", 300)
-    assert granted(Source(expiry_policy="never"), 300) == Expiry("connection-close", 300)
+    assert Expiry.granted(Source(), 300) == Expiry("session-end", 0)
+    assert Expiry.granted(Target(expiry_policy="link-detach", timeout=400), 300) == Expiry("link-detach", 300)
+    assert Expiry.granted(Source(expiry_policy="never"), 300) == Expiry("connection-close", 300)
 
 
 def test_a_position_in_a_message() -> None:
@@ -208,7 +208,7 @@ def test_credit_stays_a_window_for_a_sender_that_settles_at_once_what_it_resumes
         a.send(transfer(0))
         a.expect(Disposition, first=0, settled=False)
         a.drop()
-        s.until(lambda: len(s.plane.detached) == 1, "the link is kept")
+        s.until(lambda: len(s.plane.registry) == 1, "the link is kept")
         s.settle()
         b = s.script("B", container_id="writer").usual()
         b.sender(target=target, rcv_settle_mode=mode, unsettled={b"t0": None})

@@ -1,4 +1,4 @@
-"""Effects for the disk, in order; deadlines, until they are reached or their reason is gone."""
+"""EffectQueue for the disk, in order; deadlines, until they are reached or their reason is gone."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from penstock.broker_core.amqp_plane.loop.deadlines import Deadline
-from penstock.broker_core.amqp_plane.loop.effects import Effects
+from penstock.broker_core.amqp_plane.loop.effects import EffectQueue
+from penstock.broker_core.amqp_plane.loop.syncs import Deadline
 
 
 def test_an_effect_happens_when_the_disk_has_it_and_overtakes_none() -> None:
-    effects, told = Effects(), list[str]()
+    effects, told = EffectQueue(), list[str]()
     effects.when_durable(20, lambda: told.append("an accepted message"))
     effects.when_durable(10, lambda: told.append("one whose position came before, said later"))
     effects.behind_all(0, lambda: told.append("an attach that put nothing into the log"))
@@ -29,7 +29,7 @@ def test_an_effect_happens_when_the_disk_has_it_and_overtakes_none() -> None:
 
 
 def test_what_need_not_survive_a_crash_waits_for_nothing() -> None:
-    effects, told = Effects(), list[str]()
+    effects, told = EffectQueue(), list[str]()
     effects.when_durable(10, lambda: told.append("durable"))
     effects.when_durable(0, lambda: told.append("not durable"))
     assert effects.happen(0)
@@ -37,7 +37,7 @@ def test_what_need_not_survive_a_crash_waits_for_nothing() -> None:
 
 
 def test_an_effect_that_fails_concerns_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
-    effects, told = Effects(), list[str]()
+    effects, told = EffectQueue(), list[str]()
     effects.when_durable(1, lambda: told.extend(1))  # type: ignore[arg-type]
     effects.when_durable(1, lambda: told.append("the next"))
     assert effects.happen(1)

@@ -12,9 +12,9 @@ import pytest
 
 from penstock.broker_core.amqp import Accepted, Modified, Receiver, Released, Sender, Source, Target, events
 from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.amqp_plane.loop import acquiring
-from penstock.broker_core.amqp_plane.loop.acquiring import QUANTUM_MESSAGES
+from penstock.broker_core.amqp_plane.loop import acquisitions
 from penstock.broker_core.amqp_plane.loop.interest import INTERESTED
+from penstock.broker_core.amqp_plane.loop.offers import QUANTUM_MESSAGES
 
 from ..journal.lying_disk import LyingDisk
 from ..service.helpers import enqueue
@@ -92,7 +92,7 @@ def publish(made: Stage, count: int, size: int = 8) -> None:
 
 def waiting(made: Stage, *queues: str) -> int:
     """Count the links that wait for messages, of all queues or these."""
-    found = made.plane.passes.acquiring._queues
+    found = made.plane.commit_loop.acquisitions._queues
     interests = [found[queue] for queue in queues if queue in found] if queues else list(found.values())
     return sum(link.standing == INTERESTED for interest in interests for link in list(interest.members.values()))
 
@@ -138,7 +138,7 @@ def test_one_arrival_of_many_reaches_all_who_wait(made: Stage) -> None:
 
 def test_who_had_no_time_to_look_in_a_turn_looks_in_the_next(made: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """C4: a turn is bounded, and nobody is overlooked for that."""
-    monkeypatch.setattr(acquiring, "LOOKS", 3)
+    monkeypatch.setattr(acquisitions, "LOOKS", 3)
     crowd = Crowd(made, connections=2, sessions=1, links=10)
     crowd.grant(1)
     made.until(lambda: waiting(made) == 20, "all wait")
@@ -245,7 +245,7 @@ def test_waiting_links_that_end_are_forgotten(made: Stage) -> None:
         link.detach()
         client.until(lambda link=link: link.state is LinkState.DETACHED, "the answer to the detach")  # type: ignore[misc]
     made.settle()
-    assert not made.plane.passes.acquiring._queues
+    assert not made.plane.commit_loop.acquisitions._queues
 
 
 def test_a_socket_that_is_not_read_holds_nobody_up(made: Stage) -> None:
@@ -260,7 +260,7 @@ def test_a_socket_that_is_not_read_holds_nobody_up(made: Stage) -> None:
     stuck.reads = False
     made.settle()
     publish(made, 2000, 16 * KIB)  # far more than buffers hold
-    made.until(lambda: any(wire.stalled for wire in made.plane._wires), "the socket is full")
+    made.until(lambda: any(wire.stalled for wire in made.plane._accepted), "the socket is full")
     made.settle()
     held = made.counts("q")["acquired"]
     crowd = Crowd(made, connections=2, sessions=1, links=2)
@@ -287,7 +287,7 @@ def test_what_a_stuck_peer_held_goes_to_others_when_it_is_gone(made: Stage) -> N
     stuck.pump()
     stuck.reads = False
     publish(made, 1000, 16 * KIB)
-    made.until(lambda: any(wire.stalled for wire in made.plane._wires), "the socket is full")
+    made.until(lambda: any(wire.stalled for wire in made.plane._accepted), "the socket is full")
     crowd = Crowd(made, connections=1, sessions=1, links=1)
     crowd.grant(5000)
     stuck.drop()

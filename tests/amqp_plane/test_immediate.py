@@ -108,17 +108,19 @@ def test_a_selector_that_is_not_evaluated_yet_has_precedence(made: Stage) -> Non
     """Q4 Q8: the decision waits for a link that may want an earlier message, which then has the link's credit."""
     made.declare("q")
     gate = threading.Event()
-    made.plane.passes.selecting._thread.submit(gate.wait, PATIENCE_S)  # what is to be evaluated stands behind this
+    made.plane.commit_loop.acquisitions.evaluation._thread.submit(
+        gate.wait, PATIENCE_S
+    )  # evaluations wait behind this
     made.service.submit(enqueue("q", b"earlier"))
     consumer = Consumer(made, "consumer", filter={Symbol("s"): Described(SELECTOR, "JMSPriority = 4")})
     consumer.link.grant(1)
     consumer.client.pump()
-    interest = made.plane.passes.acquiring._queues["q"]
+    interest = made.plane.commit_loop.acquisitions._queues["q"]
     made.until(lambda: [link.standing for link in list(interest.members.values())] == [AWAITS], "the link awaits an evaluation")
     producer = Producer(made.client("immediate"))
     producer.link.send_many([b"0"], [message(b"m")])
     producer.client.pump()
-    made.until(lambda: made.plane.passes._immediate, "the message waits for the decision")
+    made.until(lambda: made.plane.commit_loop._immediate, "the message waits for the decision")
     gate.set()
     producer.client.until(lambda: bool(producer.outcomes), "the outcome")
     assert producer.outcomes == [Released]
@@ -142,7 +144,7 @@ def test_links_of_a_connection_share_its_limit(tmp_path: Path) -> None:
             link.attach(source=Source(address="q"), target=Target())
             link.grant(10)
         client.pump()
-        made.until(lambda: len(made.plane.passes.acquiring._queues.get("q", _NOBODY).members) == 2, "both links wait")
+        made.until(lambda: len(made.plane.commit_loop.acquisitions._queues.get("q", _NOBODY).members) == 2, "both links wait")
         made.settle()
         producer = Producer(made.client("immediate"))
         producer.link.send_many([b"%d" % number for number in range(5)], [message(b"m")] * 5)

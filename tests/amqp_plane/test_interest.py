@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.broker_core.amqp_plane.loop.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Consumer, Interest
+from penstock.broker_core.amqp_plane.loop.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Candidate, Interest
 
 QUANTUM = 3
 
 
-class Worker(Consumer):
+class Worker(Candidate):
     """A consumer with credit. `able` is what it does not tell before it is asked, such as the state of its socket. What one with
     a selector wants is `known` below a number only."""
 

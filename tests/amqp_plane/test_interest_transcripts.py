@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.amqp_plane.loop.interest import INTERESTED, NOTIFIED, RESTS, Consumer, Interest
+from penstock.broker_core.amqp_plane.loop.interest import INTERESTED, NOTIFIED, RESTS, Candidate, Interest
 from penstock.broker_core.engine import commands as c
 
 from ..engine.test_transcripts import Script, compare, play, show
@@ -14,7 +14,7 @@ from ..engine.test_transcripts import Script, compare, play, show
 FILES = sorted((Path(__file__).parent / "transcripts" / "interest").glob("*.txt"))
 
 
-class Link(Consumer):
+class Link(Candidate):
     def __init__(self, name: str, priority: int, *, acquires: bool) -> None:
         self.name, self.priority, self.acquires = name, priority, acquires
         self.credit = 0

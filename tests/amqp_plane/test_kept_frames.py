@@ -25,7 +25,7 @@ from penstock.broker_core.amqp.performatives import (
     Target,
 )
 from penstock.broker_core.amqp.types import Array, Described, Symbol
-from penstock.broker_core.amqp_plane.loop.server import FIRST_FRAME_BYTES
+from penstock.broker_core.amqp_plane.plane import FIRST_FRAME_BYTES
 
 from ..service.helpers import enqueue
 from .frames import begin, flow, message, receives, says, sends, symbol, transfer

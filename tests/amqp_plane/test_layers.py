@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker_core.amqp_plane.connections.layers import Layer, LayerError, Stack, stack
-from penstock.broker_core.amqp_plane.connections.layers.websocket import WebSocketLayer
+from penstock.broker_core.amqp_plane.layers import Layer, LayerError, Stack, stack
+from penstock.broker_core.amqp_plane.layers.websocket import WebSocketLayer
 
 from ..amqp.test_fuzz import SEED
 from ..amqp.values import STEADY

@@ -108,12 +108,12 @@ def play(folder: Path, scenario: Scenario, steps: int, how: str) -> bool:
             scenario(s)
         except Left:
             left = True
-        peers = [weakref.ref(wire.peer) for wire in s.plane._wires if wire.peer is not None]
+        peers = [weakref.ref(wire.peer) for wire in s.plane._accepted if wire.peer is not None]
         for client in s._clients:
             if client is not bystander:
                 client.drop(quietly=True)
         s.script("last", container_id="last").drop()  # accepted behind all others
-        s.until(lambda: len(s.plane._wires) == 1, "only the bystander is connected")
+        s.until(lambda: len(s.plane._accepted) == 1, "only the bystander is connected")
         s.settle()
         nothing_stays(s, peers)
         s.until(lambda: not kept(s, peers), "no connection that has ended is kept")  # the loop may be with the last one yet
@@ -128,12 +128,12 @@ def play(folder: Path, scenario: Scenario, steps: int, how: str) -> bool:
 
 
 def nothing_stays(s: Leaving, peers: list[Any]) -> None:
-    assert len(s.plane._wires) == 1
-    passes, containers = s.plane.passes, s.plane.containers
-    assert {key[1] for key in containers._links} == {"bystander"}
+    assert len(s.plane._accepted) == 1
+    passes, containers = s.plane.commit_loop, s.plane.containers
+    assert {key[1] for key in s.plane.registry._attached} == {"bystander"}
     assert list(containers._peers) == [("anonymous", "bystander")]
     assert containers.count("anonymous") == 1
-    waiting = [link for interest in passes.acquiring._queues.values() for link in interest.members.values()]
+    waiting = [link for interest in passes.acquisitions._queues.values() for link in interest.members.values()]
     assert {link.peer.container for link in waiting} == {"bystander"}
     assert not passes._batch._messages
     assert not passes._batch._outcomes
@@ -146,7 +146,7 @@ def nothing_stays(s: Leaving, peers: list[Any]) -> None:
 
 def kept(s: Leaving, peers: list[Any]) -> list[str]:
     """The connections that have ended and are still there."""
-    [wire] = s.plane._wires
+    [wire] = s.plane._accepted
     gc.collect()
     return [str(peer) for ref in peers if (peer := ref()) is not None and peer is not wire.peer]
 

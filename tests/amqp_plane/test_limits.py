@@ -26,9 +26,9 @@ from penstock.broker_core.amqp.performatives import (
     Source,
     Target,
 )
-from penstock.broker_core.amqp_plane.connections.unfinished import OF_ONE_USER
-from penstock.broker_core.amqp_plane.links.attaching import MAX_NAME
-from penstock.broker_core.amqp_plane.loop.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
+from penstock.broker_core.amqp_plane.connections.unfinished_messages import OF_ONE_USER
+from penstock.broker_core.amqp_plane.links.attach import MAX_NAME
+from penstock.broker_core.amqp_plane.plane import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
 from penstock.broker_core.engine.model.policies import Policies, Policy
 
 from ..service.helpers import enqueue
@@ -186,7 +186,7 @@ def test_messages_that_are_not_complete_are_bounded_over_all_links_of_a_connecti
             a.send(transfer(0, half, more=True), End(), channel=1)
             a.expect(End, 1)
         assert s.counts("q") == {"available": UNFINISHED_MESSAGES}
-        [wire] = [wire for wire in s.plane._wires if wire.peer is not None and wire.peer.container == "client"]
+        [wire] = [wire for wire in s.plane._accepted if wire.peer is not None and wire.peer.container == "client"]
         assert wire.peer is not None
         assert wire.peer.connection.unfinished_size == 0
 
@@ -270,13 +270,13 @@ def test_connections_beyond_the_limit_are_told_so_until_not_even_that_is_afforda
         friends = [s.script(f"friend {number}", container_id=f"{number}") for number in range(3)]
         doomed(s, "one more")
         silent = [s.script(f"silent {number}", open=False) for number in range(DOOMED)]
-        s.until(lambda: len(s.plane._wires) == 4 + DOOMED, "all of them are accepted")
+        s.until(lambda: len(s.plane._accepted) == 4 + DOOMED, "all of them are accepted")
         beyond = s.script("beyond", open=False)
         assert not beyond._fill(1), "no word, but an end"
         for one in silent:
             one.drop(quietly=True)
         friends.pop().drop()
-        s.until(lambda: len(s.plane._wires) == 3, "they are gone")
+        s.until(lambda: len(s.plane._accepted) == 3, "they are gone")
         s.script("again", container_id="again").usual().sender()
 
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.broker_core.amqp import Condition, Source, Target
 from penstock.broker_core.amqp.performatives import Attach
 from penstock.broker_core.amqp.types import Byte, Int, Long, Symbol, UInt
-from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.amqp_plane.conditions import Refusal
 from penstock.broker_core.amqp_plane.links.options import LinkOptions, link_options_of, wants_immediate
 
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.broker_core.amqp import Accepted, Released, SaslClient, Source, Target, events
 from penstock.broker_core.amqp.performatives import Flow
 from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.amqp_plane.loop.outcomes import LARGE_PASS
+from penstock.broker_core.amqp_plane.loop.batch import LARGE_PASS
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.commands import AlterQueue
 from penstock.broker_core.engine.model.state import conserved
@@ -141,7 +141,7 @@ def test_q6_c5_a_browser_whose_credit_is_withdrawn_misses_nothing_later(tmp_path
             if part == 0:
                 browser.send(flow(0, 1000, echo=True))
                 browser.expect(Flow, handle=0, link_credit=1000)
-        [link] = made.plane.passes.acquiring._queues["q"].members.values()
+        [link] = made.plane.commit_loop.acquisitions._queues["q"].members.values()
         assert len(link._unsent) == 2
         browser.send(flow(0, 0, echo=True))
         browser.expect(Flow, handle=0, link_credit=0)
@@ -192,7 +192,7 @@ def test_q14_a_lock_that_ends_before_its_message_is_sent_takes_it_back(tmp_path:
         made.service.submit_nowait(AlterQueue("locked", {"lockTimeout": 0}))
         sender.send(*[transfer(number) for number in range(LARGE_PASS)])  # a turn that does not wait for the disk
         made.until(lambda: made.counts("locked") == {"acquired": 1}, "it is acquired again")
-        [link] = made.plane.passes.acquiring._queues["locked"].members.values()
+        [link] = made.plane.commit_loop.acquisitions._queues["locked"].members.values()
         assert len(link._unsent) == 2
         made.quick_disk()
         receiver.expect_messages(b"m0")
@@ -210,7 +210,7 @@ def test_c8_what_the_disk_has_when_its_connection_is_lost_already_was_no_attempt
         receiver.send(flow(0, 1))
         made.until(lambda: made.counts("q") == {"acquired": 1}, "it is acquired")
         receiver.drop()
-        made.until(lambda: not made.plane._wires, "the loss is noticed")
+        made.until(lambda: not made.plane._accepted, "the loss is noticed")
         made.quick_disk()
         made.until(lambda: made.counts("q") == {"available": 1}, "it is back")
         assert made.messages("q") == [(0, 0)]

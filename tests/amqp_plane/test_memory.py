@@ -48,7 +48,7 @@ def keeper(a: Script) -> None:
 
 def dropped(s: Stage, a: Script, kept: int) -> None:
     a.drop()
-    s.until(lambda: len(s.plane.detached) == kept and s.plane.count_connections() == 0, "the connection has gone")
+    s.until(lambda: len(s.plane.registry) == kept and s.plane.count_connections() == 0, "the connection has gone")
     s.settle()
 
 
@@ -99,7 +99,7 @@ def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: S
     received = connection._received
     assert (received._rest, received._parts, connection._out) == (b"", [], [])
     assert len(there(_Template)) == templates
-    [kept] = made.plane.detached.links()
+    [kept] = made.plane.registry.links()
     session = kept.link.session
     assert (session.links, session.remote_links, session.handles.named) == ({}, {}, {})
     assert (session.incoming, session.outgoing) == ({}, {})

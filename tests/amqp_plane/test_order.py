@@ -130,7 +130,7 @@ def test_what_is_said_behind_a_message_that_finds_no_room_in_the_journal_waits_f
         acts = (talk.send, talk.settle, talk.send, talk.settle, talk.settle)
         more = [flow(len(TO) + handle, HELD, delivery_count=HELD) for handle in range(len(FROM))] if asks_again else []
         a.send(*[act(random) for act in acts], *more, flow(None, echo=True))  # type: ignore[list-item]
-        s.until(lambda: bool(s.plane.passes._batch._paused), "the sender is held")
+        s.until(lambda: bool(s.plane.commit_loop._batch._paused), "the sender is held")
         s.quick_disk()
         a.send(flow(None, echo=True))
         s.settle()

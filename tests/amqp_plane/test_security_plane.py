@@ -31,7 +31,7 @@ from penstock.broker_core.amqp.performatives import (
     Target,
 )
 from penstock.broker_core.amqp.scram import Credentials
-from penstock.broker_core.amqp_plane.loop.server import PASSWORD_THREADS
+from penstock.broker_core.amqp_plane.plane import PASSWORD_THREADS
 from penstock.broker_core.security import Access, log_limit
 from penstock.broker_core.security.attempts import FAILURES_OF_A_NAME
 from penstock.broker_core.security.users import User, credentials_of
@@ -260,13 +260,13 @@ def test_who_leaves_while_the_password_is_checked_leaves_nothing(site: Site, tmp
             side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             side.close()
         assert access.begun.acquire(timeout=PATIENCE_S)
-        s.until(lambda: not s.plane._wires, "all of them are gone")
+        s.until(lambda: not s.plane._accepted, "all of them are gone")
         access.gate.set()
         s.plane.passwords.submit(lambda: None).result(PATIENCE_S)
         log_in(s, "carol", SECRET).usual().nothing()
         assert access.checks <= 2 * PASSWORD_THREADS
         assert s.plane.containers.count("alice") == 0
-        assert not s.plane.containers._links
+        assert not s.plane.registry._attached
         assert s.counts("q") == {}
 
 

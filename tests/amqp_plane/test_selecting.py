@@ -193,7 +193,7 @@ class Waiting(Selecting):
         self.link.attach(source=source, target=Target(), properties={"priority": self.priority})
 
     def _waits(self) -> bool:
-        interest = self.made.plane.passes.acquiring._queues["q"]
+        interest = self.made.plane.commit_loop.acquisitions._queues["q"]
         return any(link.link.name == self.link.name and link.standing == INTERESTED for link in list(interest.members.values()))
 
 

@@ -14,7 +14,7 @@ import pytest
 from penstock.broker_core.amqp import Source, Target, events
 from penstock.broker_core.amqp.frames import AMQP_ID, encode_frame, protocol_header
 from penstock.broker_core.amqp.performatives import Accepted, Close, Disposition, Flow, Open
-from penstock.broker_core.amqp_plane.connections import transport
+from penstock.broker_core.amqp_plane.loop import transport
 
 from ..service.helpers import enqueue
 from .frames import begin, flow, message, receives, says, sends, transfer
@@ -148,15 +148,15 @@ def blind(s: Stage, first: list[Any]) -> socket.socket:
 
 
 def stalled(s: Stage) -> bool:
-    return any(wire.stalled for wire in s.plane._wires)
+    return any(wire.stalled for wire in s.plane._accepted)
 
 
 def cut_off(s: Stage, side: socket.socket) -> None:
-    [wire] = [wire for wire in s.plane._wires if wire.stalled]
+    [wire] = [wire for wire in s.plane._accepted if wire.stalled]
     assert wire._transport is not None
     # What one read of its socket brought is answered whole.
     assert wire._transport.get_write_buffer_size() < 3 * transport.WRITE_BUFFER
-    s.until(lambda: wire not in s.plane._wires, "it is cut off")
+    s.until(lambda: wire not in s.plane._accepted, "it is cut off")
     side.close()
 
 
@@ -164,7 +164,7 @@ def test_a_sender_that_never_reads_its_outcomes_is_cut_off(tmp_path: Path) -> No
     """Its messages are refused, each in words, which pile up. It keeps to its windows, as if it had heard of them."""
     with patient(tmp_path, amqp_idle_timeout_s=2, amqp_credit=1000) as s:
         side = blind(s, [sends(name="blind")])
-        links = s.plane.containers._links
+        links = s.plane.registry._attached
         s.until(lambda: any(key[3] == "blind" for key in links), "it is attached")
         [link] = [endpoint.link for key, endpoint in links.items() if key[3] == "blind"]
         start = 0

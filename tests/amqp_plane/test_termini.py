@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.amqp.performatives import Attach, Detach, Disposition, Source, Target
 from penstock.broker_core.amqp.types import Array, Described, Symbol, ULong
-from penstock.broker_core.amqp_plane.links.conditions import Refusal
-from penstock.broker_core.amqp_plane.loop.server import TICK_S
+from penstock.broker_core.amqp_plane.conditions import Refusal
 from penstock.broker_core.amqp_plane.nodes import subscriptions
 from penstock.broker_core.amqp_plane.nodes.dynamic import lifetime_of
 from penstock.broker_core.amqp_plane.nodes.filters import Filters, filters_of
+from penstock.broker_core.amqp_plane.plane import TICK_S
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.names import check_name
 from penstock.broker_core.errors import InvalidSelector

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.amqp_plane.connections.layers import LayerError, stack
-from penstock.broker_core.amqp_plane.connections.layers.tls import TlsLayer
-from penstock.broker_core.amqp_plane.connections.layers.websocket import WebSocketLayer
+from penstock.broker_core.amqp_plane.layers import LayerError, stack
+from penstock.broker_core.amqp_plane.layers.tls import TlsLayer
+from penstock.broker_core.amqp_plane.layers.websocket import WebSocketLayer
 
 from .talk import CLIENTS, STRANGERS, Cut, Inside, TlsClient, WebSocketClient, every_cut, exchange, server_context
 

@@ -8,8 +8,8 @@ import struct
 import pytest
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, RejectConnection, RejectData, TextMessage
 
-from penstock.broker_core.amqp_plane.connections.layers import LayerError
-from penstock.broker_core.amqp_plane.connections.layers.websocket import MAX_REQUEST, WebSocketLayer
+from penstock.broker_core.amqp_plane.layers import LayerError
+from penstock.broker_core.amqp_plane.layers.websocket import MAX_REQUEST, WebSocketLayer
 
 from .talk import Cut, WebSocketClient, every_cut, exchange, feed
 

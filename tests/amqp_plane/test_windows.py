@@ -134,7 +134,7 @@ def test_sessions_that_end_without_a_window_leave_nothing_behind(tmp_path: Path,
         a.send(flow(0, 10, incoming_window=1))
         a.expect(Transfer)
         s.settle()
-        (peer,) = [wire.peer for wire in s.plane._wires if wire.peer is not None and wire.peer.container == "client"]
+        (peer,) = [wire.peer for wire in s.plane._accepted if wire.peer is not None and wire.peer.container == "client"]
         assert peer.squeezed
         a.send(End() if way == "ends" else flow(7, 1, incoming_window=1))
         a.expect(End)

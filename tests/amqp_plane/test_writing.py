@@ -140,13 +140,13 @@ def test_messages_for_which_the_journal_has_no_capacity_wait_for_the_disk_and_no
         a = s.script().usual()
         a.sender()
         runs = list[None]()
-        gate = s.plane.passes._gate
+        gate = s.plane.commit_loop._gate
         run = gate._run
         gate._run = lambda: (runs.append(None), run())
         s.slow_disk()
         s.crowd("q")
         a.send(transfer(0))
-        s.until(lambda: s.plane.passes._batch.has_messages, "the message is held up")
+        s.until(lambda: s.plane.commit_loop._batch.has_messages, "the message is held up")
 
         async def one_round() -> None:
             pass

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trustme
 
-from penstock.broker_core.amqp_plane.connections.layers.tls import TlsLayer
+from penstock.broker_core.amqp_plane.layers.tls import TlsLayer
 from penstock.broker_core.service import allocator
 
 CONNECTIONS = 200

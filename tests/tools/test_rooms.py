@@ -19,7 +19,8 @@ MOST_LINES = 500  # in a file
 #: Folders with a circle of modules that import each other for type checkers alone: how many modules, and why.
 CIRCLES = {
     "broker_core/amqp": (11, "a connection, its sessions, their links and deliveries refer to each other in the protocol, too"),
-    "broker_core/amqp_plane": (36, "a link knows its surroundings by the protocols in ports.py, and these name links"),
+    "broker_core/amqp_plane": (4, "a peer and its links; a consumer and its transactions; a socket and the plane"),
+    "broker_core/amqp_plane/links": (2, "the anonymous terminus and its waiting lists"),
     "broker_core/engine/model": (3, "the parts of a queue (groups, recordings) are rules about the whole of it"),
     "broker_core/client/app": (9, "a session and its consumers, producers and transactions refer to each other, as in JMS"),
 }
@@ -33,7 +34,7 @@ def test_rooms_import_only_what_stands_below_them(repository: Path) -> None:
     ]
     done = subprocess.run([*command, "--no-cache"], cwd=repository, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert "5 kept, 0 broken" in done.stdout
+    assert "6 kept, 0 broken" in done.stdout
 
 
 def test_no_folder_and_no_file_is_too_large(repository: Path) -> None:
@@ -88,7 +89,8 @@ def test_the_files_that_the_map_of_the_house_names_are_there(repository: Path) -
 
 def test_no_modules_import_each_other(repository: Path) -> None:
     assert _circles(_imports(repository, for_types=False)) == []
-    found = {os.path.commonpath([Path(path).parent for path in circle]): circle for circle in _circles(_imports(repository))}
+    circles = sorted(_circles(_imports(repository)), key=len)  # a folder may have several: the largest counts
+    found = {os.path.commonpath([Path(path).parent for path in circle]): circle for circle in circles}
     assert {folder: len(circle) for folder, circle in found.items()} == {folder: most for folder, (most, _) in CIRCLES.items()}, (
         "cut the circle: a protocol beside the module that needs it, or a module of its own for what both need",
         {folder: circle for folder, circle in found.items() if len(circle) != CIRCLES.get(folder, (0, ""))[0]},

@@ -1,11 +1,10 @@
 """One connection: its socket, its login, its peer.
 
-transport, layers/   a socket; TLS and WebSocket as octets in, octets out
-peer                 the protocol's events into links, from the login on
-opening              who is let in, and with which words not
-revocation           who may stay when the users file changes
-containers           whose links they are
-capacity             what its links hold unsettled, and may still take
-listing              connections as an operator sees them
-unfinished           messages whose last frame has not come
+sockets, dispatcher    a socket and its login; events of the protocol as calls of links
+peer                   the connection as its links see it
+containers             connections by container
+capacity               limits on unsettled deliveries
+unfinished_messages    limits on messages whose last frame has not come
+revocation             connections and links when the users file changes
+listing                connections as an operator sees them
 """

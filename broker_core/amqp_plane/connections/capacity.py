@@ -11,51 +11,26 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, insort
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Protocol
 
+from ...amqp import Connection, Session
+from ..context import PeerLimits
+from ..loop.commit_loop import CommitLoop
 from ..loop.interest import AWAITS, NOTIFIED
+from ..loop.parties import MessageReceiver
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...amqp import Connection, Session
-    from ..loop.limits import Limits
-
-    Place = tuple[int, int, "Waiter"]  # when it took something last, a number of its own, the link
-
-
-class Waiter(Protocol):
-    """A link that takes messages."""
-
-    standing: int
-    took_at: int  # when it took something last
-
-    @property
-    def session(self) -> Session:
-        """Its session."""
-
-
-class Loop(Protocol):
-    """The loop, as far as links are woken by it."""
-
-    @property
-    def has_capacity(self) -> Callable[[Any], None]:
-        """Let a link look: it may be able to take messages."""
-
-    def after_all(self, effect: Callable[[], None]) -> None:
-        """Let `effect` happen behind all that has been handed in."""
+Place = tuple[int, int, MessageReceiver]  # when it took something last, a number of its own, the link
 
 
 class Capacity:
     """Counts of what the links of one connection hold, and may still take."""
 
-    def __init__(self, connection: Connection, loop: Loop, limits: Limits) -> None:
+    def __init__(self, connection: Connection, loop: CommitLoop, limits: PeerLimits) -> None:
         self._connection, self._loop, self._limits = connection, loop, limits
         self.underway: Counter[Session] = Counter()  # messages acquired for links of a session that have not left
         self._underway = 0  # in all
         self._takes = 0  # how often a link took something
         self._numbers = itertools.count()
-        self._places: dict[Waiter, tuple[Session | None, Place]] = {}  # of links that wait: in which line, and where
+        self._places: dict[MessageReceiver, tuple[Session | None, Place]] = {}  # of links that wait: in which line, and where
         self._lines: dict[Session | None, list[Place]] = {}  # in order; None: the connection's
         self._woken = 0  # links that were woken for the connection's capacity, and are asked in the next pass
         self._again: dict[Session, None] = {}  # sessions from whose lines links were woken, and where others wait
@@ -95,19 +70,19 @@ class Capacity:
 
     # --- who waits
 
-    def wait(self, link: Waiter) -> None:
+    def wait(self, link: MessageReceiver) -> None:
         """Have a link wait that could take messages, were it not for a limit."""
         if link not in self._places:
             session = link.session
             self._stand(session if self._free(session) <= 0 else None, (link.took_at, next(self._numbers), link))
 
-    def took(self, link: Waiter) -> int:
+    def took(self, link: MessageReceiver) -> int:
         """Note that a link has taken something: others come first now. Returns when that was, in a count of such moments."""
         self.leave(link)
         self._takes += 1
         return self._takes
 
-    def leave(self, link: Waiter) -> None:
+    def leave(self, link: MessageReceiver) -> None:
         """Take a link out of its line: it has ended, or has what it waits for."""
         line, place = self._places.pop(link, (None, None))
         if place is not None:

@@ -8,18 +8,10 @@ names says whether the older connection or the newer one has to go; what the old
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...amqp import Condition
-from ...amqp.performatives import Error
-from ..links.conditions import Refusal
-
-if TYPE_CHECKING:
-    from ...amqp.performatives import Open
-    from ..ports import Endpoint
-    from .peer import Peer
-
-    Key = tuple[str, str, bool, str]
+from ...amqp.performatives import Error, Open
+from ..conditions import Refusal
+from .peer import Peer
 
 SOLE = "sole-connection-for-container"
 POLICY = "sole-connection-enforcement-policy"
@@ -29,7 +21,6 @@ REPLACED = Error(
     description="the container has connected again",
     info={"sole-connection-enforcement": True},
 )
-STOLEN = Error(condition=Condition.STOLEN, description="attached again")
 
 
 class Containers:
@@ -38,16 +29,16 @@ class Containers:
     def __init__(self) -> None:
         self._peers: dict[tuple[str, str], list[Peer]] = {}
         self._users: dict[str, int] = {}
-        self._links: dict[Key, Endpoint] = {}
-
-    # --- connections
 
     def count(self, user: str) -> int:
         """Count the connections of a user."""
         return self._users.get(user, 0)
 
-    def enter(self, peer: Peer, theirs: Open) -> None:
-        """Take in a connection that is about to be opened. Raises Refusal if another one of its container is here alone."""
+    def enter(self, peer: Peer, theirs: Open) -> list[Peer]:
+        """Add a connection that is about to be opened. Returns the connections that it replaces, which the caller closes.
+
+        Raises Refusal if its container has a connection that does not accept another one.
+        """
         if SOLE in theirs.desired_capabilities:
             asked = (theirs.properties or {}).get(POLICY)
             peer.sole = CLOSE_EXISTING if asked == CLOSE_EXISTING else REFUSE_CONNECTION
@@ -60,10 +51,9 @@ class Containers:
                 peer.sole = None if peer.sole is None else policy  # what its open is told
                 raise Refusal(Condition.INVALID_FIELD, f"container-id {peer.container!r:.80} is connected already")
             replaced.append(other)
-        for other in replaced:
-            other.close(REPLACED)
         self._peers.setdefault((peer.user, peer.container), []).append(peer)
         self._users[peer.user] = self.count(peer.user) + 1
+        return replaced
 
     def leave(self, peer: Peer) -> None:
         """Take out a connection that is over. One that never entered may leave too."""
@@ -76,19 +66,3 @@ class Containers:
             self._peers.pop(key, None)
         if not self._users.get(peer.user):
             self._users.pop(peer.user, None)
-
-    # --- links
-
-    def attach(self, endpoint: Endpoint) -> None:
-        """Give this link its name; the link that had it is detached, and what it leaves is this one's to resume (2.6.1)."""
-        key = endpoint.key
-        older = self._links.get(key)
-        if older is not None:
-            older.peer.steal(older, STOLEN)
-        self._links[key] = endpoint
-
-    def detach(self, endpoint: Endpoint) -> None:
-        """Take back the link's name; nothing changes if a newer link has it by now."""
-        key = endpoint.key
-        if self._links.get(key) is endpoint:
-            del self._links[key]

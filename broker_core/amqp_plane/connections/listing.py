@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...service.connections import SLOW_S
-from ..links.incoming import Incoming
-
-if TYPE_CHECKING:
-    from ...service.nodes import Nodes
-    from ..ports import Endpoint
-    from .transport import Wire
+from ...service.nodes import Nodes
+from ..links.endpoint import LinkEnd
+from ..links.outgoing_link import OutgoingLink
+from .sockets import AcceptedSocket
 
 STALLED_S = 5.0  # a peer whose socket takes nothing for longer is slow, too
 MAX_LINKS = 200  # of one connection that are described; `linkCount` has them all
@@ -32,21 +30,21 @@ class HeldGroups:
         return self._of[queue].get(holder, [])
 
 
-def described(wire: Wire, now: float, wall_us: int, groups: HeldGroups) -> dict[str, Any] | None:
+def described(socket: AcceptedSocket, now: float, wall_us: int, groups: HeldGroups) -> dict[str, Any] | None:
     """Describe a connection that has opened; None for another. In the loop's thread. `now`: the plane's clock, seconds."""
-    peer = wire.peer
+    peer = socket.peer
     if peer is None or not peer.opened or peer.gone:
         return None
-    stalled = wire.stalled_since is not None and now - wire.stalled_since > STALLED_S
+    stalled = socket.stalled_since is not None and now - socket.stalled_since > STALLED_S
     links = [_link(endpoint, now, groups) for endpoint in list(peer.links.values())[:MAX_LINKS]]
     return {
-        "id": identifier(wire),
+        "id": identifier(socket),
         "protocol": "amqp",
         "user": peer.user,
-        "peer": wire.address,
+        "peer": socket.address,
         "container": peer.container[:SHORT],
-        "tls": wire.listener.tls,
-        "since": wall_us - int((now - wire.since) * 1e6),
+        "tls": socket.listener.tls,
+        "since": wall_us - int((now - socket.since) * 1e6),
         "sessions": len(peer.connection.sessions),
         "stalled": stalled,
         "slow": stalled or any(link["slow"] for link in links),
@@ -55,23 +53,23 @@ def described(wire: Wire, now: float, wall_us: int, groups: HeldGroups) -> dict[
     }
 
 
-def identifier(wire: Wire) -> str:
+def identifier(socket: AcceptedSocket) -> str:
     """Name a connection, unlike any other in one life of the broker."""
-    return f"amqp-{wire.number}"
+    return f"amqp-{socket.number}"
 
 
-def slow(wire: Wire, now: float) -> Iterator[str]:
+def slow(socket: AcceptedSocket, now: float) -> Iterator[str]:
     """Yield the queue of each consumer of a connection that is slow. In the loop's thread."""
-    peer = wire.peer
+    peer = socket.peer
     if peer is not None and peer.opened and not peer.gone:
         yield from (endpoint.queue for endpoint in peer.links.values() if _is_slow(endpoint, now))
 
 
-def _is_slow(endpoint: Endpoint, now: float) -> bool:
+def _is_slow(endpoint: LinkEnd, now: float) -> bool:
     """Say whether a consumer has settled nothing for `SLOW_S` and can be sent nothing more, while messages wait."""
     return (
         endpoint.still_for(now) > SLOW_S
-        and not isinstance(endpoint, Incoming)
+        and isinstance(endpoint, OutgoingLink)
         and endpoint.acquires
         and endpoint.exhausted
         and bool(endpoint.queue)
@@ -79,9 +77,9 @@ def _is_slow(endpoint: Endpoint, now: float) -> bool:
     )
 
 
-def _link(endpoint: Endpoint, now: float, groups: HeldGroups) -> dict[str, Any]:
+def _link(endpoint: LinkEnd, now: float, groups: HeldGroups) -> dict[str, Any]:
     held: list[str] = []
-    if isinstance(endpoint, Incoming):
+    if not isinstance(endpoint, OutgoingLink):
         role, held_s = "producer", None
     else:
         role, held_s = "consumer" if endpoint.acquires else "browser", round(endpoint.held_for(now), 1)

@@ -5,25 +5,21 @@ A relay has no queue of its own: it asks for each message. What a link held is b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...amqp import Condition
 from ...amqp.performatives import Error
 from ...engine.columns.states import Cause
+from ...security.access import Access
 from ...security.rights import Right
-from ..links.conditions import as_error, forbidden
-from ..links.incoming import Incoming
-
-if TYPE_CHECKING:
-    from ...security.access import Access
-    from ..loop.server import AmqpPlane
-    from ..ports import Endpoint, LinkPeer
-    from .peer import Peer
+from ..conditions import as_error, forbidden
+from ..links.endpoint import LinkEnd
+from ..links.outgoing_link import OutgoingLink
+from ..links.registry import LinkRegistry
+from .peer import Peer
 
 CHANGED = "the user was changed or removed after this login: log in again"
 
 
-def holds(access: Access, peer: LinkPeer) -> bool:
+def holds(access: Access, peer: Peer) -> bool:
     """Say whether the login is still good: its user is there, with the same password and certificates."""
     return access.identity(peer.user) == peer.identity
 
@@ -32,7 +28,7 @@ def enforce(peer: Peer) -> None:
     """Look at a peer when the users file has changed. One that has not opened yet is looked at when it does."""
     if not peer.opened:
         return
-    if not holds(peer.plane.access, peer):
+    if not holds(peer.host.access, peer):
         peer.log(CHANGED)
         error = Error(condition=Condition.UNAUTHORIZED_ACCESS, description=CHANGED)
         peer.close(error, for_good=True, cause=Cause.LINK_CLOSED)
@@ -44,18 +40,18 @@ def enforce(peer: Peer) -> None:
             peer.detach(endpoint, as_error(forbidden(peer.user, right, named)), Cause.LINK_CLOSED)
 
 
-def enforce_detached(plane: AmqpPlane) -> None:
+def enforce_detached(access: Access, registry: LinkRegistry) -> None:
     """Look at the links that live on without a connection."""
-    for endpoint in plane.detached.links():
+    for endpoint in registry.links():
         peer, named = endpoint.peer, endpoint.terminus.named
-        if not holds(plane.access, peer) or (named is not None and not peer.may(right_of(endpoint), named)):
+        if not holds(access, peer) or (named is not None and not peer.may(right_of(endpoint), named)):
             peer.log(f"{endpoint} ends: what it was permitted by does not hold any more")
             endpoint.end_cause = Cause.LINK_CLOSED
-            plane.detached.expire(endpoint)
+            registry.expire(endpoint)
 
 
-def right_of(endpoint: Endpoint) -> Right:
+def right_of(endpoint: LinkEnd) -> Right:
     """The right that permitted a link."""
-    if isinstance(endpoint, Incoming):
+    if not isinstance(endpoint, OutgoingLink):
         return Right.SEND
     return Right.RECEIVE if endpoint.acquires else Right.BROWSE

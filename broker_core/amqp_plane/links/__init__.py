@@ -1,12 +1,12 @@
-"""Links: their attach, their messages and outcomes, and what is left when they are detached.
+"""Links: their attach, their messages and outcomes, and links that live on detached.
 
-attaching, termini, options     an attach from its frame to its answer; the termini that it opens; its options
-endpoint, incoming              the base of all links; a link on which a client sends
-outgoing, consuming, browsing   a link on which it receives: the base that sends, one that acquires, one that only shows
-progress                        which deliveries a receiver had begun to work on when its link was lost
-deliveries                      messages as AMQP has them when they leave
-sender_credit, waiting_list     senders to a queue that blocks when it is full: their credit, or their waiting messages
-detached, expiry                detached links that live on; until when
-resuming, resumptions           their next attach; the deliveries that are then sent again
-dispositions, tags, conditions  AMQP's outcomes as the engine's, delivery tags, our errors as AMQP's
+attach, options               an attach, from its frame to its answer; its options
+endpoint, termini             the bases of all links and termini; the sources and targets that an attach opens
+incoming_link                 a link on which a client sends
+outgoing_link                 a link on which a client receives: the base of the next two
+consumer, browser             a link that acquires messages; a link that only shows them
+locks                         deliveries whose lock has ended
+deliveries, dispositions      messages encoded for AMQP; AMQP's outcomes as the engine's
+registry, resumptions         all links by name, and detached ones that live on; deliveries that a new attach resumes
+sender_credit, waiting_list   senders to a queue that blocks when it is full: their credit, or their waiting messages
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,7 @@ from ...messages.encoding.leaving import leaving
 from ...messages.payloads import as_batch
 from ...reading.records import OnDamage, RecordSlice, record_slices
 from ...reading.slices import BlockSlice
-
-if TYPE_CHECKING:
-    from ...service.broker import BrokerService
+from ...service.broker import BrokerService
 
 
 def messages_of(

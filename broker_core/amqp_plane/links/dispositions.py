@@ -1,19 +1,24 @@
-"""Outcomes of receivers: the mapping from AMQP's delivery states (3.4) to the engine's dispositions."""
+"""Outcomes of receivers: the mapping from AMQP's delivery states (3.4) to the engine's dispositions, and from tags to messages.
+
+A delivery's tag is its message's sequence number, eight octets big-endian. So an outcome names its message without a table.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ...amqp import Accepted, Modified, Rejected, Released
+from ...amqp.deliveries import Delivery
 from ...amqp.encoder import encode
+from ...amqp.performatives import DeliveryState
+from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause, Outcome
 from ...engine.model.batch_outcomes import shortened
 from ...engine.model.dispositions import Disposition, Retry
 from ...messages import delivery_times
 from ...messages.annotations import DELIVERY_DELAY, DELIVERY_TIME, RETRY_DELAY
-
-if TYPE_CHECKING:
-    from ...amqp.performatives import DeliveryState
 
 RETURNED = Disposition(cause=Cause.RELEASED)
 NOT_HERE = Disposition(cause=Cause.RELEASED, exclude=True)
@@ -63,3 +68,17 @@ def left_behind(default: Disposition | None) -> Disposition:
         return Disposition(cause=Cause.LINK_LOST)
     cause = Cause.MODIFIED_BY_DEFAULT if default.cause is Cause.MODIFIED else default.cause
     return default._replace(cause=cause, exclude=False)
+
+
+def rows_of(deliveries: list[Delivery]) -> RowSet:
+    """Return the row set of the messages of deliveries that we sent."""
+    return rows_of_tags([delivery.tag for delivery in deliveries])
+
+
+def rows_of_tags(tags: list[bytes]) -> RowSet:
+    """Return the row set of the messages with these tags, at least one, in any order."""
+    if len(tags) == 1:
+        return RowSet.single(int.from_bytes(tags[0], "big"))
+    numbers = np.frombuffer(b"".join(tags), ">i8").astype(np.int64)
+    numbers.sort()
+    return RowSet.of_sequences(numbers)

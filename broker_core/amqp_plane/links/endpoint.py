@@ -1,18 +1,104 @@
-"""Our end of a link: its peer, and whether frames can still be sent on it. Base of both kinds of links."""
+"""Our end of a link and its terminus: the bases of all links and of all termini, and how long a terminus lives."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...amqp import Link, Session, Source, Target
+from ...amqp.deliveries import Delivery
+from ...amqp.performatives import Attach, DeliveryState, Error
 from ...amqp.states import LinkState
+from ...engine import commands as c
 from ...engine.columns.states import Cause
+from ...service.turn import Turn
+from ..loop.transport import Transport
 
 if TYPE_CHECKING:
-    from ...amqp import Link, Session
-    from ...amqp.performatives import Error
-    from ..connections.containers import Key
-    from ..ports import Host, LinkPeer, Loop
-    from .termini import Terminus
+    from ..connections.peer import Peer
+
+#: What can happen to a link that is not ended permanently.
+DETACHED, SESSION_ENDED, CONNECTION_ENDED = range(3)
+_BEGINS_AT = {"link-detach": DETACHED, "session-end": SESSION_ENDED, "connection-close": CONNECTION_ENDED}
+NEVER = "never"
+
+Key = tuple[str, str, bool, str]  # user, container, direction, name of a link
+Unsettled = Mapping[bytes, DeliveryState | None]
+
+
+class Expiry(NamedTuple):
+    """Expiry of a terminus (3.5.6): `timeout` seconds after the moment that its policy names."""
+
+    policy: str = "session-end"
+    timeout: int = 0
+
+    @classmethod
+    def granted(cls, asked: Source | Target, longest: int) -> Expiry:
+        """Grant the expiry that a terminus asks for, within limits. `longest`: seconds."""
+        if asked.expiry_policy == NEVER:
+            return cls("connection-close", longest)
+        return cls(asked.expiry_policy, min(asked.timeout, longest))
+
+    def of_owned_node(self) -> Expiry:
+        """Return the expiry of a node that belongs to its connection, and ends with it."""
+        return self._replace(timeout=0) if self.policy == "connection-close" else self
+
+    def begins(self, moment: int) -> bool:
+        """Return True if the timeout begins at this moment: DETACHED, SESSION_ENDED or CONNECTION_ENDED."""
+        return moment >= _BEGINS_AT[self.policy]
+
+    def ends(self, moment: int) -> bool:
+        """Return True if the terminus ends at this moment: its timeout begins, and is 0."""
+        return self.begins(moment) and not self.timeout
+
+
+class Terminus:
+    """Terminus of a link.
+
+    `queue`: its messages are there, or go there; "" if that is not one queue. `named`: the queue or other node on which the user
+    needs a right; None if each message asks for its own.
+    """
+
+    receives = makes = False
+    owned = True  # what is made for it: its connection alone receives from it
+    lasts = False  # something was made for it, that its link may come back to
+    expiry = Expiry()
+
+    def __init__(self, peer: Peer, queue: str, named: str | None) -> None:
+        self.peer = peer
+        self.queue = queue
+        self.named = named
+        self._links: list[tuple[str, int]] = []
+
+    def granted(self, asked: object) -> Expiry:
+        """Grant the expiry that an attach asks for, within limits."""
+        if not isinstance(asked, (Source, Target)):
+            return Expiry()
+        granted = Expiry.granted(asked, self.peer.host.limits.expiry_timeout_s)
+        return granted.of_owned_node() if self.lasts and self.owned else granted
+
+    def is_same(self, asked: Terminus) -> bool:
+        """Return True if another attach, which is not opened, asks for this terminus."""
+        return type(self) is type(asked) and self.queue == asked.queue and self.named == asked.named
+
+    def open(self, turn: Turn) -> None:
+        """Make the nodes that it needs. Raises Refusal, PenstockError."""
+        if self.queue:
+            self._enter(turn, self.queue, makes=self.makes)
+
+    def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
+        """Count it among the links that a node's life depends on. Raises PenstockError if the node is another connection's."""
+        if turn.view.lifetime(node) != "permanent":
+            owner = self.peer.identifier if self.owned or not makes else None
+            link, _ = turn.execute(c.OpenLink(node, makes, self.receives, owner))
+            self._links.append((node, link))
+
+    def close(self, turn: Turn, *, closed: bool) -> Error | None:
+        """Close the terminus of a link that has ended; `closed`: its detach closes it. Returns an error for our detach."""
+        for node, link in self._links:
+            turn.execute(c.CloseLink(node, link))
+        return None
 
 
 class LinkEnd:
@@ -32,17 +118,11 @@ class LinkEnd:
     detached = False  # it has lived on, for a while at least
     attached_again = False  # on the same session: without unsettled maps
     stolen = False  # by another of its name: its session does not know its deliveries any more
-    successor: LinkEnd | None = None  # who goes on with its deliveries, on the same session
     incomplete = False  # one of the unsettled maps of both attaches names not all: nothing new is sent
-    kept: Any = None  # the detached link whose name it has, until its attach is carried out
+    former: Resumable | None = None  # the detached link of its name, until its attach is carried out
     detach_error: Error | None = None  # what our answer to that says
     _held: tuple[Any, float] | None = None  # the oldest unsettled delivery, and since when it is known to be that
     _still: tuple[Any, int, float] | None = None  # the newest one, how many there are, and since when both are so
-
-    @property
-    def keeps(self) -> bool:
-        """Return True if it may outlive its link: see `detached`."""
-        return True
 
     def note_held(self, now: float) -> None:
         """Note when the oldest unsettled delivery was first seen to be that, and when one was last seen to come or go. `now`: the
@@ -63,15 +143,20 @@ class LinkEnd:
         """Return for how many seconds nothing was sent or settled while deliveries are unsettled; 0 without one."""
         return 0.0 if self._still is None else now - self._still[2]
 
-    def __init__(self, peer: LinkPeer) -> None:
+    def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self.loop: Loop = peer.loop
-        self.host: Host = peer.host
+        self.loop = peer.loop
+        self.host = peer.host
 
     @property
     def session(self) -> Session:
         """Return the session that the link is on, or was on before it was detached."""
         return self.link.session
+
+    @property
+    def transport(self) -> Transport:
+        """The transport of its connection."""
+        return self.peer.transport
 
     @property
     def may_tell(self) -> bool:
@@ -91,3 +176,79 @@ class LinkEnd:
     @property
     def _alive(self) -> bool:
         return not self.ended and self.link.state is LinkState.ATTACHED and self.link.session.may_send
+
+    @abstractmethod
+    def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        """Carry out the peer's delivery state for some deliveries of this link."""
+
+    @abstractmethod
+    def asked(self) -> None:
+        """Note what the peer's flow asks of this link, which it names; `flowed` comes after that."""
+
+    @abstractmethod
+    def flowed(self) -> None:
+        """Go on with changed credit, or another window of the session."""
+
+    @abstractmethod
+    def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
+        """Return the deliveries of a resumed link, for our unsettled map."""
+
+    @abstractmethod
+    def name_only(self, named: Unsettled, known: Unsettled) -> None:
+        """Leave out of our unsettled map the deliveries that it has no room for."""
+
+    @abstractmethod
+    def end(self, turn: Turn) -> None:
+        """End the link: its messages go back, and its capacity is for others."""
+
+    def finish(self, turn: Turn) -> None:
+        """End the link, and close its terminus, in the commit of its end."""
+        self.loop.behind_all(turn, self.forget_deliveries)
+        if not self.ended:
+            self.end(turn)
+            self.detach_error = self.terminus.close(turn, closed=self.closed)
+
+    def forget_deliveries(self) -> None:
+        """Forget what the link held, although its peer may never answer the detach. Others may have that capacity."""
+        self.link.forget_all()
+        self.peer.capacity.gained(self.link.session)
+
+
+class Resumable(LinkEnd):
+    """A link that may live on when it is detached: see `detached`."""
+
+    successor: Resumable | None = None  # the link that goes on with its deliveries, on the same session
+
+    @property
+    def keeps(self) -> bool:
+        """Return True if it may outlive its link now."""
+        return True
+
+    @property
+    @abstractmethod
+    def unsettled(self) -> int:
+        """Count the deliveries that are kept for a peer that may come back."""
+
+    @property
+    def idle(self) -> bool:
+        """Return True if there is nothing to resume."""
+        return not (self.unsettled or self.terminus.lasts)
+
+    def is_there(self, turn: Turn) -> bool:
+        """Return True if its queue still has it as a consumer."""
+        return True
+
+    @abstractmethod
+    def suspend(self, turn: Turn) -> None:
+        """Live on without a link."""
+
+    def session_ended(self) -> None:
+        """Note that its session has ended, so that its deliveries have no ids any more."""
+
+    @abstractmethod
+    def go_on(self, turn: Turn, former: Any) -> None:
+        """Go on with the deliveries of the former link of this kind, on the same session."""
+
+    @abstractmethod
+    def resume(self, turn: Turn, former: Any, theirs: Attach) -> None:
+        """Resume the deliveries of the former link of this kind, as both unsettled maps say."""

@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...amqp import Condition, Source, Target
-from ...amqp.types import Int, Symbol
+from ...amqp.performatives import Attach
+from ...amqp.types import Int, Symbol, Value
 from ...messages.annotations import REPORTS
+from ..conditions import Refusal
 from ..loop.interest import PRIORITIES
-from .conditions import Refusal
-
-if TYPE_CHECKING:
-    from ...amqp.performatives import Attach
-    from ...amqp.types import Value
 
 _PRIORITY = ("priority", "rabbitmq:priority")
 EXCLUSIVE, IMMEDIATE = "exclusive", "immediate"
@@ -68,12 +65,6 @@ def _number(value: object) -> int:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value):
         return int(value)
     raise Refusal(Condition.INVALID_FIELD, f"the link property 'priority' is a whole number, not {value!r:.80}")
-
-
-class Immediate(NamedTuple):
-    """Queue of a target whose messages are delivered at once or not at all."""
-
-    queue: str
 
 
 def wants_immediate(target: object) -> bool:

@@ -1,16 +1,35 @@
-"""Deliveries of a former link that its receiver still knows: they are sent again, or only their outcome is told (3.4.6)."""
+"""A detached link that is attached again (2.6.4, 2.6.13, 3.4.6): reattached, or resumed by both unsettled maps.
+
+An attach without an unsettled map on the session of the deliveries *reattaches* the link: its deliveries keep their ids. Every
+other attach *resumes* it: each delivery that we hold is compared with the receiver's map (`amqp.resume`). A delivery without an
+outcome there is sent again under its tag, from where the receiver has it. One with an outcome is settled by it, and the receiver
+is told when that is durable. The message of a delivery that the receiver does not know goes back to its queue as lost with its
+link, and comes as a new delivery. Deliveries that an incomplete map does not name stay as they are. For received deliveries our
+map tells the outcome, so that nothing is sent twice.
+
+Progress of a receiver: the deliveries of its link that it had begun to work on when the link was lost.
+
+A receiver prefetches, so most of its deliveries may never have reached the application. AMQP has no frame for *the application
+has it*, but consumers work in the order of delivery. So a receiver has begun with
+
+- each delivery up to the last one that it has settled as worked on, or for which it has sent the state *received*, and
+- the next delivery. It may have crashed the receiver, and without this rule such a message would come back for ever.
+
+A receiver that asks for the link property `annotations.REPORTS` sends *received* for each delivery before the application has
+it: then the next delivery is known to be untouched. Penstock's own client does so. *Released*, and *modified* without
+delivery-failed, are outcomes of deliveries that were not worked on.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+from ...amqp import Modified, Released, Sender, TransactionalState, serial
+from ...amqp.deliveries import Delivery
 from ...amqp.performatives import TERMINAL, DeliveryState
 from ...amqp.resume import Action, resolve
-
-if TYPE_CHECKING:
-    from ...amqp import Sender
 
 AT_ONCE = 4  # messages of resumed deliveries that are read at a time: they may be as large as messages are
 START = (0, 0)  # of a message: its section 0, from its first octet
@@ -80,3 +99,44 @@ class Resumptions:
         """Resume only the deliveries that our map has room for."""
         self.unnamed |= {tag: self.waiting.pop(tag).state for tag in list(self.waiting) if tag not in named}
         self.outcomes = {tag: state for tag, state in self.outcomes.items() if tag in named}
+
+
+class ReceiverProgress:
+    """The last delivery of a link that its receiver has begun with. `reports`: the receiver sends *received* for each."""
+
+    __slots__ = ("_last", "_reports")
+
+    def __init__(self, *, reports: bool) -> None:
+        self._reports = reports
+        self._last: int | None = None  # its delivery id in the link's session
+
+    def reach(self, deliveries: Sequence[Delivery], state: DeliveryState | None) -> None:
+        """Note the state that the receiver has given to some deliveries of this link."""
+        if isinstance(state, TransactionalState):
+            state = state.outcome
+        if not deliveries or isinstance(state, Released) or (isinstance(state, Modified) and not state.delivery_failed):
+            return
+        first, last = deliveries[0].id, deliveries[-1].id
+        if serial.difference(last, first) != len(deliveries) - 1:  # nearly always neighbours
+            last = serial.add(first, max(serial.difference(delivery.id, first) for delivery in deliveries))
+        if self._last is None or serial.difference(last, self._last) > 0:
+            self._last = last
+
+    def begun(self, link: Sender) -> list[Delivery]:
+        """Return the unsettled deliveries that the receiver may have begun with, in their order."""
+        found: list[Delivery] = []
+        for delivery in link.unsettled.values():
+            if delivery is link.incomplete:
+                continue
+            if self._last is not None and serial.difference(delivery.id, self._last) <= 0:
+                found.append(delivery)
+            elif not _is_decided(delivery):
+                if not self._reports:
+                    found.append(delivery)
+                break
+        return found
+
+
+def _is_decided(delivery: Delivery) -> bool:
+    state = delivery.state
+    return isinstance(state, TERMINAL) or (isinstance(state, TransactionalState) and state.outcome is not None)

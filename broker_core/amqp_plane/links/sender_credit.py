@@ -18,16 +18,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from ...service.broker import BrokerService
-    from ..ports import LinkPeer
-    from .incoming import Incoming
-    from .waiting_list import WaitingList
+from ...amqp import Connection
+from ...service.broker import BrokerService
 
 
-class Sending(Protocol):
+class CreditedSender(Protocol):
     """A sender to one queue: a link, or the waiting list of a relay."""
 
     @property
@@ -42,6 +39,13 @@ class Sending(Protocol):
         """Ask for credit again: there may be capacity."""
 
 
+class WaitingSender(CreditedSender, Protocol):
+    """A sender whose messages wait for capacity."""
+
+    def look(self, now: float) -> None:
+        """Refuse messages that have waited for too long. `now`: the plane's clock, seconds."""
+
+
 class SenderCredit:
     """All senders of the plane to queues that block; used in its thread, which `call` brings functions to. The capacity of a
     queue may be a moment old."""
@@ -49,15 +53,15 @@ class SenderCredit:
     def __init__(self, broker: BrokerService, call: Callable[[Callable[[], None]], None]) -> None:
         self._broker = broker
         self._call = call
-        self._granted: dict[str, dict[Sending, int]] = {}  # by queue and link: credit, and what is not confirmed
+        self._granted: dict[str, dict[CreditedSender, int]] = {}  # by queue and link: credit, and what is not confirmed
         self._totals: dict[str, int] = {}
-        self._waiting: dict[str, dict[Sending, None]] = {}  # links with less credit than they should have
+        self._waiting: dict[str, dict[CreditedSender, None]] = {}  # links with less credit than they should have
         self._asked: set[str] = set()  # full queues of which we shall be told when they have capacity
-        self.waiting_lists: dict[WaitingList, None] = {}
+        self.waiting_lists: dict[WaitingSender, None] = {}
         self.waiting_bytes = 0  # of messages in waiting lists
         self.waiting_bytes_of: Counter[str] = Counter()  # the same, of each user's
-        self._claims: dict[Incoming, int] = {}  # of links whose sender settles second: credit, and what is not settled
-        self._claimed: Counter[LinkPeer] = Counter()
+        self._claims: dict[CreditedSender, int] = {}  # of links whose sender settles second: credit, and what is not settled
+        self._claimed: Counter[Connection] = Counter()
 
     def blocks(self, queue: str) -> bool:
         """Say whether the queue lets its senders wait when it is full."""
@@ -74,7 +78,7 @@ class SenderCredit:
         if not self.waiting_bytes_of[user]:
             del self.waiting_bytes_of[user]
 
-    def allowed(self, link: Sending, wanted: int, unconfirmed: int, has: int | None = None) -> int:
+    def allowed(self, link: CreditedSender, wanted: int, unconfirmed: int, has: int | None = None) -> int:
         """Return the credit to grant `link`: at most `wanted`, but never less than `has`, its present credit. None for a waiting
         list: its messages have arrived, so it gets all that others leave, not half of it. `unconfirmed`: messages under way."""
         queue = link.queue
@@ -100,7 +104,7 @@ class SenderCredit:
             self._wait_no_more(link)
         return credit
 
-    def forget(self, link: Sending) -> None:
+    def forget(self, link: CreditedSender) -> None:
         """Forget a sender that has ended, or whose queue blocks nobody."""
         granted = self._granted.get(link.queue)
         if granted is None:
@@ -111,26 +115,26 @@ class SenderCredit:
             del self._granted[link.queue], self._totals[link.queue]
         self._wait_no_more(link)
 
-    def room(self, link: Incoming, held: int, most: int) -> int:
+    def room(self, link: CreditedSender, connection: Connection, held: int, most: int) -> int:
         """Count the messages that a link whose sender settles second may have credit for: what other links of its connection have
         left of `most`. A link that has nothing unsettled (`held`) may send one, so that nobody starves."""
-        others = self._claimed[link.peer] - self._claims.get(link, 0)
+        others = self._claimed[connection] - self._claims.get(link, 0)
         return max(most - others - held, 0 if held else 1)
 
-    def claim(self, link: Incoming, count: int) -> None:
+    def claim(self, link: CreditedSender, connection: Connection, count: int) -> None:
         """Note how many messages such a link has credit for, or has sent and not settled."""
-        self._claimed[link.peer] += count - self._claims.get(link, 0)
+        self._claimed[connection] += count - self._claims.get(link, 0)
         self._claims[link] = count
 
-    def leave(self, link: Incoming) -> None:
+    def leave(self, link: CreditedSender, connection: Connection) -> None:
         """Forget a link that has ended, or is detached: from there on others count what it has."""
         self.forget(link)
         if link in self._claims:
-            self._claimed[link.peer] -= self._claims.pop(link)
-            if not self._claimed[link.peer]:
-                del self._claimed[link.peer]
+            self._claimed[connection] -= self._claims.pop(link)
+            if not self._claimed[connection]:
+                del self._claimed[connection]
 
-    def _wait_no_more(self, link: Sending) -> None:
+    def _wait_no_more(self, link: CreditedSender) -> None:
         waiting = self._waiting.get(link.queue)
         if waiting is not None:
             waiting.pop(link, None)

@@ -7,76 +7,23 @@ link's end, when the link has given back its messages. They answer with what is 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...amqp import Condition, Source, Target
+from ...amqp.performatives import Error
 from ...engine import commands as c
 from ...security.users import ANONYMOUS
-from ..loop.exchanges import route_of
+from ...selectors import Selector
+from ...service.turn import Turn
+from ..conditions import Refusal
+from ..connections.peer import Peer
+from ..loop.requests import ExchangeRoute, Immediate
 from ..nodes import dynamic, subscriptions
 from ..nodes.filters import Filters
-from . import expiry
-from .conditions import Refusal
-from .expiry import Expiry
-from .options import EXCLUSIVE, IMMEDIATE, Immediate, LinkOptions
-
-if TYPE_CHECKING:
-    from ...amqp.performatives import Error
-    from ...selectors import Selector
-    from ...service.turn import Turn
-    from ..loop.exchanges import ExchangeRoute
-    from ..nodes.subscriptions import Subscription
-    from ..ports import LinkPeer
+from ..nodes.subscriptions import LinkSubscription
+from .endpoint import NEVER, Expiry, Terminus
+from .options import EXCLUSIVE, IMMEDIATE, LinkOptions
 
 OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
-
-
-class Terminus:
-    """Terminus of a link.
-
-    `queue`: its messages are there, or go there; "" if that is not one queue. `named`: the queue or other node on which the user
-    needs a right; None if each message asks for its own.
-    """
-
-    receives = makes = False
-    owned = True  # what is made for it: its connection alone receives from it
-    lasts = False  # something was made for it, that its link may come back to
-    expiry = Expiry()
-
-    def __init__(self, peer: LinkPeer, queue: str, named: str | None) -> None:
-        self.peer = peer
-        self.queue = queue
-        self.named = named
-        self._links: list[tuple[str, int]] = []
-
-    def granted(self, asked: object) -> Expiry:
-        """Grant the expiry that an attach asks for, within limits."""
-        if not isinstance(asked, (Source, Target)):
-            return Expiry()
-        found = expiry.granted(asked, self.peer.host.limits.expiry_timeout_s)
-        return expiry.owned(found) if self.lasts and self.owned else found
-
-    def is_same(self, asked: Terminus) -> bool:
-        """Return True if another attach, which is not opened, asks for this terminus."""
-        return type(self) is type(asked) and self.queue == asked.queue and self.named == asked.named
-
-    def open(self, turn: Turn) -> None:
-        """Make the nodes that it needs. Raises Refusal, PenstockError."""
-        if self.queue:
-            self._enter(turn, self.queue, makes=self.makes)
-
-    def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
-        """Count it among the links that a node's life depends on. Raises PenstockError if the node is another connection's."""
-        if turn.view.lifetime(node) != "permanent":
-            owner = self.peer.identifier if self.owned or not makes else None
-            link, _ = turn.execute(c.OpenLink(node, makes, self.receives, owner))
-            self._links.append((node, link))
-
-    def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        """Close the terminus of a link that has ended; `closed`: its detach closes it. Returns an error for our detach."""
-        for node, link in self._links:
-            turn.execute(c.CloseLink(node, link))
-        return None
 
 
 class SourceTerminus(Terminus):
@@ -84,7 +31,7 @@ class SourceTerminus(Terminus):
 
     receives = True
 
-    def __init__(self, peer: LinkPeer, queue: str, named: str | None, filters: Filters, *, browse: bool = False) -> None:
+    def __init__(self, peer: Peer, queue: str, named: str | None, filters: Filters, *, browse: bool = False) -> None:
         super().__init__(peer, queue, named)
         self.filters = filters
         self.browse = browse
@@ -136,7 +83,7 @@ class DynamicSource(SourceTerminus):
 
     makes = lasts = True
 
-    def __init__(self, peer: LinkPeer, lifetime: str, filters: Filters, *, owned: bool) -> None:
+    def __init__(self, peer: Peer, lifetime: str, filters: Filters, *, owned: bool) -> None:
         super().__init__(peer, "", None, filters)
         self._lifetime = lifetime
         self.owned = owned
@@ -163,7 +110,7 @@ class DynamicTopicSource(SourceTerminus):
 
     lasts = True
 
-    def __init__(self, peer: LinkPeer, lifetime: str, filters: Filters, *, owned: bool) -> None:
+    def __init__(self, peer: Peer, lifetime: str, filters: Filters, *, owned: bool) -> None:
         super().__init__(peer, "", None, Filters())
         self._lifetime, self._asked = lifetime, filters
         self.owned = owned
@@ -201,7 +148,7 @@ class DynamicTopicSource(SourceTerminus):
 class SubscriptionSource(SourceTerminus):
     """Source: an exchange, through a queue of the subscription's own. The binding holds its filters."""
 
-    def __init__(self, peer: LinkPeer, subscription: Subscription, filters: Filters) -> None:
+    def __init__(self, peer: Peer, subscription: LinkSubscription, filters: Filters) -> None:
         super().__init__(peer, subscription.queue, subscription.exchange, Filters())
         self._subscription, self._asked = subscription, filters
         self.makes = self.lasts = not (subscription.durable or subscription.shared)
@@ -217,7 +164,7 @@ class SubscriptionSource(SourceTerminus):
         comes back."""
         if self._subscription.durable:
             return Expiry()
-        return expiry.granted(asked, self.peer.host.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
+        return Expiry.granted(asked, self.peer.host.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
 
     def is_same(self, asked: Terminus) -> bool:
         """Return True if another attach asks for the same subscription, with the same filters and options."""
@@ -255,14 +202,14 @@ class SubscriptionSource(SourceTerminus):
         source.distribution_mode = "copy"  # each subscription gets one
         source.capabilities = _those(asked.capabilities, "topic", "temporary-topic", subscriptions.SHARED, subscriptions.GLOBAL)
         if self._subscription.durable:
-            source.durable, source.expiry_policy, source.timeout = 1, expiry.NEVER, 0
+            source.durable, source.expiry_policy, source.timeout = 1, NEVER, 0
         return source
 
 
 class KnownSubscription(SourceTerminus):
     """Source of an attach without a source: the durable subscription of the link's name, to resume or to end it."""
 
-    def __init__(self, peer: LinkPeer, name: str, queue: str) -> None:
+    def __init__(self, peer: Peer, name: str, queue: str) -> None:
         super().__init__(peer, queue, None, Filters())
         self._name = name
         self._source = Source()
@@ -320,7 +267,7 @@ class ExchangeTarget(TargetTerminus):
 
     known = ("topic", "temporary-topic")
 
-    def __init__(self, peer: LinkPeer, exchange: str, key: str | None) -> None:
+    def __init__(self, peer: Peer, exchange: str, key: str | None) -> None:
         super().__init__(peer, "", exchange)
         self._exchange, self._key = exchange, key
 
@@ -334,7 +281,7 @@ class ExchangeTarget(TargetTerminus):
 
     def route(self) -> str | Immediate | ExchangeRoute:
         """Return the route through the exchange, by the address's key or each message's subject."""
-        return route_of(self.peer, self._exchange, self._key)
+        return exchange_route(self.peer, self._exchange, self._key)
 
 
 class DynamicTarget(TargetTerminus):
@@ -342,7 +289,7 @@ class DynamicTarget(TargetTerminus):
 
     makes = lasts = True
 
-    def __init__(self, peer: LinkPeer, lifetime: str, *, is_topic: bool, owned: bool) -> None:
+    def __init__(self, peer: Peer, lifetime: str, *, is_topic: bool, owned: bool) -> None:
         super().__init__(peer, "", None)
         self._lifetime = lifetime
         self.owned = owned
@@ -366,13 +313,18 @@ class DynamicTarget(TargetTerminus):
     def route(self) -> str | Immediate | ExchangeRoute:
         """Return the route to the queue, or through the topic by each message's subject. Only once it is open."""
         assert self.named is not None
-        return route_of(self.peer, self.named, None) if self.is_topic else super().route()
+        return exchange_route(self.peer, self.named, None) if self.is_topic else super().route()
 
     def answer(self, asked: Target) -> Target:
         """Return the target of our attach, with the node's name and lifetime."""
         target = super().answer(asked)
         target.address, target.dynamic, target.dynamic_node_properties = self.named, True, dynamic.described(self._lifetime)
         return target
+
+
+def exchange_route(peer: Peer, exchange: str, key: str | None) -> ExchangeRoute:
+    """Return the route of this peer's messages through an exchange. Without a `key`, each message's subject is its key."""
+    return ExchangeRoute(exchange, key, peer.container if peer.host.nodes.minds_senders(exchange) else None)
 
 
 def _those(asked: tuple[str, ...], *known: str) -> tuple[str, ...]:

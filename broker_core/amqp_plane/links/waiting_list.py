@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ...amqp.deliveries import Delivery
 from ...errors import QueueFull
+from ..loop.confirmations import also_staged
 
 if TYPE_CHECKING:
-    from ...amqp.deliveries import Delivery
-    from ...amqp.sessions import Session
-    from ...service.nodes import Nodes
-    from ..ports import LinkPeer
-    from .incoming import Relay
+    from .incoming_link import AnonymousTerminus
 
 CAPACITY_TIMEOUT_S = 60.0  # how long a message waits: as long as one that comes by Flight
 OF_ONE_USER = 64 << 20  # octets of all that wait of one user's: they are in memory
@@ -27,15 +25,14 @@ DELIVERY_BYTES = 1 << 10  # and what each takes beside its payload
 
 
 class WaitingList:
-    """Waiting messages of one relay for one queue. A pass, and `SenderCredit`, have it as their sender."""
+    """Waiting messages of one link for one queue. A pass, and `SenderCredit`, have it as their sender."""
 
-    def __init__(self, relay: Relay, queue: str) -> None:
-        self.peer: LinkPeer = relay.peer
-        self.session: Session = relay.session
-        self._loop, self._host = relay.loop, relay.host
+    def __init__(self, link: AnonymousTerminus, queue: str) -> None:
+        self.peer, self.session, self.transport = link.peer, link.session, link.transport
+        self._loop, self._host = link.loop, link.host
         self.queue = queue
         self.usual_bytes = 0
-        self._relay = relay
+        self._link = link
         self._waiting: deque[tuple[Delivery, float]] = deque()  # until when
         self._underway = 0  # that were handed on, and are not confirmed
 
@@ -51,12 +48,12 @@ class WaitingList:
         while self._waiting and (why := self._too_much()):
             beyond.append((self._next(last=True), why))
         for delivery, why in reversed(beyond):
-            self._relay.keep_out(delivery, self._full(why))
+            self._link.keep_out(delivery, self._full(why))
         self._rest()
 
     def renew(self) -> None:
         """Hand on what there is capacity for."""
-        if self._relay.ended:
+        if self._link.ended:
             return
         count = self._host.sender_credit.allowed(self, len(self._waiting), self._underway)
         self._hand_on(count)
@@ -67,17 +64,17 @@ class WaitingList:
         if not self._host.nodes.has_queue(self.queue):
             self._hand_on(len(self._waiting))  # the pass tells them
         while self._waiting and self._waiting[0][1] <= now:
-            self._relay.keep_out(self._next(), self._full(f"there was no room for {CAPACITY_TIMEOUT_S:g} s"))
+            self._link.keep_out(self._next(), self._full(f"there was no room for {CAPACITY_TIMEOUT_S:g} s"))
         self._rest()
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
         """Accept deliveries that were handed on; waiting ones may follow."""
-        self._relay.confirmed(deliveries)
+        self._link.confirmed(deliveries)
         self._came_back(len(deliveries))
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
         """Reject deliveries that were handed on; waiting ones may follow."""
-        self._relay.refused(deliveries, error)
+        self._link.refused(deliveries, error)
         self._came_back(len(deliveries))
 
     def end(self) -> list[Delivery]:
@@ -89,9 +86,9 @@ class WaitingList:
         self._host.sender_credit.forget(self)
         return left
 
-    def follow(self, relay: Relay) -> None:
-        """Go on with the relay's successor, since the link is attached again."""
-        self._relay = relay
+    def follow(self, link: AnonymousTerminus) -> None:
+        """Go on with the link's successor, since the link is attached again."""
+        self._link = link
 
     def _too_much(self) -> str:
         """Say what is too much of all that waits; "" where nothing is."""
@@ -112,7 +109,7 @@ class WaitingList:
 
     def _came_back(self, count: int) -> None:
         self._underway -= count
-        if self._relay.ended:
+        if self._link.ended:
             return
         if self._waiting:
             self._host.call(self.renew)  # not now: a pass may be at work on what has arrived
@@ -127,19 +124,11 @@ class WaitingList:
             self._host.sender_credit.allowed(self, 0, self._underway)
         else:
             self._host.sender_credit.forget(self)
-            self._relay.leave(self)
+            self._link.leave(self)
 
     def _full(self, why: str) -> QueueFull:
         staged = also_staged(self._host.nodes, self.queue)
         return QueueFull(f"the queue {self.queue!r} is full{staged}: {why}")
-
-
-def also_staged(nodes: Nodes, queue: str) -> str:
-    """Tell what fills a queue beside the messages that stand in it, in an error that says it is full. May be a moment old."""
-    staged = nodes.staged(queue)
-    if not staged:
-        return ""
-    return f" ({staged} of its messages are staged, by writes and transactions that are not committed)"
 
 
 def _cost(delivery: Delivery) -> int:

@@ -1,14 +1,14 @@
-"""The event loop, and what its sockets brought together: few commands, one journal write, effects that wait for the disk.
+"""The commit loop: the requests of all links become few commands and one write, and answers wait for the disk.
 
-server, limits        the loop's thread, its listeners and clock; what one peer may have and take
-accepting             listening sockets; what happens when the process has no file descriptor left
-passes                one pass: from what links handed in to commands, and to what leaves
-batch, effects, gate  what came since the last pass; what is told when the disk has it; when a pass runs
-writing, deadlines    when the disk writes; timers that are taken back
-interest, acquiring   who is told that there is work, and what each link acquires
-selecting             selectors that nobody has evaluated yet
-outcomes              outcomes of receivers, until they are carried out
-exchanges             messages for an exchange: one command for all of a pass
-immediate, offers     messages that are stored only if a link takes them; the links that can
-locks                 deliveries that were held too long
+commit_loop           one commit, from the requests of links to the answers that leave
+requests, parties     what links hand in; the links as the loop sees them
+batch                 what was handed in since the last commit
+gate                  when a commit runs
+effects, syncs        answers that wait for the disk; requests to write the log
+confirmations         which messages are in their queue, and which are refused
+interest, acquisitions which link is asked for work next, and what each link acquires
+evaluation            evaluation of selectors, in a thread
+exchanges             messages for an exchange
+offers                messages that are stored only if a link takes them immediately
+transport, acceptor   the socket of a connection; listening sockets
 """

@@ -15,7 +15,7 @@ Effect = Callable[[], None]
 log = logging.getLogger("penstock.amqp")
 
 
-class Effects:
+class EffectQueue:
     """The line of one plane. Used in the loop's thread; other threads may ask whether anything stands in it."""
 
     __slots__ = ("_immediate", "_line")

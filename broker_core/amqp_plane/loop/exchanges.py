@@ -6,52 +6,18 @@ wrong with it, and sent again later it may find a queue. One that its sender has
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...amqp import Condition
 from ...engine.columns.rowset import as_array
+from ...engine.commands import Sent
+from ...messages.encoding.arriving import ArrivedMessages
 from ...messages.payloads import store
-from ...service.routing import ExchangeMessages, prepare
-from ..links.conditions import Refusal
-
-if TYPE_CHECKING:
-    from ...engine.commands import Sent
-    from ...errors import PenstockError
-    from ...messages.encoding.arriving import ArrivedMessages
-    from ...service.broker import BrokerService
-    from ...service.routing import Prepared
-    from ...service.turn import Turn
-    from ..ports import LinkPeer
-
-
-Refused = list[tuple[int, Exception]]  # by the number of a delivery, why
-
-
-class Told(NamedTuple):
-    """News for senders: which deliveries are refused, or why all are, once the log is durable up to `end`."""
-
-    refused: Refused
-    error: PenstockError | None
-    end: int
-
-
-class Unroutable(Refusal):
-    """Refusal of a message for which there is no queue, now."""
-
-
-class ExchangeRoute(NamedTuple):
-    """A route by an exchange: what has the same in one pass goes together."""
-
-    exchange: str
-    key: str | None = None  # None: each message's subject
-    container: str | None = None  # whose they are, where a binding asks for that
-    transaction: int | None = None
-
-
-def route_of(peer: LinkPeer, exchange: str, key: str | None, transaction: int | None = None) -> ExchangeRoute:
-    """Form the route of this peer's messages by an exchange; without a `key`, each message's subject is its routing key."""
-    container = peer.container if peer.host.nodes.minds_senders(exchange) else None
-    return ExchangeRoute(exchange, key, container, transaction)
+from ...service.broker import BrokerService
+from ...service.routing import ExchangeMessages, Prepared, prepare
+from ...service.turn import Turn
+from .confirmations import EnqueueResult, NoRoute, Refused
+from .requests import ExchangeRoute
 
 
 class Exchanged(NamedTuple):
@@ -73,13 +39,13 @@ def read(broker: BrokerService, route: ExchangeRoute, found: ArrivedMessages) ->
     return Exchanged(route.exchange, found, prepare(broker, sending))
 
 
-def carry_out(turn: Turn, exchanged: Exchanged) -> Told:
+def carry_out(turn: Turn, exchanged: Exchanged) -> EnqueueResult:
     """Have messages routed."""
     found, message = exchanged.found, exchanged.message
     if message is None:
-        return Told(found.refused, None, turn.end)
+        return EnqueueResult(found.refused, None, turn.end)
     sent, error, end = message.carry_out(turn)
-    return Told([] if error is not None else _refusals(exchanged, sent), error, end)
+    return EnqueueResult([] if error is not None else _refusals(exchanged, sent), error, end)
 
 
 def _refusals(exchanged: Exchanged, sent: Sent) -> Refused:
@@ -89,7 +55,7 @@ def _refusals(exchanged: Exchanged, sent: Sent) -> Refused:
     if not unroutable and not kept_out:
         return refused
     numbers = exchanged.found.numbers
-    nowhere = Unroutable(Condition.NOT_FOUND, f"exchange {exchanged.exchange!r:.80} leads it to no queue")
+    nowhere = NoRoute(Condition.NOT_FOUND, f"exchange {exchanged.exchange!r:.80} leads it to no queue")
     refused += [(numbers[row], nowhere) for row in unroutable]
     if sent.error is not None:
         refused += [(numbers[row], sent.error) for row in kept_out]

@@ -102,6 +102,11 @@ class Gate:
         elif action is CALL_SOON:
             self._call_soon()
 
+    def want(self) -> None:
+        """Have a pass run soon."""
+        if self.state is not SCHEDULED:
+            self.happened(WANT)
+
     @property
     def waits(self) -> bool:
         """Say whether a pass waits for the disk."""

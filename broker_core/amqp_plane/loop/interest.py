@@ -39,7 +39,7 @@ ROUNDS = 2  # the first may be one that began before the news came
 PRIORITIES = range(-128, 128)  # what lies beyond is as the nearest of these: each in use costs `next` a little
 
 
-class Consumer:
+class Candidate:
     """A consumer, as `Interest` keeps it. The first two are fixed while it is a member."""
 
     priority = 0  # one of PRIORITIES; a higher one goes first
@@ -53,10 +53,10 @@ class Consumer:
     caught_up = False  # before its turn it had looked at everything, and waited
 
 
-C = TypeVar("C", bound=Consumer)
+C = TypeVar("C", bound=Candidate)
 
 
-def _goes_before(awaiting: Consumer, other: Consumer) -> bool:
+def _goes_before(awaiting: Candidate, other: Candidate) -> bool:
     if awaiting.priority != other.priority:
         return awaiting.priority > other.priority
     return awaiting.caught_up and awaiting.rounds <= ROUNDS and awaiting.ticket < other.ticket

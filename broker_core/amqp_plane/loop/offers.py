@@ -1,40 +1,51 @@
-"""Offers: the links that can take arriving messages immediately, as the engine needs them for its decision."""
+"""*Immediate* messages: offered to the links that can take messages, and stored only if one of them does.
+
+The engine decides (see `engine.decide.immediate`). This module provides the links with capacity, in the order in which the queue
+asks them, and evaluates their selectors on the arriving messages. While a link of the queue awaits an evaluation for earlier
+messages, the decision waits: those messages have precedence. A crash meanwhile loses nothing: the sender has no outcome yet.
+
+The sender receives *accepted* for a message that a link acquired, also if that link gives it back later, and *released* for a
+message that no link could take.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from ... import selectors
 from ...engine import commands as c
-
-if TYPE_CHECKING:
-    from ...engine.columns.series import Ints
-    from ...engine.model.search import Matching
-    from ...selectors import Selector
+from ...engine.columns.series import Ints
+from ...messages.encoding.arriving import ArrivedMessages
+from ...selectors import Selector
+from .parties import MessageReceiver, Parts
 
 QUANTUM_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its share soon
 
 
-class Taker(Protocol):
-    """A link that takes messages."""
+class ImmediateMessages:
+    """Messages that one pass brought for one queue, at least one; not stored."""
 
-    holder: int
-    selector: Selector | None
+    def __init__(self, queue: str, parts: Parts, arrived: ArrivedMessages) -> None:
+        self.queue, self.parts, self.arrived = queue, parts, arrived
+        self._matches: dict[Selector, npt.NDArray[np.bool_]] = {}
 
-    def capacity(self) -> int:
-        """Count the messages that it could take now."""
+    def evaluate(self, several: Iterable[Selector]) -> None:
+        """Evaluate selectors that are likely to be needed, before the broker's lock is taken."""
+        for selector in several:
+            self.matches(selector)
 
-    def budgets(self) -> tuple[tuple[object, int], ...]:
-        """Return the limits that it shares with other links: what shares each limit, and how many messages are left."""
-
-    def known_matches(self) -> Matching | None:
-        """Return the known matches of its selector in the queue."""
-
-
-L = TypeVar("L", bound=Taker)
+    def matches(self, selector: Selector) -> npt.NDArray[np.bool_]:
+        """Return by message whether the selector matches it."""
+        known = self._matches.get(selector)
+        if known is None:
+            known = self._matches[selector] = selectors.matches(selector, self.arrived.batch)
+        return known
 
 
-class Offers(Generic[L]):
+class Offers:
     """Offers in the order in which they are made. `links`: by holder; `budgets`: limits of connections and sessions."""
 
     def __init__(self, count: int, matches: Callable[[Selector], Ints], *, grouped: bool) -> None:
@@ -42,14 +53,14 @@ class Offers(Generic[L]):
         so that a link may be able to take some of the messages only."""
         self.offers: list[c.Offer] = []
         self.budgets: list[int] = []
-        self.links: dict[int, L] = {}
+        self.links: dict[int, MessageReceiver] = {}
         self._count, self._matches = count, matches
         self._grouped = grouped
         self._indexes: dict[object, int] = {}  # of each budget, by the connection's capacity or the session
         self._spare: list[int] = []  # budgets less what is certain to be taken
         self._left = count  # messages less what is certain to be taken
 
-    def add(self, links: Iterable[L]) -> None:
+    def add(self, links: Iterable[MessageReceiver]) -> None:
         """Add the offers of links of one priority, except for links that get nothing because earlier ones take all messages."""
         offers = []
         for link in links:
@@ -63,7 +74,7 @@ class Offers(Generic[L]):
             rest = [each._replace(messages=each.messages - QUANTUM_MESSAGES) for each in offers]
             offers = [each for each in rest if each.messages > 0]
 
-    def _offer(self, link: L, capacity: int) -> c.Offer:
+    def _offer(self, link: MessageReceiver, capacity: int) -> c.Offer:
         self.links[link.holder] = link
         budgets = tuple(self._index(key, free) for key, free in link.budgets())
         if link.selector is None and not self._grouped:

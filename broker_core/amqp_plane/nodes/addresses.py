@@ -8,13 +8,15 @@ the notation of another broker (`/queues/q`, `queue://q`) is refused with the pl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ... import notations
 from ...amqp import Condition, Source, Target
-from ...amqp.types import Described
+from ...amqp.performatives import Attach
+from ...amqp.types import Described, Value
 from ...security.rights import Right
-from ..links.conditions import Refusal, forbidden
+from ..conditions import Refusal, forbidden
+from ..connections.peer import Peer
 from ..links.termini import (
     DynamicSource,
     DynamicTarget,
@@ -24,17 +26,12 @@ from ..links.termini import (
     SourceTerminus,
     SubscriptionSource,
     TargetTerminus,
+    exchange_route,
 )
-from ..loop.exchanges import route_of
+from ..loop.requests import ExchangeRoute
 from . import subscriptions
 from .dynamic import lifetime_of
 from .filters import filters_of
-
-if TYPE_CHECKING:
-    from ...amqp.performatives import Attach
-    from ...amqp.types import Value
-    from ..loop.exchanges import ExchangeRoute
-    from ..ports import LinkPeer
 
 QUEUES, TOPICS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
 OWNED = {"temporary-queue", "temporary-topic"}  # a dynamic node that is its connection's own
@@ -48,7 +45,7 @@ class Node(NamedTuple):
     key: str | None = None
 
 
-def find(peer: LinkPeer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Node:
+def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Node:
     """Find the node of that address. Raises Refusal if there is none of the kind, or none for this user."""
     if not isinstance(address, str) or not address:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
@@ -82,7 +79,7 @@ def _missing(kind: str, name: str, is_other: bool) -> Refusal:
     return Refusal(Condition.NOT_FOUND, f"there is no {kind} {name!r:.80}: declare it with `penstock {kind} declare`")
 
 
-def target_of(peer: LinkPeer, target: object) -> TargetTerminus | None:
+def target_of(peer: Peer, target: object) -> TargetTerminus | None:
     """Form the target of a sender's attach; None for the anonymous terminus. Raises PenstockError, Refusal."""
     if isinstance(target, Described):
         raise Refusal(
@@ -101,13 +98,13 @@ def target_of(peer: LinkPeer, target: object) -> TargetTerminus | None:
     return TargetTerminus(peer, node.name, node.name)
 
 
-def route_to(peer: LinkPeer, address: str | None) -> str | ExchangeRoute:
+def route_to(peer: Peer, address: str | None) -> str | ExchangeRoute:
     """Route a message by the address in it: to a queue, or through an exchange. Raises Refusal."""
     node = find(peer, address, Right.SEND)
-    return route_of(peer, node.name, node.key) if node.is_exchange else node.name
+    return exchange_route(peer, node.name, node.key) if node.is_exchange else node.name
 
 
-def source_of(peer: LinkPeer, attach: Attach) -> SourceTerminus:
+def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
     """Form the source of a receiver's attach. Raises PenstockError, Refusal."""
     source = attach.source
     if source is None:
@@ -132,11 +129,3 @@ def _lifetime(terminus: Source | Target) -> str:
     if terminus.address is not None:
         raise Refusal(Condition.INVALID_FIELD, "a dynamic node gets its address from the broker: leave it out")
     return lifetime_of(terminus.dynamic_node_properties)
-
-
-def forget_terms(*attaches: Attach | None) -> None:
-    """Drop all of an answered attach but its modes and sizes: else each of a peer's links could keep a frame in memory."""
-    for attach in attaches:
-        if attach is not None:
-            attach.source = attach.target = attach.unsettled = attach.properties = None
-            attach.offered_capabilities = attach.desired_capabilities = ()

@@ -8,19 +8,16 @@ The broker names it `temp:…`. Anybody who may can send to it, and receive from
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ...amqp import Condition
 from ...amqp.types import Described, Symbol, ULong
 from ...engine import commands as c
 from ...security.rights import Right
-from ..links.conditions import Refusal, forbidden
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ...service.turn import Turn
-    from ..ports import LinkPeer
+from ...service.turn import Turn
+from ..conditions import Refusal, forbidden
+from ..connections.peer import Peer
 
 PREFIX = "temp:"
 NAME_OCTETS = 12  # random ones: nobody else's name is guessed or made twice
@@ -63,7 +60,7 @@ def lifetime_of(properties: Mapping[str, Any] | None) -> str:
     return found
 
 
-def create(turn: Turn, peer: LinkPeer, lifetime: str, *, is_topic: bool) -> str:
+def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
     """Make a node, and return its name. Raises Refusal where such nodes are not for this user, PenstockError."""
     name = new_name()
     if not peer.may(Right.RECEIVE, name):

@@ -7,19 +7,13 @@ alone. The answer is kept as long as the link, so it holds nothing of the peer's
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from ...amqp import Condition
-from ...amqp.types import Described, Symbol
-from ...selectors import parse_optional
-from ..links.conditions import Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ...amqp import Source
-    from ...amqp.types import Value
-    from ...selectors import Selector
+from ...amqp import Condition, Source
+from ...amqp.types import Described, Symbol, Value
+from ...selectors import Selector, parse_optional
+from ..conditions import Refusal
 
 SELECTOR = ("apache.org:selector-filter:string", 0x0000468C00000004)
 NO_LOCAL = ("apache.org:no-local-filter:list", 0x0000468C00000003)

@@ -13,7 +13,7 @@ which makes it anew. The queue's name says whose it is:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...amqp import Condition, Source
 from ...amqp.performatives import Error
@@ -21,16 +21,13 @@ from ...engine import commands as c
 from ...engine.columns.limits import MAX_NAME
 from ...errors import PenstockError, StorageError
 from ...security.rights import Right
-from ..links.conditions import Refusal, forbidden
-from ..links.expiry import NEVER
+from ...service.nodes import QueueFacts
+from ...service.turn import Turn
+from ..conditions import Refusal, forbidden
+from ..connections.peer import Peer
+from ..links.endpoint import NEVER
 from .dynamic import new_name
-from .filters import filter_set
-
-if TYPE_CHECKING:
-    from ...service.nodes import QueueFacts
-    from ...service.turn import Turn
-    from ..ports import LinkPeer
-    from .filters import Filters
+from .filters import Filters, filter_set
 
 SHARED, GLOBAL = "shared", "global"
 SUFFIX = "|"  # what tells several links of one shared subscription apart stands behind it
@@ -38,7 +35,7 @@ EVERYTHING = "#"  # the pattern of a topic exchange that matches every key
 
 
 @dataclass(frozen=True)
-class Subscription:
+class LinkSubscription:
     """A subscription that a link wants to have. `key`: the routing key or pattern of its address, None where it has none."""
 
     queue: str
@@ -49,7 +46,7 @@ class Subscription:
     durable: bool
     shared: bool
 
-    def open(self, turn: Turn, peer: LinkPeer) -> None:
+    def open(self, turn: Turn, peer: Peer) -> None:
         """Find it, or make it. Raises Refusal where it is there otherwise and in use, or shared and this is not;
         PenstockError."""
         queue, binding = turn.view.queue_facts(self.queue), self._binding(turn)
@@ -103,7 +100,7 @@ def is_alone(queue: QueueFacts) -> bool:
     return queue.consumers == "exclusive"
 
 
-def check_rights(turn: Turn, peer: LinkPeer, queue: str) -> None:
+def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
     """Check that the user may receive from what a durable subscription is about: its name is not only its maker's. Raises
     Refusal."""
     about = [exchange for exchange, _ in turn.view.bindings(queue)]
@@ -138,14 +135,14 @@ def in_use(name: str) -> Error:
     return Error(condition=Condition.RESOURCE_LOCKED, description=text)
 
 
-def of_topic(peer: LinkPeer, topic: str, filters: Filters) -> Subscription:
+def of_topic(peer: Peer, topic: str, filters: Filters) -> LinkSubscription:
     """Form the subscription of a link for which a temporary topic is made."""
     selector = None if filters.selector is None else filters.selector.text
     no_local = peer.container if filters.no_local else None
-    return Subscription(new_name(), topic, None, selector, no_local, durable=False, shared=False)
+    return LinkSubscription(new_name(), topic, None, selector, no_local, durable=False, shared=False)
 
 
-def of_link(peer: LinkPeer, name: str, source: Source, exchange: str, key: str | None, filters: Filters) -> Subscription:
+def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | None, filters: Filters) -> LinkSubscription:
     """Form the subscription of a link with this name and source. Raises Refusal for a name that is too long."""
     durable = source.expiry_policy == NEVER
     shared, everybodys = SHARED in source.capabilities, GLOBAL in source.capabilities
@@ -154,16 +151,16 @@ def of_link(peer: LinkPeer, name: str, source: Source, exchange: str, key: str |
     else:
         queue = _queue(peer, name.partition(SUFFIX)[0] if shared else name, durable=durable, everybodys=shared and everybodys)
     selector = None if filters.selector is None else filters.selector.text
-    return Subscription(queue, exchange, key, selector, peer.container if filters.no_local else None, durable, shared)
+    return LinkSubscription(queue, exchange, key, selector, peer.container if filters.no_local else None, durable, shared)
 
 
-def of_name(peer: LinkPeer, name: str, desired: tuple[str, ...]) -> str:
+def of_name(peer: Peer, name: str, desired: tuple[str, ...]) -> str:
     """Name the queue of the durable subscription that a link without a source means by its name."""
     everybodys = GLOBAL in desired
     return _queue(peer, name.partition(SUFFIX)[0] if everybodys else name, durable=True, everybodys=everybodys)
 
 
-def _queue(peer: LinkPeer, name: str, *, durable: bool, everybodys: bool) -> str:
+def _queue(peer: Peer, name: str, *, durable: bool, everybodys: bool) -> str:
     parts = ["sub" if durable else "shared", *([] if everybodys else [peer.user, peer.container]), name]
     found = ":".join(_quoted(part) for part in parts)
     if not name or len(found) > MAX_NAME:

@@ -1,8 +1,7 @@
-"""Transactions, as part 4 of AMQP 1.0 has them.
+"""Transactions (part 4 of AMQP 1.0).
 
 coordinator   control links: declare and discharge
-registry      the transactions of a connection, by the ids that its links name
-posting       messages that are sent in one
-retiring      outcomes in one
-acquisition   messages that a link acquires in one
+registry      the transactions of a connection, by id
+outcomes      outcomes in a transaction
+acquisition   messages that a link acquires in a transaction
 """

@@ -8,26 +8,25 @@ the messages that the receiver had begun with have failed (see `links.progress`)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ...amqp import Condition, Modified, Released, TransactionalState
+from ...amqp.deliveries import Delivery
 from ...amqp.performatives import Error
+from ...amqp.types import Value
 from ...engine import commands as c
 from ...engine.columns.states import Cause, Outcome
 from ...engine.model.dispositions import ROLLED_BACK, Disposition
 from ...errors import PenstockError, StorageError
-from ..links.conditions import Refusal, as_error
-from ..links.tags import rows_of, rows_of_tags
+from ...service.turn import Turn
+from ..conditions import Refusal, as_error
+from ..links.dispositions import rows_of, rows_of_tags
+from .registry import OpenTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...amqp.deliveries import Delivery
-    from ...amqp.types import Value
-    from ...service.turn import Turn
-    from ..links.consuming import Consuming
-    from .registry import Open
+    from ..links.consumer import ConsumerLink
 
 ACCEPTED = Disposition(outcome=Outcome.ACCEPTED)
 
@@ -40,11 +39,11 @@ class Acquisition:
 
     __slots__ = ("_link", "_untouched", "aborts", "deliveries", "transaction")
 
-    def __init__(self, link: Consuming) -> None:
+    def __init__(self, link: ConsumerLink) -> None:
         self._link = link
-        self.transaction: Open | None = None
-        self.deliveries: dict[Delivery, Open] = {}
-        self.aborts: Open | None = None
+        self.transaction: OpenTransaction | None = None
+        self.deliveries: dict[Delivery, OpenTransaction] = {}
+        self.aborts: OpenTransaction | None = None
         self._untouched: set[Delivery] = set()  # that came back though the receiver had not begun with them
 
     @property
@@ -59,12 +58,12 @@ class Acquisition:
         except Refusal as error:
             self._link.peer.detach(self._link, as_error(error))
 
-    def _find(self, txn_id: Value) -> Open:
+    def _find(self, txn_id: Value) -> OpenTransaction:
         if not isinstance(txn_id, bytes):
             raise Refusal(Condition.INVALID_FIELD, f"a transaction id is binary, not {txn_id!r:.80}")
-        return self._link.peer.transactions.find(txn_id)
+        return self._link.transactions.find(txn_id)
 
-    def begin(self, transaction: Open | None) -> None:
+    def begin(self, transaction: OpenTransaction | None) -> None:
         """Acquire in this transaction from here on. What has not left yet was acquired otherwise: it is acquired again."""
         self._link.link.txn_id = None if transaction is None else transaction.id
         if transaction is not self.transaction:
@@ -110,11 +109,11 @@ class Acquisition:
 
     # --- the end: of a transaction, or of the link
 
-    def roll_back(self, turn: Turn, transaction: Open) -> None:
+    def roll_back(self, turn: Turn, transaction: OpenTransaction) -> None:
         """Bring back what was acquired in a transaction that the client rolled back."""
         self._return(turn, [d for d, each in self.deliveries.items() if each is transaction], Cause.ROLLBACK)
 
-    def abandon(self, turn: Turn, transaction: Open, cause: Cause) -> None:
+    def abandon(self, turn: Turn, transaction: OpenTransaction, cause: Cause) -> None:
         """Bring back what was acquired in a transaction whose control link has ended, for `cause`."""
         self._abandon(turn, [d for d, each in self.deliveries.items() if each is transaction], cause)
 
@@ -139,7 +138,7 @@ class Acquisition:
             if rows:
                 link.execute(turn, c.Release(link.queue, link.holder, rows, cause))
 
-    def over(self, transaction: Open, *, committed: bool) -> None:
+    def over(self, transaction: OpenTransaction, *, committed: bool) -> None:
         """Tell the receiver that deliveries have ended, or let those that go on be as any: an effect."""
         link = self._link
         mine = [delivery for delivery, each in self.deliveries.items() if each is transaction]
@@ -163,7 +162,7 @@ class Acquisition:
         if mine and not link.ended:
             link.gained_capacity()
 
-    def ends_later(self, transaction: Open) -> bool:
+    def ends_later(self, transaction: OpenTransaction) -> bool:
         """Say whether an aborted delivery of this transaction has not ended yet for its receiver. A session has one at most: it
         sends nothing behind it."""
         return self.aborts is transaction and self._link.session.blocked and self._link.may_tell

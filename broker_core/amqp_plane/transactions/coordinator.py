@@ -6,7 +6,7 @@ in it, whoever waits for what. All deliveries of it are told their outcomes befo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from ... import errors
 from ...amqp import (
@@ -17,40 +17,38 @@ from ...amqp import (
     DecodeError,
     Discharge,
     FieldError,
+    Receiver,
+    Source,
     TransactionalState,
 )
+from ...amqp.deliveries import Delivery
 from ...amqp.performatives import Error
 from ...amqp.transactions import LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN, MULTI_TXNS_PER_SSN, request_of
 from ...engine import commands as c
 from ...engine.columns.states import Cause
-from ..links.conditions import Refusal, as_error
-from ..links.incoming import Incoming, can_reject
-from .registry import Open
-from .retiring import discharged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...amqp import Receiver, Source
-    from ...amqp.deliveries import Delivery
-    from ...service.turn import Turn
-    from ..links.consuming import Consuming
-    from ..links.termini import TargetTerminus
-    from ..ports import LinkPeer
+from ...service.turn import Turn
+from ..conditions import Refusal, as_error
+from ..connections.peer import Peer
+from ..links.consumer import ConsumerLink
+from ..links.incoming_link import IncomingLink, can_reject
+from ..links.termini import TargetTerminus
+from .outcomes import discharged
+from .registry import ConnectionTransactions, OpenTransaction
 
 # The coordinator as it is, whatever was desired (4.5.1).
 ANSWERED = Coordinator(capabilities=(LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, MULTI_SSNS_PER_TXN))
 
 
-class Control(Incoming):
+class Control(IncomingLink):
     """One control link. Its messages are requests; transactions that it has declared end with it."""
 
     keeps = False
 
-    def __init__(self, peer: LinkPeer, link: Receiver, terminus: TargetTerminus, source: Source) -> None:
-        super().__init__(peer, link, terminus)
+    def __init__(
+        self, peer: Peer, transactions: ConnectionTransactions, link: Receiver, terminus: TargetTerminus, source: Source
+    ) -> None:
+        super().__init__(peer, transactions, link, terminus)
         self._can_reject = can_reject(source)
-        self._declared: dict[Open, None] = {}
 
     def __repr__(self) -> str:
         return f"control link {self.link.name!r} of {self.peer}"
@@ -82,7 +80,7 @@ class Control(Incoming):
             loop.in_pass(lambda turn: self._declare(turn, delivery))
             return
         assert isinstance(body, Discharge)
-        transaction, fail = self.peer.transactions.find(body.txn_id), bool(body.fail)
+        transaction, fail = self.transactions.find(body.txn_id), bool(body.fail)
         if any(_is_partly(link, transaction) for link in self.peer.links):
             text = "a delivery of this transaction is not complete"
             self.peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
@@ -99,19 +97,18 @@ class Control(Incoming):
         if self.ended:
             return
         try:
-            number, _ = turn.execute(c.BeginTransaction(self.peer.transactions.owner, self.peer.user))
+            number, _ = turn.execute(c.BeginTransaction(self.transactions.owner, self.peer.user))
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
             refusal = error
             self.loop.behind_all(turn, lambda: self._reject(delivery, refusal))
             return
-        transaction = Open(number, self)
-        self.peer.transactions.add(transaction)
-        self._declared[transaction] = None
+        transaction = OpenTransaction(number, self)
+        self.transactions.add(transaction)
         self.loop.when_durable(0, lambda: self._tell_declared(delivery, transaction))
 
-    def _discharge(self, turn: Turn, delivery: Delivery, transaction: Open, fail: bool) -> None:
+    def _discharge(self, turn: Turn, delivery: Delivery, transaction: OpenTransaction, fail: bool) -> None:
         if transaction.over:
             return  # its control link has ended
         transaction.over = True
@@ -127,7 +124,7 @@ class Control(Incoming):
     def end(self, turn: Turn) -> None:
         """Roll back what was declared on this link and is not discharged (4.1)."""
         super().end(turn)
-        for transaction in self._declared:
+        for transaction in self.transactions.of(self):
             if not transaction.over:
                 transaction.over = transaction.discharging = True
                 cause = Cause.ROLLBACK if self.end_cause is Cause.LINK_LOST else self.end_cause
@@ -138,18 +135,19 @@ class Control(Incoming):
 
     # --- effects
 
-    def _tell_declared(self, delivery: Delivery, transaction: Open) -> None:
+    def _tell_declared(self, delivery: Delivery, transaction: OpenTransaction) -> None:
         self._unconfirmed -= 1
         self._dispose([delivery], Declared(txn_id=transaction.id))
         self._renew_batch()
 
-    def _discharged(self, delivery: Delivery, transaction: Open, commit: bool, why: errors.PenstockError | None) -> None:
+    def _discharged(
+        self, delivery: Delivery, transaction: OpenTransaction, commit: bool, why: errors.PenstockError | None
+    ) -> None:
         self._over(transaction, committed=commit and why is None)
-        transaction.control._declared.pop(transaction, None)
         self._tell_discharged(delivery, why, transaction, transaction.takers)
 
     def _tell_discharged(
-        self, delivery: Delivery, why: errors.PenstockError | None, transaction: Open, takers: Iterable[Consuming]
+        self, delivery: Delivery, why: errors.PenstockError | None, transaction: OpenTransaction, takers: Iterable[ConsumerLink]
     ) -> None:
         """Answer a discharge, when what was sent in part of its deliveries has ended (4.4.3)."""
         left = [link for link in takers if link.acquisition.ends_later(transaction)]
@@ -161,8 +159,8 @@ class Control(Incoming):
             self.peer.log(f"{self}: {why}")
             self._reject(delivery, why)
 
-    def _over(self, transaction: Open, *, committed: bool) -> None:
-        self.peer.transactions.forget(transaction)
+    def _over(self, transaction: OpenTransaction, *, committed: bool) -> None:
+        self.transactions.forget(transaction)
         for link, deliveries in transaction.waiting.items():
             discharged(link, transaction.id, deliveries, committed=committed)
         for link in transaction.takers:
@@ -181,7 +179,7 @@ class Control(Incoming):
             self.peer.detach(self, as_error(error))
 
 
-def _is_partly(link: object, transaction: Open) -> bool:
+def _is_partly(link: object, transaction: OpenTransaction) -> bool:
     """Say whether a delivery of the transaction is under way on this link, of which the last transfer has not come."""
     unfinished = getattr(link, "unfinished", None)  # our sending links have none
     state = None if unfinished is None else unfinished.remote_state

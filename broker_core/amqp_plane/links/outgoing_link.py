@@ -10,51 +10,43 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from ... import errors
-from ...amqp import Sender
+from ...amqp import Sender, TransactionalState
+from ...amqp.deliveries import Delivery
+from ...amqp.performatives import Attach, DeliveryState
 from ...amqp.states import LinkState
+from ...amqp.types import Value
 from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause
-from ..loop.interest import AWAITS, NOTIFIED, Consumer, Interest
-from .conditions import as_error, deleted
-from .endpoint import LinkEnd
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...amqp import TransactionalState
-    from ...amqp.deliveries import Delivery
-    from ...amqp.performatives import Attach, DeliveryState
-    from ...amqp.types import Value
-    from ...reading.slices import BlockSlice
-    from ...service.bitmaps import View
-    from ...service.turn import Turn
-    from ..ports import LinkPeer
-    from .termini import SourceTerminus
+from ...reading.slices import BlockSlice
+from ...service.bitmaps import View
+from ...service.turn import Turn
+from ..conditions import as_error, deleted
+from ..connections.peer import Peer
+from ..loop.interest import AWAITS, NOTIFIED
+from ..loop.parties import MessageReceiver
+from .deliveries import messages_of
+from .endpoint import LinkEnd, Unsettled
+from .termini import SourceTerminus
 
 log = logging.getLogger("penstock.amqp")
 
 
-class Outgoing(LinkEnd, Consumer):
-    """Link on which a client receives. `holder` is its number, in the engine too if it acquires; `interest` is that of its queue,
-    set in the attach's pass."""
+class OutgoingLink(LinkEnd, MessageReceiver):
+    """Link on which a client receives."""
 
     link: Sender
     terminus: SourceTerminus
 
-    def __init__(self, peer: LinkPeer, link: Sender, terminus: SourceTerminus, *, presettled: bool) -> None:
+    def __init__(self, peer: Peer, link: Sender, terminus: SourceTerminus, *, presettled: bool) -> None:
         super().__init__(peer)
         self.link = link
         self.terminus = terminus
         self.queue = terminus.queue
         self.selector = terminus.filters.selector
-        self.undecided: int | None = None  # the block where the last `take` that found nothing came to what nobody has evaluated
-        self.holder = 0
-        self.interest: Interest[Outgoing] | None = None
-        self.took_at = 0  # when it last took something, among the links of its connection
         self._presettled = presettled
         self._unsent: dict[int, RowSet] = {}  # by the number of the acquisition: the disk does not have it yet
         self._acquisitions = 0  # the number of the last one
@@ -108,13 +100,6 @@ class Outgoing(LinkEnd, Consumer):
             or self.peer.capacity.free(link.session) <= 0
         )
 
-    @abstractmethod
-    def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
-        """Find the next messages for this link, and the log position at which they may leave.
-
-        `behind`: holders with precedence; it gets no message that one of them has not passed.
-        """
-
     @property
     def looks_anyway(self) -> bool:
         """Return True if it looks though nothing is AVAILABLE."""
@@ -122,7 +107,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def known_matches(self) -> View | None:
         """Return the known matches of the link's selector, for one command."""
-        return None if self.selector is None else self.host.view(self.queue, self.selector)
+        return None if self.selector is None else self.host.broker.matching.view(self.queue, self.selector)
 
     def taken(self, rows: RowSet) -> int:
         """Count messages that `take` has found; return the number of this acquisition, for `deliver`."""
@@ -215,7 +200,7 @@ class Outgoing(LinkEnd, Consumer):
     def _make_ready(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
         """Read and encode messages into the backlog."""
         for block_slice in slices:
-            for tags, found in self.host.messages_of(block_slice, partial(self._keep_damaged, block_slice)):
+            for tags, found in messages_of(self.host.broker, block_slice, partial(self._keep_damaged, block_slice)):
                 if isinstance(found, list):
                     self._backlog.extend(zip(tags, found, strict=True))
                     continue
@@ -230,7 +215,7 @@ class Outgoing(LinkEnd, Consumer):
         self._add_underway(-len(sequences))
         self.peer.capacity.gained(self.link.session)
         first, last = int(sequences[0]), int(sequences[-1])
-        self.host.note_damage(errors.DamagedMessages.of(self.queue, first, last, error))
+        self.host.broker.damage.note(errors.DamagedMessages.of(self.queue, first, last, error))
 
     def pump(self) -> None:
         """Send ready messages, as credit and windows allow."""
@@ -312,20 +297,12 @@ class Outgoing(LinkEnd, Consumer):
     def acquire_in(self, txn_id: Value) -> None:
         """Acquire in the transaction that the receiver's flow names; None: in none. If that is not possible, detach the link."""
 
-    @abstractmethod
-    def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
-        """Carry out the receiver's delivery state for some deliveries of this link."""
-
     def gained_capacity(self) -> None:
         """Take more messages: deliveries were settled."""
         self.peer.capacity.gained(self.link.session)  # first: who has waited for it longest
         self.loop.has_capacity(self)
 
     # --- the end
-
-    @abstractmethod
-    def end(self, turn: Turn) -> None:
-        """End the link: its messages go back."""
 
     def _leave(self) -> None:
         """Wait for nothing any more."""
@@ -346,5 +323,5 @@ class Outgoing(LinkEnd, Consumer):
         """Return the deliveries of a resumed link, for our unsettled map."""
         return {}
 
-    def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
+    def name_only(self, named: Unsettled, known: Unsettled) -> None:
         """Leave out of our unsettled map the deliveries that it has no room for."""

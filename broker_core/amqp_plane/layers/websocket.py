@@ -23,7 +23,7 @@ _MAX_MESSAGE = 60 * 1024
 _MAX_QUOTED = 100  # characters of the peer's, in answers and logs
 
 
-class _Refused(Exception):
+class _RefusedRequest(Exception):
     """A refused HTTP request: the status and headers of the answer, and the reason."""
 
     def __init__(self, status: int, reason: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
@@ -69,22 +69,22 @@ class WebSocketLayer:
             event = http.next_event()
             if event is h11.NEED_DATA:
                 if self._heard == MAX_REQUEST:
-                    raise _Refused(431, f"a request of more than {MAX_REQUEST} octets")
+                    raise _RefusedRequest(431, f"a request of more than {MAX_REQUEST} octets")
                 return b""
             if not isinstance(event, h11.Request):
-                raise _Refused(400, "no HTTP request")
+                raise _RefusedRequest(400, "no HTTP request")
             rest = bytes(http.trailing_data[0]) + after
             self._frames = self._accept(event)
         except h11.RemoteProtocolError as error:  # its text may quote all that the peer has sent
             self._refuse(http, error.error_status_hint, "no HTTP request that can be read")
-        except _Refused as error:
+        except _RefusedRequest as error:
             self._refuse(http, error.status, str(error), error.headers)
         self._http = None
         return rest
 
     def _accept(self, request: h11.Request) -> Connection:
         if request.method != b"GET" or request.http_version < b"1.1":
-            raise _Refused(
+            raise _RefusedRequest(
                 400, f"{request.method.decode()[:_MAX_QUOTED]} in HTTP {request.http_version.decode()}, not GET in 1.1"
             )
         handshake = H11Handshake(ConnectionType.SERVER)
@@ -94,15 +94,15 @@ class WebSocketLayer:
         except RemoteProtocolError as error:
             hint = error.event_hint
             if isinstance(hint, RejectConnection):
-                raise _Refused(hint.status_code, str(error), list(hint.headers)) from error
-            raise _Refused(400, str(error)) from error
+                raise _RefusedRequest(hint.status_code, str(error), list(hint.headers)) from error
+            raise _RefusedRequest(400, str(error)) from error
         except (UnicodeError, h11.ProtocolError) as error:
-            raise _Refused(400, "a header that cannot be read") from error
+            raise _RefusedRequest(400, "a header that cannot be read") from error
         if asked is None:
-            raise _Refused(400, "no WebSocket request")
+            raise _RefusedRequest(400, "no WebSocket request")
         if SUBPROTOCOL not in asked.subprotocols:
             named = ", ".join(asked.subprotocols)[:_MAX_QUOTED] or "none"
-            raise _Refused(400, f"the subprotocols are {named}; {SUBPROTOCOL} is the one spoken here")
+            raise _RefusedRequest(400, f"the subprotocols are {named}; {SUBPROTOCOL} is the one spoken here")
         self._out.append(handshake.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
         connection = handshake.connection
         assert connection is not None

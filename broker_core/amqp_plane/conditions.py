@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ... import errors
-from ...amqp import Condition
-from ...amqp.errors import RemoteProtocolError
-from ...amqp.performatives import Error
-from ...security.rights import Right
+from .. import errors
+from ..amqp import Condition
+from ..amqp.errors import RemoteProtocolError
+from ..amqp.performatives import Error
+from ..security.rights import Right
 
 MAX_DESCRIPTION = 300  # octets: an error must fit any frame, and the smallest has 512
 

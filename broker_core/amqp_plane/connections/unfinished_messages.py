@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from .peer import Peer
+from .peer import Peer
 
 # In messages of the largest size. Each connection may have `server.UNFINISHED_MESSAGES` of them.
 OF_ONE_USER = 4  # so that one leaves room for others
@@ -16,18 +15,18 @@ TIMEOUT_S = 60.0  # that a connection may hold some without completing any, and 
 LEAST_RATE = 256 << 10  # octets a second: a slow mobile network has more
 
 
-class _Held(NamedTuple):
+class _UnfinishedBytes(NamedTuple):
     octets: int
     since: float  # when the connection began to hold some, or last completed one
 
 
-class Unfinished:
+class UnfinishedMessages:
     """Octets that each connection holds, and how much its user and all together may. `now`: the plane's clock, seconds."""
 
     def __init__(self, message_bytes: int, now: Callable[[], float]) -> None:
         self._now = now
         self._of_one_user, self._in_all = OF_ONE_USER * message_bytes, IN_ALL * message_bytes
-        self._held: dict[Peer, _Held] = {}
+        self._held: dict[Peer, _UnfinishedBytes] = {}
         self._users: Counter[str] = Counter()
         self.octets = 0
 
@@ -38,7 +37,7 @@ class Unfinished:
         more = octets - (before.octets if before is not None else 0)
         if octets:
             since = self._now() if before is None or more < 0 else before.since
-            self._held[peer] = _Held(octets, since)
+            self._held[peer] = _UnfinishedBytes(octets, since)
         self._users[peer.user] += more
         if not self._users[peer.user]:
             del self._users[peer.user]

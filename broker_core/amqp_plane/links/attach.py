@@ -6,38 +6,37 @@ The link exists from its frame on: later frames of the peer find it, and it take
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...amqp import Condition, Coordinator, Source, Target
-from ...amqp.performatives import SENDER, SND_SETTLED, Error
-from ...amqp.types import Symbol
+from ...amqp import Condition, Coordinator, Source, Target, events
+from ...amqp.encoder import encode
+from ...amqp.performatives import SENDER, SND_SETTLED, Attach, DeliveryState, Error
+from ...amqp.types import Symbol, Value
 from ...errors import PenstockError, StorageError
+from ...service.turn import Turn
+from ..conditions import Refusal, as_error
+from ..connections.peer import Peer
 from ..nodes.addresses import route_to, source_of, target_of
 from ..nodes.filters import not_granted
 from ..transactions.coordinator import ANSWERED, Control
-from . import resuming
-from .browsing import Browsing
-from .conditions import Refusal, as_error
-from .consuming import Consuming
-from .incoming import Incoming, Relay
+from ..transactions.registry import ConnectionTransactions
+from .browser import BrowserLink
+from .consumer import ConsumerLink
+from .endpoint import LinkEnd, Resumable
+from .incoming_link import AnonymousTerminus, IncomingLink
 from .options import LinkOptions, link_options_of, wants_immediate
-from .outgoing import Outgoing
+from .outgoing_link import OutgoingLink
 from .termini import SourceTerminus, TargetTerminus
-
-if TYPE_CHECKING:
-    from ...amqp import events
-    from ...amqp.performatives import Attach
-    from ...amqp.types import Value
-    from ...service.turn import Turn
-    from ..ports import Endpoint, Kept, LinkPeer
 
 MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; clients make up a few hundred
 HINT = Symbol("selector-hint")  # property of our attach
 HINT_FRAME = 16 << 10  # octets of the peer's frames below which a hint is left out: the answer repeats the selector, too
+FRAME_RESERVE = 1024  # octets of an attach beside its unsettled map; at most half of a frame
+STOLEN = Error(condition=Condition.STOLEN, description="attached again")
 DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 
-def attach(peer: LinkPeer, event: events.Attached) -> None:
+def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attached) -> None:
     """Read the peer's attach. A refusal waits for the effects before it, like any answer."""
     link, theirs, limits = event.link, event.attach, peer.host.limits
     if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * limits.links:
@@ -51,60 +50,62 @@ def attach(peer: LinkPeer, event: events.Attached) -> None:
     try:
         if len(peer.links) >= limits.links:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{limits.links} links a connection are allowed")
-        endpoint = _endpoint(peer, link, theirs)
+        endpoint = _endpoint(peer, transactions, link, theirs)
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
         told = as_error(error)
         peer.loop.after_all(lambda: peer.refuse(link, told))
         return
-    peer.host.containers.attach(endpoint)
-    endpoint.kept = peer.host.detached.take(endpoint)
+    older = peer.registry.claim(endpoint)
+    if older is not None:
+        older.peer.steal(older, STOLEN)
+    endpoint.former = peer.registry.take(endpoint)
     peer.links[link] = endpoint
     peer.loop.in_pass(lambda turn: _carry_out(peer, turn, endpoint, theirs))
 
 
-def _endpoint(peer: LinkPeer, link: Any, theirs: Attach) -> Endpoint:
+def _endpoint(peer: Peer, transactions: ConnectionTransactions, link: Any, theirs: Attach) -> LinkEnd:
     if theirs.role == SENDER:
         source = theirs.source if isinstance(theirs.source, Source) else Source()
         if isinstance(theirs.target, Coordinator):
-            return Control(peer, link, TargetTerminus(peer, "", None), source)
+            return Control(peer, transactions, link, TargetTerminus(peer, "", None), source)
         target = target_of(peer, theirs.target)
         to = target or TargetTerminus(peer, "", None)
         to.immediate = wants_immediate(theirs.target)
         to.expiry = to.granted(theirs.target)
         if target is not None:
-            return Incoming(peer, link, target)
-        return Relay(peer, link, to, partial(route_to, peer), source)
+            return IncomingLink(peer, transactions, link, target)
+        return AnonymousTerminus(peer, transactions, link, to, partial(route_to, peer), source)
     terminus = source_of(peer, theirs)
     default = theirs.source.default_outcome if isinstance(theirs.source, Source) else None
     terminus.expiry = terminus.granted(theirs.source)
     terminus.options = LinkOptions() if terminus.browse else link_options_of(theirs)  # who only looks consumes nothing
     presettled = theirs.snd_settle_mode == SND_SETTLED
     if terminus.browse:
-        return Browsing(peer, link, terminus, presettled=presettled)
-    return Consuming(peer, link, terminus, default, presettled=presettled)
+        return BrowserLink(peer, transactions, link, terminus, presettled=presettled)
+    return ConsumerLink(peer, transactions, link, terminus, default, presettled=presettled)
 
 
-def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> None:
+def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> None:
     """Carry out the attach in its pass: a consumer exists from here on; the answer waits until it is durable."""
-    link, terminus, kept = endpoint.link, endpoint.terminus, endpoint.kept
-    endpoint.kept = None
-    if kept is not None and (endpoint.ended or kept.ended or not _is_same(turn, kept, endpoint)):
-        peer.host.detached.end(turn, kept)
-        kept = None
+    link, terminus, former = endpoint.link, endpoint.terminus, endpoint.former
+    endpoint.former = None
+    if former is not None and (endpoint.ended or former.ended or not _is_same(turn, former, endpoint)):
+        peer.registry.end(turn, former)
+        former = None
     if endpoint.ended:
         return
-    if isinstance(endpoint, Outgoing):
+    if isinstance(endpoint, OutgoingLink):
         endpoint.incomplete = theirs.incomplete_unsettled  # whether or not there is something to resume
     try:
-        if kept is None:
+        if former is None:
             terminus.open(turn)
             endpoint.queue = terminus.queue
-            if isinstance(endpoint, Outgoing):
+            if isinstance(endpoint, OutgoingLink):
                 endpoint.begin(turn)
         else:
-            assert isinstance(endpoint, (Incoming, Consuming))  # as the one that was kept
-            resuming.resume(turn, kept, endpoint, theirs)
+            assert isinstance(endpoint, Resumable)  # as the former link
+            _resume(turn, former, endpoint, theirs)
     except StorageError:
         raise
     except (Refusal, PenstockError) as error:
@@ -117,29 +118,27 @@ def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -
         return
     endpoint.opened = True
     peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs))
-    if kept is not None:
-        peer.loop.behind_all(turn, partial(_forget_deliveries, kept))
+    if former is not None:
+        peer.loop.behind_all(turn, former.forget_deliveries)
 
 
-def _is_same(turn: Turn, kept: Kept, endpoint: Endpoint) -> bool:
+def _is_same(turn: Turn, former: Resumable, endpoint: LinkEnd) -> bool:
     """Return True if an attach means the terminus of the detached link of its name, and that terminus is still there."""
-    if isinstance(kept, Consuming) and not turn.view.has_holder(kept.queue, kept.holder):
-        return False  # its queue was deleted, and may have been declared again
-    return type(kept) is type(endpoint) and kept.terminus.is_same(endpoint.terminus)
+    return former.is_there(turn) and type(former) is type(endpoint) and former.terminus.is_same(endpoint.terminus)
 
 
-def _answer(peer: LinkPeer, endpoint: Endpoint, theirs: Attach) -> None:
+def _answer(peer: Peer, endpoint: LinkEnd, theirs: Attach) -> None:
     link, terminus = endpoint.link, endpoint.terminus
     if not peer.awaits_attach(link):
         return
-    if isinstance(endpoint, Incoming):
+    if isinstance(endpoint, IncomingLink):
         target = theirs.target
         if isinstance(terminus, TargetTerminus) and isinstance(target, Target):
             target = terminus.answer(target)
         elif isinstance(endpoint, Control):
             target = ANSWERED
         offered = _offered(theirs, DELAYED_DELIVERY)
-        unsettled, incomplete = resuming.unsettled_map(endpoint, theirs)
+        unsettled, incomplete = _unsettled_map(endpoint, theirs)
         peer.say(
             link,
             lambda: link.attach(
@@ -153,13 +152,14 @@ def _answer(peer: LinkPeer, endpoint: Endpoint, theirs: Attach) -> None:
         )
         endpoint.begin()
     else:
+        assert isinstance(endpoint, OutgoingLink)
         assert isinstance(terminus, SourceTerminus)
         asked = theirs.source if isinstance(theirs.source, Source) else Source()
         source = terminus.answer(asked)
         if refused := not_granted(asked, source):
             peer.log(f"link {link.name!r:.80}: not granted, so it receives what they leave out: filters {', '.join(refused)}")
         offered, properties = _offered(theirs, SHARED_SUBS), {**terminus.options.answered(theirs), **_hint(peer, terminus)}
-        unsettled, incomplete = resuming.unsettled_map(endpoint, theirs)
+        unsettled, incomplete = _unsettled_map(endpoint, theirs)
         peer.say(
             link,
             lambda: link.attach(
@@ -174,12 +174,12 @@ def _answer(peer: LinkPeer, endpoint: Endpoint, theirs: Attach) -> None:
         peer.loop.has_capacity(endpoint)
 
 
-def _hint(peer: LinkPeer, terminus: SourceTerminus) -> dict[str, Value]:
+def _hint(peer: Peer, terminus: SourceTerminus) -> dict[str, Value]:
     """Return the property of our attach that names fields which the selector may mean."""
     selector = terminus.asked_selector
     if selector is None or peer.connection.remote_max_frame_size < HINT_FRAME:
         return {}
-    hints = peer.host.hints(terminus.queue, selector)
+    hints = peer.host.broker.matching.hints(terminus.queue, selector)
     return {HINT: "; ".join(hints)} if hints else {}
 
 
@@ -188,16 +188,36 @@ def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:
     return tuple(name for name in theirs.desired_capabilities if name in known)
 
 
-def end(turn: Turn, endpoint: Endpoint) -> None:
-    """End a link in the pass of its end: what it held goes back, and its terminus is closed."""
-    endpoint.loop.behind_all(turn, partial(_forget_deliveries, endpoint))
-    if endpoint.ended:
-        return
-    endpoint.end(turn)
-    endpoint.detach_error = endpoint.terminus.close(turn, closed=endpoint.closed)
+def _resume(turn: Turn, former: Resumable, endpoint: Resumable, theirs: Attach) -> None:
+    """Let `endpoint` go on where the detached link `former` is, in the pass of the attach."""
+    again = theirs.unsettled is None and former.link.session is endpoint.link.session and not former.stolen
+    former.terminus.peer, former.terminus.expiry = endpoint.peer, endpoint.terminus.expiry
+    endpoint.terminus, endpoint.queue = former.terminus, former.queue
+    former.ended = True
+    former.peer.detached.pop(former.link, None)
+    if again:
+        former.successor, endpoint.attached_again = endpoint, True
+        endpoint.link.adopt(former.link)
+        endpoint.go_on(turn, former)
+    else:
+        former.detached = False  # nothing more is said on its session
+        endpoint.resume(turn, former, theirs)
+        former.link.session.forget(former.link)
 
 
-def _forget_deliveries(endpoint: Endpoint) -> None:
-    """Forget what a link held, though its peer may never say that it is detached. Others may have as much."""
-    endpoint.link.forget_all()
-    endpoint.peer.capacity.gained(endpoint.link.session)
+def _unsettled_map(endpoint: LinkEnd, theirs: Attach) -> tuple[dict[bytes, DeliveryState | None] | None, bool]:
+    """Return the unsettled map of our attach, and whether it is incomplete. Called when everything before the attach is told."""
+    known = {} if endpoint.attached_again else endpoint.known_unsettled(theirs)
+    if not known:
+        return None, False
+    found: dict[bytes, DeliveryState | None] = {}
+    room = endpoint.link.session.max_frame_size
+    room -= min(FRAME_RESERVE, room // 2)
+    for tag, state in known.items():
+        room -= len(encode(tag)) + len(encode(state))
+        if room < 0:
+            endpoint.incomplete = True
+            endpoint.name_only(found, known)
+            break
+        found[tag] = state
+    return found, room < 0

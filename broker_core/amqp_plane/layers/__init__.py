@@ -6,12 +6,9 @@ clock: the caller reads, writes, and gives up on a peer that takes too long.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ssl
 
-from .base import Layer, LayerError, Plain, Stack
-
-if TYPE_CHECKING:
-    import ssl
+from .base import Layer, LayerError, PlainLayer, Stack
 
 __all__ = ["Layer", "LayerError", "Plain", "Stack", "stack"]
 
@@ -27,4 +24,4 @@ def stack(context: ssl.SSLContext | None, websocket: bool) -> Layer:
         from .websocket import WebSocketLayer  # wsproto and h11, which cost a start some 25 ms
 
         layers.append(WebSocketLayer())
-    return Stack(layers) if len(layers) > 1 else layers[0] if layers else Plain()
+    return Stack(layers) if len(layers) > 1 else layers[0] if layers else PlainLayer()

@@ -6,47 +6,49 @@ confirmations leave. So a sender's unconfirmed messages are bounded even if the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
 
-from ...amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
-from ...amqp.performatives import RCV_SECOND, TERMINAL, Error, Source
+from ...amqp import (
+    Accepted,
+    Condition,
+    Declared,
+    DecodeError,
+    Link,
+    Receiver,
+    Rejected,
+    Released,
+    TransactionalState,
+)
+from ...amqp.deliveries import Delivery
+from ...amqp.performatives import RCV_SECOND, TERMINAL, Attach, DeliveryState, Error, Source
 from ...amqp.types import Symbol
-from ...errors import PenstockError, QueueFull, TransactionRolledBack
+from ...errors import QueueFull, TransactionRolledBack
 from ...messages.encoding.fields import address_of, user_id_of
-from ..loop.exchanges import Unroutable
-from ..transactions.registry import provisional
-from .conditions import Refusal, as_error
-from .endpoint import LinkEnd
-from .options import Immediate
-from .waiting_list import WaitingList, also_staged
-
-if TYPE_CHECKING:
-    from ...amqp import Link
-    from ...amqp.deliveries import Delivery
-    from ...amqp.performatives import Attach, DeliveryState
-    from ...messages.encoding.arriving import ArrivedMessages
-    from ...service.nodes import Nodes
-    from ...service.turn import Turn
-    from ..loop.exchanges import ExchangeRoute
-    from ..ports import LinkPeer, Sender
-    from ..transactions.registry import Open
-    from .termini import TargetTerminus
+from ...service.turn import Turn
+from ..conditions import Refusal, as_error
+from ..connections.peer import Peer
+from ..loop.confirmations import NoRoute, also_staged
+from ..loop.requests import ExchangeRoute, Immediate, Posting
+from ..transactions.registry import ConnectionTransactions, OpenTransaction, provisional
+from .endpoint import Resumable, Unsettled
+from .termini import TargetTerminus
+from .waiting_list import WaitingList
 
 RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
 _RESUMED = attrgetter("resumed")
 
 
-class Incoming(LinkEnd):
+class IncomingLink(Resumable):
     """Link on which a client sends."""
 
     link: Receiver
     terminus: TargetTerminus
-    successor: Incoming | None
+    successor: IncomingLink | None
 
-    def __init__(self, peer: LinkPeer, link: Receiver, terminus: TargetTerminus) -> None:
+    def __init__(self, peer: Peer, transactions: ConnectionTransactions, link: Receiver, terminus: TargetTerminus) -> None:
         super().__init__(peer)
+        self.transactions = transactions
         self.link = link
         self.terminus = terminus
         self.queue = terminus.queue
@@ -85,7 +87,7 @@ class Incoming(LinkEnd):
             self._route(deliveries)
             return
         try:
-            transaction = self.peer.transactions.find(state.txn_id)
+            transaction = self.transactions.find(state.txn_id)
         except Refusal as error:  # answered as for outcomes, which can only be answered so (4.5.8)
             self._unconfirmed -= len(deliveries)
             self._give_up(deliveries[0], as_error(error))
@@ -110,13 +112,16 @@ class Incoming(LinkEnd):
         self._renew_batch()
         return [delivery for delivery in deliveries if not delivery.resumed]
 
-    def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
+    def _route(self, deliveries: list[Delivery], transaction: OpenTransaction | None = None) -> None:
         self._send(self.terminus.route(), deliveries, transaction)
 
-    def _send(self, route: str | Immediate | ExchangeRoute, deliveries: list[Delivery], transaction: Open | None) -> None:
-        if transaction is not None and isinstance(route, Immediate):
-            route = route.queue  # nobody can have it before the commit
-        self.loop.enqueue(route, self, deliveries, transaction)
+    def _send(
+        self, route: str | Immediate | ExchangeRoute, deliveries: list[Delivery], transaction: OpenTransaction | None
+    ) -> None:
+        if transaction is None:
+            self.loop.enqueue(route, self, deliveries)
+        else:  # no consumer can have an *immediate* message before the commit
+            self.loop.enqueue(Posting(route.queue if isinstance(route, Immediate) else route, transaction), self, deliveries)
 
     # --- effects
 
@@ -136,7 +141,7 @@ class Incoming(LinkEnd):
             return
         self._unconfirmed -= len(deliveries)
         transaction = self._fail(deliveries[0], error)
-        if isinstance(error, Unroutable):
+        if isinstance(error, NoRoute):
             self._dispose(deliveries, Released())
             self._renew_batch()
             return
@@ -158,9 +163,9 @@ class Incoming(LinkEnd):
         """Return the error with which a delivery is refused."""
         return error
 
-    def _fail(self, delivery: Delivery, error: Exception) -> Open | None:
+    def _fail(self, delivery: Delivery, error: Exception) -> OpenTransaction | None:
         """Fail the transaction of a delivery, if it has one, and return that."""
-        transaction = self.peer.transactions.get(delivery.remote_state)
+        transaction = self.transactions.get(delivery.remote_state)
         if transaction is not None:
             transaction.fail(error)
         return transaction
@@ -177,7 +182,7 @@ class Incoming(LinkEnd):
             for delivery in open_ones:  # a sender that comes back hears it
                 delivery.state, delivery.payload = outcome, b""
             return
-        state = provisional(open_ones[0], outcome, self.peer.transactions)
+        state = provisional(open_ones[0], outcome, self.transactions)
         # Receiver-settles-second: the sender hears the outcome and settles first (2.6.12).
         second = [d for d in open_ones if d.rcv_settle_mode == RCV_SECOND]
         if not second:
@@ -192,7 +197,7 @@ class Incoming(LinkEnd):
                 session.dispose(first, state)
         self.peer.send_soon()
         if self.detached:
-            self.host.detached.look(self)
+            self.peer.registry.look(self)
 
     def _renew_batch(self) -> None:
         self.renew(self.host.limits.credit // RENEW_PART)
@@ -205,14 +210,15 @@ class Incoming(LinkEnd):
         window = wanted = self.host.limits.credit - held
         second = self.link.rcv_settle_mode == RCV_SECOND
         if second:  # else our outcome settles, and the sender leaves nothing
-            wanted = min(wanted, self.host.sender_credit.room(self, held, self.host.limits.unsettled_per_connection))
+            most = self.host.limits.unsettled_per_connection
+            wanted = min(wanted, self.host.sender_credit.room(self, self.peer.connection, held, most))
         credit = self.host.sender_credit.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
         more = credit - self.link.link_credit
         if credit > 0 and more >= (batch if credit == window else 1):
             self.link.grant(credit)
             self.peer.send_soon()
         if second:
-            self.host.sender_credit.claim(self, held + self.link.link_credit)
+            self.host.sender_credit.claim(self, self.peer.connection, held + self.link.link_credit)
 
     # --- the end
 
@@ -228,7 +234,7 @@ class Incoming(LinkEnd):
             self._unfinished.difference_update(deliveries)
             self._renew_batch()
             if self.detached:
-                self.host.detached.look(self)
+                self.peer.registry.look(self)
 
     # --- without a link
 
@@ -237,32 +243,24 @@ class Incoming(LinkEnd):
         """Count the deliveries that are kept for a sender that may come back."""
         return len(self.link.unsettled) + len(self.link.resumable) + len(self._unnamed)
 
-    @property
-    def idle(self) -> bool:
-        """Return True if there is nothing to resume."""
-        return not (self.unsettled or self.terminus.lasts)
-
     def suspend(self, turn: Turn) -> None:
         """Live on without a link."""
-        self.host.sender_credit.leave(self)
+        self.host.sender_credit.leave(self, self.peer.connection)
 
-    def session_ended(self) -> None:
-        """Note that its session has ended, so that its deliveries have no ids any more."""
-
-    def go_on(self, turn: Turn, kept: Incoming) -> None:
+    def go_on(self, turn: Turn, former: IncomingLink) -> None:
         """Go on with the deliveries of the link before, on the same session."""
-        self.usual_bytes, self._unconfirmed, self._unfinished = kept.usual_bytes, kept._unconfirmed, kept._unfinished
-        self._unnamed = kept._unnamed
+        self.usual_bytes, self._unconfirmed, self._unfinished = former.usual_bytes, former._unconfirmed, former._unfinished
+        self._unnamed = former._unnamed
 
-    def resume(self, turn: Turn, kept: Incoming, theirs: Attach) -> None:
+    def resume(self, turn: Turn, former: IncomingLink, theirs: Attach) -> None:
         """Resume the deliveries of the former link. Our unsettled map is made when all of them have their outcomes.
 
         The map cannot tell how a transaction will end, so their transactions are rolled back: else messages that the sender
         sends again would be there twice.
         """
-        self._before, self._unnamed = kept.link, kept._unnamed
-        for delivery in kept.link.unsettled.values():
-            transaction = kept.peer.transactions.get(delivery.state)
+        self._before, self._unnamed = former.link, former._unnamed
+        for delivery in former.link.unsettled.values():
+            transaction = former.transactions.get(delivery.state)
             if transaction is not None:
                 transaction.fail(TransactionRolledBack("a sender came back on another link before the end of its transaction"))
 
@@ -281,14 +279,14 @@ class Incoming(LinkEnd):
             return known
         return {tag: state for tag, state in known.items() if tag in (theirs.unsettled or {})}
 
-    def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
+    def name_only(self, named: Unsettled, known: Unsettled) -> None:
         """Keep deliveries that our map has no room for: the next attach tells their outcomes."""
         self._unnamed = {tag: state for tag, state in known.items() if tag not in named}
 
     def end(self, turn: Turn) -> None:
         """End the link: it gives no more credit, and leaves its queue's capacity to others."""
         self.ended = True
-        self.host.sender_credit.leave(self)
+        self.host.sender_credit.leave(self, self.peer.connection)
 
 
 def _naming(error: Error, delivery: Delivery) -> Error:
@@ -300,23 +298,24 @@ def can_reject(source: Source) -> bool:
     return not source.outcomes or "amqp:rejected:list" in source.outcomes
 
 
-class Relay(Incoming):
+class AnonymousTerminus(IncomingLink):
     """Link to the anonymous terminus: each message names its target in its property `to` (OASIS anonymous terminus 1.0)."""
 
     def __init__(
         self,
-        peer: LinkPeer,
+        peer: Peer,
+        transactions: ConnectionTransactions,
         link: Receiver,
         terminus: TargetTerminus,
         find: Callable[[str | None], str | ExchangeRoute],
         source: Source,
     ) -> None:
-        super().__init__(peer, link, terminus)
+        super().__init__(peer, transactions, link, terminus)
         self._find = find
         self._can_reject = can_reject(source)
         self._waiting_lists: dict[str, WaitingList] = {}  # by queue
 
-    def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
+    def _route(self, deliveries: list[Delivery], transaction: OpenTransaction | None = None) -> None:
         routed: dict[str | Immediate | ExchangeRoute, list[Delivery]] = {}
         for delivery in deliveries:
             try:
@@ -372,11 +371,11 @@ class Relay(Incoming):
                 self.link.unsettled.pop(delivery.tag, None)
             self.leave(line)
 
-    def go_on(self, turn: Turn, kept: Incoming) -> None:
+    def go_on(self, turn: Turn, former: IncomingLink) -> None:
         """Go on with the deliveries of the link before, and with its waiting lists."""
-        super().go_on(turn, kept)
-        assert isinstance(kept, Relay)
-        self._waiting_lists, kept._waiting_lists = kept._waiting_lists, {}
+        super().go_on(turn, former)
+        assert isinstance(former, AnonymousTerminus)
+        self._waiting_lists, former._waiting_lists = former._waiting_lists, {}
         for line in self._waiting_lists.values():
             line.follow(self)
 
@@ -388,32 +387,3 @@ class Relay(Incoming):
             self._unconfirmed -= 1
             self._fail(delivery, error)
             self._give_up(delivery, as_error(error))
-
-
-def kept_out(nodes: Nodes, queue: str, found: ArrivedMessages, rows: Sequence[int]) -> list[tuple[int, Exception]]:
-    """Return the refused deliveries of a batch, by number: its `rows`, for which the queue has no capacity."""
-    way_out = "drain it, or raise them (`penstock queue alter`)"
-    staged = also_staged(nodes, queue)
-    error = QueueFull(f"the queue {queue!r} is full{staged}: its limits keep this message out; {way_out}")
-    numbers = found.numbers
-    return [*found.refused, *((numbers[row], error) for row in rows)]
-
-
-def confirm(
-    parts: list[tuple[Sender, list[Delivery]]], refused: list[tuple[int, Exception]], error: PenstockError | None
-) -> None:
-    """Tell each link which of its deliveries were accepted or refused; the numbers of `refused` count through all parts."""
-    bad = dict(refused)
-    start = 0
-    for link, deliveries in parts:
-        stop = start + len(deliveries)
-        if error is not None:
-            link.refused(deliveries, error)
-        elif not bad:
-            link.confirmed(deliveries)
-        else:
-            link.confirmed([d for i, d in enumerate(deliveries, start) if i not in bad])
-            for index in range(start, stop):
-                if index in bad:
-                    link.refused([deliveries[index - start]], bad[index])
-        start = stop

@@ -7,16 +7,12 @@ but a transaction in which it says so cannot be committed, since not all of it c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...amqp import Modified
+from ...amqp.deliveries import Delivery
 from ...amqp.performatives import TERMINAL
-from ..links.tags import rows_of_tags
-
-if TYPE_CHECKING:
-    from ...amqp.deliveries import Delivery
-    from ...service.turn import Turn
-    from ..links.consuming import Consuming
+from ...service.turn import Turn
+from .dispositions import rows_of_tags
+from .outgoing_link import OutgoingLink
 
 
 class Locks:
@@ -24,7 +20,7 @@ class Locks:
 
     __slots__ = ("_link", "_seen")
 
-    def __init__(self, link: Consuming) -> None:
+    def __init__(self, link: OutgoingLink) -> None:
         self._link = link
         self._seen = 0  # how many messages of the queue had lost their lock when we last looked
 
@@ -36,19 +32,19 @@ class Locks:
         """Go on with another link's holder."""
         self._seen = other._seen
 
-    def look(self, turn: Turn) -> None:
-        """End the deliveries that the link has lost, before it acquires."""
+    def look(self, turn: Turn) -> bool:
+        """End the deliveries that the link has lost, before it acquires. Returns whether locks have ended in its queue."""
         count = turn.view.unlocked(self._link.queue)
-        if count != self._seen:
+        changed = count != self._seen
+        if changed:
             self._seen = count
             open_ones = [d for d in self._link.link.unsettled.values() if not isinstance(d.state, TERMINAL)]
             self.end(self.divided(turn, open_ones)[1])
-            self._link.keep_ready(lambda tags: self._held(turn, tags))
-            self._link.keep_unsent(lambda rows: turn.view.held(self._link.queue, self._link.holder, rows))
+        return changed
 
     def divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         """Divide deliveries into those whose messages the link still holds, and the others."""
-        held = self._held(turn, [delivery.tag for delivery in deliveries])
+        held = self.held(turn, [delivery.tag for delivery in deliveries])
         return [d for d in deliveries if d.tag in held], [d for d in deliveries if d.tag not in held]
 
     def end(self, lost: list[Delivery]) -> None:
@@ -64,7 +60,8 @@ class Locks:
             link.peer.send_soon()
         link.gained_capacity()
 
-    def _held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:
+    def held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:
+        """Return the tags of messages that the link still holds."""
         if not tags:
             return set()
         held = turn.view.held(self._link.queue, self._link.holder, rows_of_tags(tags))

@@ -6,21 +6,16 @@ quick disk. Then the loop writes itself, and all others wait so long; the journa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable
 
-from .deadlines import Deadline
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from ...journal import Journal
+from ...journal import Journal
 
 FEW = 4  # deliveries of a pass, in and out: with more there is something to do while the thread writes
 REST_S = 0.002  # what nobody waits for is written with what somebody does, or after so long
 
 
-class Writing:
+class Syncs:
     """Requests to the journal to write. Used in the loop's thread."""
 
     def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
@@ -59,3 +54,30 @@ class Writing:
     def _hurry(self, end: int) -> None:
         self._asked = max(self._asked, end)
         self._journal.hurry(end)
+
+
+class Deadline:
+    """Calls a function once, some time after it was set, unless it is cancelled before. Used in the loop's thread."""
+
+    __slots__ = ("_function", "_handle", "_loop", "_seconds")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, function: Callable[[], None]) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._function = function
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self) -> None:
+        """Let it run from now on. One that runs already is left as it is."""
+        if self._handle is None:
+            self._handle = self._loop.call_later(self._seconds, self._reached)
+
+    def cancel(self) -> None:
+        """Stop it, if it runs. The event loop drops cancelled timers without waking for them."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _reached(self) -> None:
+        self._handle = None
+        self._function()

@@ -27,32 +27,27 @@ keeps its session and its connection as objects, so these are emptied at their e
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING
 
-from . import attaching
-from .consuming import Consuming
-from .expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
-from .incoming import Incoming
+from ...amqp import Session
+from ...service.turn import Turn
+from .endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Key, LinkEnd, Resumable
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from ...amqp import Session
-    from ...service.turn import Turn
-    from ..connections.containers import Key
-    from ..loop.limits import Limits
-    from ..ports import Endpoint, Kept, LinkPeer
+    from ..connections.peer import Peer
+    from ..context import PeerLimits
 
 
-class Detached:
-    """Detached links of a plane. For the loop's thread."""
+class LinkRegistry:
+    """All links of a plane by name, and those that live on detached. For the loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: PeerLimits) -> None:
         self._loop = loop
         self._limits = limits
-        self._links: dict[Key, Kept] = {}
+        self._attached: dict[Key, LinkEnd] = {}
+        self._links: dict[Key, Resumable] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._of_user: Counter[str] = Counter()
         self._deliveries: Counter[str] = Counter()
@@ -61,41 +56,56 @@ class Detached:
     def __len__(self) -> int:
         return len(self._links)
 
+    # --- names (2.6.1)
+
+    def claim(self, endpoint: LinkEnd) -> LinkEnd | None:
+        """Give a link its name. Returns the attached link that had the name, which the caller detaches."""
+        key = endpoint.key
+        older = self._attached.get(key)
+        self._attached[key] = endpoint
+        return older
+
+    def release(self, endpoint: LinkEnd) -> None:
+        """Take back a link's name, unless a newer link has it."""
+        key = endpoint.key
+        if self._attached.get(key) is endpoint:
+            del self._attached[key]
+
     # --- going
 
-    def leave(self, endpoint: Endpoint, moment: int) -> None:
+    def leave(self, endpoint: LinkEnd, moment: int) -> None:
         """Keep or end an attached link that has lost its handle, its session or its connection without an error.
 
         `moment` is DETACHED, SESSION_ENDED or CONNECTION_ENDED.
         """
         peer, loop = endpoint.peer, endpoint.loop
         peer.forget(endpoint)
-        if not isinstance(endpoint, (Incoming, Consuming)) or not endpoint.keeps or endpoint.terminus.expiry.ends(moment):
-            loop.in_pass(partial(attaching.end, endpoint=endpoint))
+        if not isinstance(endpoint, Resumable) or not endpoint.keeps or endpoint.terminus.expiry.ends(moment):
+            loop.in_pass(endpoint.finish)
             return
         if self._of_user[peer.user] >= self._limits.detached_links_per_user:
             peer.log(f"{endpoint} ends: {self._limits.detached_links_per_user} detached links a user are kept")
-            loop.in_pass(partial(attaching.end, endpoint=endpoint))
+            loop.in_pass(endpoint.finish)
             return
         key = endpoint.key
         endpoint.detached = True
         self._links[key] = endpoint
         self._of_user[peer.user] += 1
         peer.detached[endpoint.link] = endpoint
-        loop.in_pass(partial(self._suspend, endpoint=endpoint))
+        loop.in_pass(lambda turn: self._suspend(turn, endpoint))
         self._pass(endpoint, moment)
 
-    def session_ended(self, peer: LinkPeer, session: Session) -> None:
+    def session_ended(self, peer: Peer, session: Session) -> None:
         """Begin the time of a session's detached links, or end them, as their expiry policies say."""
         for endpoint in [each for each in peer.detached.values() if each.link.session is session]:
             self._pass(endpoint, SESSION_ENDED)
 
-    def connection_ended(self, peer: LinkPeer) -> None:
+    def connection_ended(self, peer: Peer) -> None:
         """Begin the time of a connection's detached links, or end them, as their expiry policies say."""
         for endpoint in list(peer.detached.values()):
             self._pass(endpoint, CONNECTION_ENDED)
 
-    def _pass(self, endpoint: Kept, moment: int) -> None:
+    def _pass(self, endpoint: Resumable, moment: int) -> None:
         """Begin the time of a detached link, if its policy says so at this moment."""
         key = endpoint.key
         if self._links.get(key) is not endpoint:
@@ -107,7 +117,7 @@ class Detached:
         elif endpoint.terminus.expiry.begins(moment) and key not in self._timers:
             self._timers[key] = self._loop.call_later(endpoint.terminus.expiry.timeout, self._expired, endpoint)
 
-    def _count(self, endpoint: Kept) -> bool:
+    def _count(self, endpoint: Resumable) -> bool:
         """Count a link's deliveries here, since its session is gone. Returns False if they are too many."""
         key, user = endpoint.key, endpoint.peer.user
         if key in self._counted:
@@ -122,7 +132,7 @@ class Detached:
         self._deliveries[user] += count
         return True
 
-    def _suspend(self, turn: Turn, endpoint: Kept) -> None:
+    def _suspend(self, turn: Turn, endpoint: Resumable) -> None:
         if not endpoint.ended:
             endpoint.suspend(turn)
         if endpoint.ended or endpoint.idle:
@@ -130,38 +140,38 @@ class Detached:
 
     # --- the end
 
-    def look(self, endpoint: Kept) -> None:
+    def look(self, endpoint: Resumable) -> None:
         """End a detached link if nothing is left to resume, since some deliveries were settled."""
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
-            endpoint.loop.in_pass(partial(self._end_idle, endpoint=endpoint))
+            endpoint.loop.in_pass(lambda turn: self._end_idle(turn, endpoint))
 
-    def _end_idle(self, turn: Turn, endpoint: Kept) -> None:
+    def _end_idle(self, turn: Turn, endpoint: Resumable) -> None:
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
             self.end(turn, endpoint)
 
-    def _expired(self, endpoint: Kept) -> None:
+    def _expired(self, endpoint: Resumable) -> None:
         if self._links.get(endpoint.key) is endpoint:
             endpoint.peer.log(f"{endpoint} was detached for {endpoint.terminus.expiry.timeout} s: it ends")
             self.expire(endpoint)
 
-    def end(self, turn: Turn, endpoint: Kept) -> None:
+    def end(self, turn: Turn, endpoint: Resumable) -> None:
         """End a detached link: its messages go back, and its terminus is closed."""
         self._remove(endpoint)
         endpoint.peer.detached.pop(endpoint.link, None)
         if endpoint.successor is None:
-            attaching.end(turn, endpoint)
+            endpoint.finish(turn)
 
-    def expire(self, endpoint: Kept) -> None:
+    def expire(self, endpoint: Resumable) -> None:
         """End a link in the next pass, since its time is over."""
-        endpoint.loop.in_pass(partial(self.end, endpoint=endpoint))
+        endpoint.loop.in_pass(lambda turn: self.end(turn, endpoint))
 
-    def links(self) -> list[Kept]:
+    def links(self) -> list[Resumable]:
         """List the detached links."""
         return list(self._links.values())
 
     # --- coming back
 
-    def take(self, newer: Endpoint) -> Kept | None:
+    def take(self, newer: LinkEnd) -> Resumable | None:
         """Take out the link of this name, if it is here, for a newer link that resumes or ends it.
 
         Until then, dispositions of its peer still find it.
@@ -171,7 +181,7 @@ class Detached:
             self._remove(found)
         return found
 
-    def _remove(self, endpoint: Kept) -> None:
+    def _remove(self, endpoint: Resumable) -> None:
         key, user = endpoint.key, endpoint.peer.user
         if self._links.get(key) is not endpoint:
             return

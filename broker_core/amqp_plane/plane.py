@@ -7,45 +7,34 @@ import contextlib
 import logging
 import selectors
 import socket
+import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ... import __version__, errors
-from ...amqp import Condition, Settings
-from ...amqp.performatives import Error
-from ...engine.columns.states import Cause
-from ...logs import counted
-from ...security.log_limit import LogLimit
-from ...settings.listeners import in_url
-from ..connections import listing, revocation
-from ..connections.containers import SOLE, Containers
-from ..connections.transport import Wire
-from ..connections.unfinished import TIMEOUT_S, Unfinished
-from ..links.attaching import DELAYED_DELIVERY, SHARED_SUBS
-from ..links.conditions import Refusal
-from ..links.deliveries import messages_of
-from ..links.detached import Detached
-from ..links.sender_credit import SenderCredit
-from .accepting import Acceptor, bound
-from .limits import Limits
-from .passes import Passes
-
-if TYPE_CHECKING:
-    import ssl
-
-    from ...reading.records import OnDamage
-    from ...reading.slices import BlockSlice
-    from ...security.access import Access
-    from ...selectors import Selector
-    from ...service.bitmaps import View
-    from ...service.broker import BrokerService
-    from ...settings.listeners import Listener
-    from ..connections.peer import Peer
+from .. import __version__, errors
+from ..amqp import Condition, Settings
+from ..amqp.performatives import Error
+from ..engine.columns.states import Cause
+from ..logs import counted
+from ..security.access import Access
+from ..security.log_limit import LogLimit
+from ..service.broker import BrokerService
+from ..settings.listeners import Listener, in_url
+from .conditions import Refusal
+from .connections import listing, revocation
+from .connections.containers import SOLE, Containers
+from .connections.dispatcher import Dispatcher
+from .connections.sockets import AcceptedSocket
+from .connections.unfinished_messages import TIMEOUT_S, UnfinishedMessages
+from .context import PeerLimits, PlaneContext
+from .links.attach import DELAYED_DELIVERY, SHARED_SUBS
+from .links.registry import LinkRegistry
+from .loop.acceptor import Acceptor, bound
 
 log = logging.getLogger("penstock.amqp")
 log.addFilter(LogLimit())  # who is refused may be refused a thousand times a second
@@ -92,24 +81,24 @@ class AmqpPlane:
     ) -> None:
         self.broker = broker
         self.access = access
-        self.limits = Limits.of(broker.settings, connections)
+        self.limits = PeerLimits.of(broker.settings, connections)
         self.nodes = broker.nodes
         self.containers = Containers()
         self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
         self._tls_context = tls_context
         self._flight = flight
         self._listeners = tuple(listeners)
-        self._wires: set[Wire] = set()
+        self._accepted: set[AcceptedSocket] = set()
         self._acceptors: list[Acceptor] = []
         self._stopping = False
         self._users = access.generation  # of the users file, when the peers were last looked at
         self.ready = Ready()
         self._loop = asyncio.SelectorEventLoop(self.ready)
         self._tick_at = self._loop.time()  # when the next look at all peers is due
-        self.sender_credit = SenderCredit(broker, self.call)
-        self.passes = Passes(broker, self._loop, self.sender_credit.look)
-        self.detached = Detached(self._loop, self.limits)
-        self.unfinished = Unfinished(self.limits.message_bytes, self.now)
+        self.host = PlaneContext(broker, access, self.limits, self._loop)
+        self.call, self.sender_credit, self.commit_loop = self.host.call, self.host.sender_credit, self.host.commit_loop
+        self.registry = LinkRegistry(self._loop, self.limits)
+        self.unfinished = UnfinishedMessages(self.limits.message_bytes, self.now)
         self.protocol = self._protocol()
         self.urls: list[str] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-amqp", daemon=True)
@@ -139,14 +128,9 @@ class AmqpPlane:
             properties={"product": "Penstock", "version": __version__},
         )
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Have the loop call `function`, from any thread; nothing happens when the plane has stopped."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function)
-
     def count_connections(self) -> int:
         """Return how many connections are open."""
-        return len(self._wires)
+        return len(self._accepted)
 
     def _run(self, coroutine: Any) -> Any:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -155,7 +139,7 @@ class AmqpPlane:
     async def _listen(self) -> None:
         for listener in self._listeners:
             sockets, port = bound(listener.host.strip("[]"), listener.port)
-            acceptor = Acceptor(self._loop, sockets, partial(Wire, self, listener), self._starved)
+            acceptor = Acceptor(self._loop, sockets, partial(AcceptedSocket, self, listener), self._starved)
             self._acceptors.append(acceptor)
             acceptor.start()
             host = listener.host if listener.host not in ("0.0.0.0", "::") else socket.gethostname()
@@ -171,37 +155,33 @@ class AmqpPlane:
         """Tell the time in seconds, for all time-outs of the plane: a peer is not silent while we stand still."""
         return self.broker.uptime_s()
 
-    def wall_ms(self) -> int:
-        """Return the broker's wall-clock time, in milliseconds since 1970."""
-        return self.broker.wall_ms()
-
-    def enter(self, wire: Wire) -> bool:
+    def enter(self, accepted: AcceptedSocket) -> bool:
         """Take in an accepted socket. Returns False when there are so many that not even an answer is affordable."""
-        if self._stopping or len(self._wires) >= self.limits.connections + DOOMED:
-            there = counted(len(self._wires), "connection")
-            log.warning("%s: turned away, %s open", wire.address, there, extra={"peer": wire.address})
+        if self._stopping or len(self._accepted) >= self.limits.connections + DOOMED:
+            there = counted(len(self._accepted), "connection")
+            log.warning("%s: turned away, %s open", accepted.address, there, extra={"peer": accepted.address})
             return False
-        self._wires.add(wire)
+        self._accepted.add(accepted)
         return True
 
-    def admit(self, peer: Peer) -> None:
+    def admit(self, peer: Dispatcher) -> None:
         """Let a peer open. Raises Refusal beyond a limit."""
-        peer.wire.opened()
-        if len(self._wires) > self.limits.connections:
+        peer.socket.opened()
+        if len(self._accepted) > self.limits.connections:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{self.limits.connections} connections are open, the limit")
         most = self.limits.connections_per_user
         if self.containers.count(peer.user) >= most:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"user {peer.user!r} has {most} connections, the limit")
 
-    def left(self, peer: Peer) -> None:
+    def left(self, peer: Dispatcher) -> None:
         """Forget a peer whose connection has gone; its container and its limits are free for others."""
         self.containers.leave(peer)
         self.unfinished.forget(peer)
-        self.passes.forget(peer)
+        self.commit_loop.forget(peer.transport)
 
-    def leave(self, wire: Wire) -> None:
+    def leave(self, accepted: AcceptedSocket) -> None:
         """Take out a socket that is closed: it no longer counts among the connections."""
-        self._wires.discard(wire)
+        self._accepted.discard(accepted)
 
     def tls_context(self) -> ssl.SSLContext:
         """Return the TLS context for the next connection; for listeners with TLS only."""
@@ -217,8 +197,8 @@ class AmqpPlane:
 
     async def _described(self) -> list[dict[str, Any]]:
         found, wall_us, groups = [], self.broker.wall_ms() * 1000, listing.HeldGroups(self.broker.nodes)
-        for number, wire in enumerate(list(self._wires), 1):
-            described = listing.described(wire, self.now(), wall_us, groups)
+        for number, accepted in enumerate(list(self._accepted), 1):
+            described = listing.described(accepted, self.now(), wall_us, groups)
             if described is not None:
                 found.append(described)
             if number % DESCRIBED_AT_ONCE == 0:
@@ -232,8 +212,8 @@ class AmqpPlane:
 
     async def _slow(self) -> Counter[str]:
         found: Counter[str] = Counter()
-        for number, wire in enumerate(list(self._wires), 1):
-            found.update(listing.slow(wire, self.now()))
+        for number, accepted in enumerate(list(self._accepted), 1):
+            found.update(listing.slow(accepted, self.now()))
             if number % DESCRIBED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return found
@@ -243,10 +223,10 @@ class AmqpPlane:
         return bool(self._answer(self._close_one(identifier, reason)))
 
     async def _close_one(self, identifier: str, reason: str) -> bool:
-        for wire in self._wires:
-            if listing.identifier(wire) == identifier and wire.peer is not None:
+        for accepted in self._accepted:
+            if listing.identifier(accepted) == identifier and accepted.peer is not None:
                 error = Error(condition=Condition.CONNECTION_FORCED, description=reason)
-                wire.peer.close(error, for_good=True, cause=Cause.LINK_CLOSED)
+                accepted.peer.close(error, for_good=True, cause=Cause.LINK_CLOSED)
                 return True
         return False
 
@@ -262,33 +242,6 @@ class AmqpPlane:
         except FutureTimeout:
             future.cancel()
             raise errors.ResourceLimit(f"the AMQP plane has not answered within {ANSWER_S:g} s: try again") from None
-
-    # --- what links ask (see `ports.Host`)
-
-    def create_on_use(self, name: str, user: str) -> None:
-        """Make the queue or exchange of this name, if there is none and a policy makes it with its first use."""
-        self.broker.create_on_use(name, user)
-
-    @property
-    def checks_user_id(self) -> bool:
-        """Say whether the property user-id of a message has to be the user who sends it."""
-        return self.limits.check_user_id and self.access.enforced
-
-    def view(self, queue: str, selector: Selector) -> View:
-        """Read what is known now of the messages that a selector matches, for one command."""
-        return self.broker.matching.view(queue, selector)
-
-    def hints(self, queue: str, selector: Selector) -> list[str]:
-        """Return hints for names in the selector that may be meant as fields."""
-        return self.broker.matching.hints(queue, selector)
-
-    def messages_of(self, block_slice: BlockSlice, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
-        """Read the messages of a slice as AMQP has them: see `links.deliveries`."""
-        return messages_of(self.broker, block_slice, damaged)
-
-    def note_damage(self, damage: errors.DamagedMessages) -> None:
-        """Keep in mind that messages cannot be read, for operators."""
-        self.broker.damage.note(damage)
 
     # --- the other plane
 
@@ -318,21 +271,22 @@ class AmqpPlane:
             text = f"no message was completed for {TIMEOUT_S:g} s or more, and others need the room of what is half sent"
             self.unfinished.forget(peer)
             peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description=text), for_good=True)
-        wires = list(self._wires)
-        queues, exchanges = self.nodes.there({name for wire in wires if wire.peer is not None for name in wire.peer.names})
+        sockets = list(self._accepted)
+        names = {name for accepted in sockets if accepted.peer is not None for name in accepted.peer.names}
+        queues, exchanges = self.nodes.there(names)
         before, self._users = self._users, self.access.generation
         if self._users != before:
-            revocation.enforce_detached(self)
-        for wire in wires:
+            revocation.enforce_detached(self.access, self.registry)
+        for accepted in sockets:
             try:
-                wire.tick(now)
-                if wire.peer is not None:
-                    wire.peer.look_at_links(now, queues, exchanges)
+                accepted.tick(now)
+                if accepted.peer is not None:
+                    accepted.peer.look_at_links(now, queues, exchanges)
                     if self._users != before:
-                        revocation.enforce(wire.peer)
+                        revocation.enforce(accepted.peer)
             except Exception:  # a mistake of ours about one peer: the others have their time-outs all the same
-                log.exception("%s: cut off, because it cannot be looked after", wire.address)
-                wire.abort()
+                log.exception("%s: cut off, because it cannot be looked after", accepted.address)
+                accepted.abort()
 
     # --- the end
 
@@ -343,7 +297,7 @@ class AmqpPlane:
         self.broker.connections.remove(self)
         self._run(self._stop())
         self.passwords.shutdown(cancel_futures=True)
-        self.passes.close()
+        self.commit_loop.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -353,18 +307,18 @@ class AmqpPlane:
         for acceptor in self._acceptors:
             acceptor.close()
         stops = Error(condition=Condition.CONNECTION_FORCED, description="the broker stops")
-        for wire in list(self._wires):
-            if wire.peer is not None and wire.peer.opened:
-                wire.peer.close(stops, cause=Cause.BROKER_LOST)
+        for accepted in list(self._accepted):
+            if accepted.peer is not None and accepted.peer.opened:
+                accepted.peer.close(stops, cause=Cause.BROKER_LOST)
             else:
-                wire.abort()
-        for endpoint in self.detached.links():
+                accepted.abort()
+        for endpoint in self.registry.links():
             endpoint.end_cause = Cause.BROKER_LOST
-            self.detached.expire(endpoint)
+            self.registry.expire(endpoint)
         until = self._loop.time() + STOP_GRACE_S  # not the broker's clock: a stop ends, whatever that one does
-        while (self._wires or len(self.detached)) and self._loop.time() < until:
+        while (self._accepted or len(self.registry)) and self._loop.time() < until:
             await asyncio.sleep(0.01)
-        for wire in list(self._wires):
-            wire.abort()
-        while self._wires and self._loop.time() < until + 1.0:
+        for accepted in list(self._accepted):
+            accepted.abort()
+        while self._accepted and self._loop.time() < until + 1.0:
             await asyncio.sleep(0.01)

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ...amqp import Condition, TransactionalState
+from ...amqp import Condition, Sender, TransactionalState
+from ...amqp.deliveries import Delivery
 from ...amqp.performatives import TERMINAL, DeliveryState, Error
+from ...amqp.types import Value
 from ...engine import commands as c
-from ..transactions.retiring import known
-from .outgoing import Outgoing
-
-if TYPE_CHECKING:
-    from ...amqp import Sender
-    from ...amqp.deliveries import Delivery
-    from ...amqp.types import Value
-    from ...engine.columns.rowset import RowSet
-    from ...service.turn import Turn
-    from ..ports import LinkPeer
-    from .termini import SourceTerminus
+from ...engine.columns.rowset import RowSet
+from ...engine.model.dispositions import Disposition
+from ...service.turn import Turn
+from ..connections.peer import Peer
+from ..loop.requests import Retirement
+from ..transactions.outcomes import known
+from ..transactions.registry import ConnectionTransactions
+from .outgoing_link import OutgoingLink
+from .termini import SourceTerminus
 
 
-class Browsing(Outgoing):
+class BrowserLink(OutgoingLink):
     """Link with distribution mode *copy* (3.3): messages are shown and stay in the queue; outcomes change nothing."""
 
     acquires = False
 
-    def __init__(self, peer: LinkPeer, link: Sender, terminus: SourceTerminus, *, presettled: bool) -> None:
+    def __init__(
+        self, peer: Peer, transactions: ConnectionTransactions, link: Sender, terminus: SourceTerminus, *, presettled: bool
+    ) -> None:
         super().__init__(peer, link, terminus, presettled=presettled)
+        self._transactions = transactions
         self._position = 0  # the sequence number from which on it has shown nothing
 
     @property
@@ -58,7 +59,7 @@ class Browsing(Outgoing):
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """Settle deliveries whose receiver waits for that, and go on."""
         if isinstance(state, TransactionalState):
-            transaction = known(self, state)
+            transaction = known(self, self._transactions, state)
             if transaction is None:
                 return
             transaction.done += len(deliveries)  # there is nothing that waits for its commit
@@ -68,6 +69,9 @@ class Browsing(Outgoing):
             self.link.session.dispose(waiting, state)
             self.peer.send_soon()
         self.gained_capacity()
+
+    def settle(self, turn: Turn, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
+        """Do nothing: a browser hands in no outcomes."""
 
     def end(self, turn: Turn) -> None:
         """End the link: it holds nothing."""

@@ -5,58 +5,66 @@ Acquired messages that have not left (`_unsent`, `_backlog`) go back when the li
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from ... import errors
 from ...amqp import Released, Sender, TransactionalState
-from ...amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received, in_short
+from ...amqp.deliveries import Delivery
+from ...amqp.performatives import SND_UNSETTLED, TERMINAL, Attach, DeliveryState, Received, in_short
 from ...amqp.resume import offset_of
+from ...amqp.types import Value
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause
-from ...engine.model.dispositions import Disposition
-from ..loop.locks import Locks
+from ...engine.model.dispositions import ROLLED_BACK, Disposition
+from ...reading.slices import BlockSlice
+from ...service.turn import Turn
+from ..conditions import as_error
+from ..connections.peer import Peer
+from ..loop.requests import Retirement
 from ..transactions.acquisition import Acquisition
-from ..transactions.retiring import retire, still_open
-from .conditions import as_error
-from .dispositions import NOT_HERE, RETURNED, disposition_of, left_behind
-from .outgoing import Outgoing
-from .progress import Progress
-from .resumptions import START, Resumptions
-from .tags import rows_of, rows_of_tags
+from ..transactions.outcomes import retire, still_open
+from ..transactions.registry import ConnectionTransactions
+from .dispositions import NOT_HERE, RETURNED, disposition_of, left_behind, rows_of, rows_of_tags
+from .endpoint import Resumable, Unsettled
+from .locks import Locks
+from .outgoing_link import OutgoingLink
+from .resumptions import START, ReceiverProgress, Resumptions
+from .termini import SourceTerminus
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...amqp.deliveries import Delivery
-    from ...amqp.performatives import Attach
-    from ...amqp.types import Value
-    from ...reading.slices import BlockSlice
-    from ...service.turn import Turn
-    from ..ports import LinkPeer
-    from .termini import SourceTerminus
+log = logging.getLogger("penstock.amqp")
 
 
-class Consuming(Outgoing):
+class ConsumerLink(OutgoingLink, Resumable):
     """Link that acquires messages. `holder` is its number in the engine."""
 
-    successor: Consuming | None
+    successor: ConsumerLink | None
 
     def __init__(
-        self, peer: LinkPeer, link: Sender, terminus: SourceTerminus, default: DeliveryState | None, *, presettled: bool
+        self,
+        peer: Peer,
+        transactions: ConnectionTransactions,
+        link: Sender,
+        terminus: SourceTerminus,
+        default: DeliveryState | None,
+        *,
+        presettled: bool,
     ) -> None:
         super().__init__(peer, link, terminus, presettled=presettled)
+        self.transactions = transactions
         self.default = disposition_of(default, None, peer.host.wall_ms())
         self.locks = Locks(self)
         self.acquisition = Acquisition(self)
         self.resumptions = Resumptions()  # deliveries of the link before
-        self.progress = Progress(reports=terminus.options.reports)
+        self.progress = ReceiverProgress(reports=terminus.options.reports)
         self._lapsed: dict[int, set[bytes]] = {}  # by the number of the acquisition: what a lock has taken back since
 
     @property
-    def current(self) -> Consuming:
+    def current(self) -> ConsumerLink:
         """The link that has its deliveries now, which is another one after a new attach."""
         return self if self.successor is None else self.successor.current
 
@@ -71,7 +79,9 @@ class Consuming(Outgoing):
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         """Acquire the next messages; those to be sent again come first."""
-        self.locks.look(turn)
+        if self.locks.look(turn):
+            self.keep_ready(partial(self.locks.held, turn))
+            self.keep_unsent(lambda rows: turn.view.held(self.queue, self.holder, rows))
         while self.resumptions.waiting:
             found = self.resumptions.take(messages)
             rows = turn.view.held(self.queue, self.holder, rows_of_tags(list(found)))
@@ -130,7 +140,7 @@ class Consuming(Outgoing):
         rest = message[offset_of(message, position) :]
         received = None if position == START else Received(section_number=position[0], section_offset=position[1])
         delivery = self.link.send(tag, rest, settled=self._presettled, state=received, resume=True)
-        transaction = self.peer.transactions.get(state)
+        transaction = self.transactions.get(state)
         if transaction is not None:  # its outcome in the transaction holds
             delivery.state = state
             transaction.waiting.setdefault(self, {})[delivery] = None
@@ -231,7 +241,7 @@ class Consuming(Outgoing):
         fresh = [d for d in deliveries if d.state is None or not isinstance(d.state, TERMINAL)]
         if self.acquisition.deliveries:
             fresh = self.acquisition.without_strays(fresh)
-        if self.peer.transactions:
+        if self.transactions:
             fresh = still_open(self, fresh, state, settled)
         its = in_short(state) if isinstance(state, TERMINAL) else Released()
         for delivery in fresh:
@@ -241,7 +251,34 @@ class Consuming(Outgoing):
         if settled:
             self.gained_capacity()
 
-    def settled(self, disposition: Disposition, deliveries: list[Delivery]) -> None:
+    def settle(self, turn: Turn, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
+        """Carry out the receiver's outcome; an effect answers it if the receiver waits for that."""
+        rows = rows_of(deliveries)
+        if isinstance(disposition, Retirement):
+            transaction, default = disposition.transaction, disposition.default or ROLLED_BACK
+            retire = c.Retire(
+                transaction.number, self.queue, self.holder, rows, disposition.disposition, default, disposition.settled
+            )
+            error = turn.carry_out(retire).error
+            if error is None:
+                transaction.done += len(deliveries)
+            else:
+                transaction.fail(error)
+            return  # the discharge tells the receiver
+        _, error, end = turn.carry_out(c.command_of(disposition, self.queue, self.holder, rows))
+        if isinstance(error, errors.ResourceLimit):
+            self.loop.when_durable(end, partial(self.fail, error))
+        elif error is not None:
+            # A lock has ended, the link in between, or the queue is gone: what became of these messages is decided already.
+            log.info("%s: an outcome came too late: %s", self, error)
+            held, late = self.locks.divided(turn, deliveries)
+            if held and late:
+                self.settle(turn, disposition, held)
+            self.locks.end(late)
+        elif not all(delivery.remote_settled for delivery in deliveries):  # else its capacity was given back at once
+            self.loop.when_durable(end, lambda: self.settled(deliveries))
+
+    def settled(self, deliveries: list[Delivery]) -> None:
         """Tell a receiver that waits that its outcome is durable, and go on with the freed capacity."""
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
         if waiting and self.may_tell:
@@ -255,7 +292,7 @@ class Consuming(Outgoing):
             self.successor.gained_capacity()
             return
         if self.detached:
-            self.host.detached.look(self)
+            self.peer.registry.look(self)
         super().gained_capacity()
 
     # --- the end
@@ -313,10 +350,9 @@ class Consuming(Outgoing):
         """Return True if it may live on: not if it acquired in a transaction, which ends with the link."""
         return not (self.acquisition.transaction or self.acquisition.deliveries)
 
-    @property
-    def idle(self) -> bool:
-        """Return True if there is nothing to resume."""
-        return not (self.unsettled or self.terminus.lasts)
+    def is_there(self, turn: Turn) -> bool:
+        """Return False if its queue was deleted; another one may have its name."""
+        return turn.view.has_holder(self.queue, self.holder)
 
     def suspend(self, turn: Turn) -> None:
         """Live on without a link: messages that have not left go back, and nothing is acquired."""
@@ -328,21 +364,18 @@ class Consuming(Outgoing):
             self.peer.capacity.gained(self.link.session)
             self.execute(turn, c.command_of(RETURNED, self.queue, self.holder, rows_of_tags([half.tag])))
 
-    def session_ended(self) -> None:
-        """Note that its session has ended, so that its deliveries have no ids any more."""
-
-    def go_on(self, turn: Turn, kept: Consuming) -> None:
+    def go_on(self, turn: Turn, former: ConsumerLink) -> None:
         """Go on with the deliveries of the link before, on the same session."""
-        self._follow(turn, kept)
-        self.progress = kept.progress
-        self.resumptions.waiting, self.resumptions.outcomes = kept.resumptions.waiting, kept.resumptions.outcomes
-        if kept.resumptions.unnamed:
-            self._give_back_lost(turn, list(kept.resumptions.unnamed), RowSet())
+        self._follow(turn, former)
+        self.progress = former.progress
+        self.resumptions.waiting, self.resumptions.outcomes = former.resumptions.waiting, former.resumptions.outcomes
+        if former.resumptions.unnamed:
+            self._give_back_lost(turn, list(former.resumptions.unnamed), RowSet())
 
-    def resume(self, turn: Turn, kept: Consuming, theirs: Attach) -> None:
+    def resume(self, turn: Turn, former: ConsumerLink, theirs: Attach) -> None:
         """Send again the deliveries of the former link that both ends know; the others go back."""
-        self._follow(turn, kept)
-        mine = kept.resumptions.with_unsettled(kept.link)
+        self._follow(turn, former)
+        mine = former.resumptions.with_unsettled(former.link)
         if not mine:
             return
         held = turn.view.held(self.queue, self.holder, rows_of_tags(list(mine)))
@@ -350,7 +383,7 @@ class Consuming(Outgoing):
         known = {tag: mine[tag] for tag in tags}
         compared = self.resumptions.compare(known, theirs.unsettled or {}, incomplete=self.incomplete)
         if compared.lost:
-            self._give_back_lost(turn, compared.lost, kept.begun())
+            self._give_back_lost(turn, compared.lost, former.begun())
         ended: dict[Disposition, list[bytes]] = {}
         for tag, state in compared.ended.items():
             try:
@@ -376,16 +409,16 @@ class Consuming(Outgoing):
             if some:
                 self.execute(turn, c.Release(self.queue, self.holder, some, cause))
 
-    def _follow(self, turn: Turn, kept: Consuming) -> None:
-        self.holder, self.priority = kept.holder, kept.priority
-        self.locks.follow(kept.locks)
+    def _follow(self, turn: Turn, former: ConsumerLink) -> None:
+        self.holder, self.priority = former.holder, former.priority
+        self.locks.follow(former.locks)
         self.loop.join(turn, self)
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
         """Return the resumed deliveries, and those whose outcome the receiver has set, for our unsettled map."""
         return self.resumptions.unsettled_map()
 
-    def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
+    def name_only(self, named: Unsettled, known: Unsettled) -> None:
         """Resume only the deliveries that our map names: a frame has no room for more."""
         self.resumptions.name_only(named)
 

@@ -63,7 +63,7 @@ class Layer(Protocol):
         """Take the octets for the transport, or the layer below; each octet comes once."""
 
 
-class Plain:
+class PlainLayer:
     """No layer at all."""
 
     ready = True

@@ -2,60 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ...amqp import Condition, TransactionalState
-from ...amqp.performatives import TERMINAL, Error, in_short
-from ...engine import commands as c
-from ...engine.model.dispositions import ROLLED_BACK, Disposition
+from ...amqp.deliveries import Delivery
+from ...amqp.performatives import TERMINAL, DeliveryState, Error, in_short
 from ...errors import InvalidRequest
-from ..links.conditions import Refusal, as_error
+from ..conditions import Refusal, as_error
 from ..links.dispositions import RETURNED, disposition_of
-from ..links.tags import rows_of
+from ..links.outgoing_link import OutgoingLink
+from ..loop.requests import Retirement
+from .registry import ConnectionTransactions, OpenTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...amqp.deliveries import Delivery
-    from ...amqp.performatives import DeliveryState
-    from ...engine.columns.rowset import RowSet
-    from ...engine.columns.states import Outcome
-    from ...service.turn import Turn
-    from ..links.consuming import Consuming
-    from ..links.outgoing import Outgoing
-    from .registry import Open
+    from ..links.consumer import ConsumerLink
 
 
-class Retirement(NamedTuple):
-    """The disposition of messages if a transaction commits; `settled`: the receiver has forgotten them, and will not say more."""
-
-    disposition: Disposition
-    default: Disposition | None
-    transaction: Open
-    settled: bool
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """The outcome of the messages if the transaction commits; None if they become available again."""
-        return self.disposition.outcome
-
-    def command(self, link: Consuming, rows: RowSet) -> c.Retire:
-        """Form the engine's command for these rows of the link's queue."""
-        default, number = self.default or ROLLED_BACK, self.transaction.number
-        return c.Retire(number, link.queue, link.holder, rows, self.disposition, default, self.settled)
-
-    def execute(self, turn: Turn, link: Consuming, deliveries: list[Delivery]) -> None:
-        """Add the outcome to the transaction; its discharge tells where that cannot be. Raises StorageError."""
-        error = turn.carry_out(self.command(link, rows_of(deliveries))).error
-        if error is not None:
-            self.transaction.fail(error)
-        else:
-            self.transaction.done += len(deliveries)
-
-
-def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
+def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
     """Carry out the receiver's outcome for some deliveries of a link, to hold if a transaction commits."""
-    peer, transactions = link.peer, link.peer.transactions
+    peer, transactions = link.peer, link.transactions
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
     named = transactions.get(state)
     try:
@@ -67,7 +33,7 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
         return
     if not fresh and (named is None or named.discharging):
         return  # the first outcome holds, and this is the same once more
-    transaction = known(link, state)
+    transaction = known(link, transactions, state)
     if transaction is None:
         return
     if any(transactions.get(d.state) not in (None, transaction) for d in fresh):
@@ -93,20 +59,20 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
         link.gained_capacity()
 
 
-def known(link: Outgoing, state: TransactionalState) -> Open | None:
+def known(link: OutgoingLink, transactions: ConnectionTransactions, state: TransactionalState) -> OpenTransaction | None:
     """Find the transaction in which an outcome for a link's deliveries is said; None where it takes no work: then the link
     ends."""
     try:
-        return link.peer.transactions.find(state.txn_id)
+        return transactions.find(state.txn_id)
     except Refusal as error:
         link.peer.detach(link, as_error(error))
         return None
 
 
-def still_open(link: Consuming, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> list[Delivery]:
+def still_open(link: ConsumerLink, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> list[Delivery]:
     """Pick the deliveries whose outcome can be carried out now. A discharge that is under way decides about the others: behind
     it, their messages may be others' already. So their outcome holds only if it is a rollback (see `discharged`)."""
-    now, known = [], link.peer.transactions
+    now, known = [], link.transactions
     for delivery in deliveries:
         transaction = known.get(delivery.state)
         if transaction is not None and transaction.discharging:
@@ -116,7 +82,7 @@ def still_open(link: Consuming, deliveries: list[Delivery], state: DeliveryState
     return now
 
 
-def discharged(link: Consuming, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
+def discharged(link: ConsumerLink, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
     """Tell the outcomes of deliveries that waited for the end of a transaction. Where nothing was said of them, nothing is."""
     link = link.current
     told: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome

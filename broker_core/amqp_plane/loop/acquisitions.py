@@ -6,21 +6,25 @@ quantum a turn, so a link with much credit does not hold up others; who is at th
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ... import errors
+from ...amqp import Condition
+from ...engine.columns.rowset import RowSet
+from ...reading.slices import BlockSlice
+from ...selectors import Selector
+from ...service.broker import BrokerService
+from ...service.turn import Turn
+from .confirmations import EnqueueResult, NoRoute, kept_out
+from .effects import EffectQueue
+from .evaluation import SelectorEvaluation
+from .gate import Gate
 from .interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
-from .offers import QUANTUM_MESSAGES, Offers
-
-if TYPE_CHECKING:
-    from ...engine.columns.rowset import RowSet
-    from ...reading.slices import BlockSlice
-    from ...selectors import Selector
-    from ...service.turn import Turn
-    from ..links.outgoing import Outgoing
-    from .passes import Passes
+from .offers import QUANTUM_MESSAGES, ImmediateMessages, Offers
+from .parties import MessageReceiver
 
 log = logging.getLogger("penstock.amqp")
 
@@ -28,12 +32,13 @@ QUANTUM_BYTES = 1 << 20
 LOOKS = 1000  # of one queue's links in one pass: about 50 ms under the broker's lock; the others look in the next one
 
 
-class Acquiring:
+class Acquisitions:
     """Links that acquire or browse, by queue. Used in the loop's thread; `carry_out` under the broker's lock."""
 
-    def __init__(self, passes: Passes) -> None:
-        self._passes = passes
-        self._queues: dict[str, Interest[Outgoing]] = {}
+    def __init__(self, broker: BrokerService, loop: asyncio.AbstractEventLoop, gate: Gate, effects: EffectQueue) -> None:
+        self._gate, self._effects, self._nodes = gate, effects, broker.nodes
+        self.evaluation = SelectorEvaluation(broker.matching, loop, self._evaluated)
+        self._queues: dict[str, Interest[MessageReceiver]] = {}
         self._looking: dict[str, bool] = {}  # queues with somebody to look; False: the last pass was too short for all
         self._browsers = 0
         self.handled = 0  # deliveries since the pass began
@@ -43,7 +48,7 @@ class Acquiring:
 
     # --- links
 
-    def join(self, turn: Turn, link: Outgoing) -> None:
+    def join(self, turn: Turn, link: MessageReceiver) -> None:
         """Let the link consume, or browse, from here on: its holder is known."""
         if not link.acquires:
             self._browsers -= 1  # the engine does not know of it
@@ -53,7 +58,7 @@ class Acquiring:
         interest.only(turn.view.active_holder(link.queue))
         link.interest = interest
 
-    def leave(self, link: Outgoing) -> None:
+    def leave(self, link: MessageReceiver) -> None:
         """Take out a link that is over: it waits for nothing."""
         if link.interest is not None:
             link.interest.leave(link.holder)
@@ -62,7 +67,7 @@ class Acquiring:
             self._look_soon(link.queue)  # others may have been behind it
             link.interest = None
 
-    def has_capacity(self, link: Outgoing, *, anyway: bool = False) -> None:
+    def has_capacity(self, link: MessageReceiver, *, anyway: bool = False) -> None:
         """Let the link look: it may be able to take messages. One that waits for news does not look before, unless `anyway`: it
         would find nothing."""
         if (link.standing == RESTS or (anyway and link.standing == INTERESTED)) and link.capacity() > 0:
@@ -71,21 +76,25 @@ class Acquiring:
             if link.standing == NOTIFIED:
                 self._look_soon(link.queue)
 
-    def evaluated(self, link: Outgoing) -> None:
-        """Let the link go on: what it has waited for is evaluated."""
-        interest = link.interest
-        if interest is None or link.standing != AWAITS:
-            self.has_capacity(link)
-            return
-        if link.capacity() > 0:
-            interest.resumes(link)
-        else:
-            interest.rests(link)
-        self._look_soon(link.queue)
+    def _evaluated(self, links: Iterable[MessageReceiver], failure: errors.PenstockError | None) -> None:
+        """Let links go on: what they have waited for is evaluated, or cannot be."""
+        for link in links:
+            interest = link.interest
+            if failure is not None and not link.ended:
+                link.fail(failure)
+            elif interest is None or link.standing != AWAITS:
+                self.has_capacity(link)
+            else:
+                if link.capacity() > 0:
+                    interest.resumes(link)
+                else:
+                    interest.rests(link)
+                self._look_soon(link.queue)
+        self._gate.want()  # *immediate* messages may wait for this
 
     def _look_soon(self, queue: str) -> None:
         self._looking.setdefault(queue, True)
-        self._passes.want()
+        self._gate.want()
 
     # --- a pass
 
@@ -110,7 +119,7 @@ class Acquiring:
             if not complete or interest.busy:
                 self._looking[queue] = complete
         if self._looking:
-            self._passes.want()
+            self._gate.want()
 
     def exhaust(self, turn: Turn, queue: str) -> bool:
         """Let the queue's links take all that they can. Returns False if one of them awaits the evaluation of its selector."""
@@ -129,25 +138,34 @@ class Acquiring:
         levels = () if interest is None else interest.waiting()
         return {link.selector for links in levels for link in links if link.selector is not None}
 
-    def add_to(self, offers: Offers[Outgoing], queue: str) -> None:
-        """Add the links of the queue that can take arriving messages, in the order in which they would be asked."""
+    def deliver(self, turn: Turn, batch: ImmediateMessages) -> EnqueueResult:
+        """Let the queue's links take what they can of *immediate* messages, in the order in which they would be asked."""
+        queue, arrived = batch.queue, batch.arrived
+        offers = Offers(arrived.rows, batch.matches, grouped=turn.view.is_grouped(queue))
         interest = self._queues.get(queue)
         for links in () if interest is None else interest.waiting():
             offers.add(links)
+        delivered, error, end = turn.enqueue_immediate(queue, arrived, offers.offers, offers.budgets)
+        if error is not None:  # the queue was deleted
+            return EnqueueResult(arrived.refused, error, end)
+        for holder, rows in delivered.taken:
+            link = offers.links[holder]
+            self._deliver(link, rows, turn.view.slices(queue, rows), turn.end)
+            assert link.interest is not None
+            link.interest.waits(link)
+        refused = kept_out(self._nodes, queue, arrived, delivered.refused)
+        if delivered.undelivered:
+            no_taker = NoRoute(Condition.NOT_FOUND, f"no consumer of {queue!r:.80} could take it immediately")
+            numbers = arrived.numbers
+            refused += [(numbers[row], no_taker) for row in delivered.undelivered]
+        return EnqueueResult(refused, None, end)
 
-    def acquired(self, turn: Turn, link: Outgoing, rows: RowSet) -> None:
-        """Deliver messages that the link has acquired with their arrival."""
-        slices = turn.view.slices(link.queue, rows)
-        self._deliver(link, rows, slices, turn.end)
-        assert link.interest is not None
-        link.interest.waits(link)
-
-    def _deliver(self, link: Outgoing, rows: RowSet, slices: list[BlockSlice], end: int) -> None:
+    def _deliver(self, link: MessageReceiver, rows: RowSet, slices: list[BlockSlice], end: int) -> None:
         acquisition = link.taken(rows)
         self.handled += rows.count
-        self._passes.when_durable(end, lambda: link.deliver(acquisition, slices))
+        self._effects.when_durable(end, lambda: link.deliver(acquisition, slices))
 
-    def _look(self, turn: Turn, queue: str, interest: Interest[Outgoing]) -> bool:
+    def _look(self, turn: Turn, queue: str, interest: Interest[MessageReceiver]) -> bool:
         """Let the queue's links look. Returns whether all had time to."""
         for _ in range(LOOKS):
             available = _has_messages(turn, queue)
@@ -169,7 +187,7 @@ class Acquiring:
                 interest.misses(link)
         return False
 
-    def _acquire(self, turn: Turn, link: Outgoing, interest: Interest[Outgoing], capacity: int) -> None:
+    def _acquire(self, turn: Turn, link: MessageReceiver, interest: Interest[MessageReceiver], capacity: int) -> None:
         behind = interest.ahead_of(link)
         try:
             rows, end = link.take(turn, min(capacity, QUANTUM_MESSAGES), QUANTUM_BYTES, behind)
@@ -178,11 +196,11 @@ class Acquiring:
             raise
         except errors.PenstockError as error:
             interest.rests(link)
-            self._passes.when_durable(turn.end, partial(link.fail, error))
+            self._effects.when_durable(turn.end, partial(link.fail, error))
             return
         if not rows and link.undecided is not None:
             interest.awaits(link)
-            self._passes.selecting.look_further(link, link.undecided)
+            self.evaluation.look_further(link, link.undecided)
             return
         if not rows and behind and not turn.view.has_passed_all(link.queue, link.holder):
             interest.stands_back(link)
@@ -190,7 +208,7 @@ class Acquiring:
         if not rows:
             interest.waits(link)
             if link.link.drain:
-                self._passes.when_durable(end, link.found_nothing)
+                self._effects.when_durable(end, link.found_nothing)
             return
         self._deliver(link, rows, slices, end)
         if rows.count >= capacity and link.capacity() <= 0:

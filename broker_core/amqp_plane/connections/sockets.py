@@ -1,68 +1,48 @@
-"""A socket and what lies between it and the protocol: layers (TLS, WebSocket), the login, back pressure, patience.
+"""Accepted sockets: their layers, their login, and their time limits.
 
-The loop hands octets up through the layers to the `Peer`, which exists once they are ready, and takes octets down. A socket that
-takes no more (its peer does not read) is not read from either, and nothing is acquired for it: what it could make us keep is
-bounded by `WRITE_BUFFER`. Whoever does not get as far as an open in time, or stays stuck, is cut off.
+The event loop passes octets up through the layers to the `Dispatcher`, which exists once the layers are ready. A peer that does
+not open in time, or stays stalled, is cut off.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
+from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, cast
 
 from ... import wrong_port
 from ...amqp import SaslServer
+from ...amqp.events import Event
 from ...amqp.sasl import EXTERNAL
+from ...amqp.scram import Credentials
 from ...errors import Unauthenticated
-from .layers import LayerError, stack
-from .peer import Peer
+from ...settings.listeners import Listener
+from ..layers import LayerError, stack
+from ..loop.transport import FULL, LOGIN, WRITE_BUFFER, Transport
+from .dispatcher import Dispatcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import Future
-
-    from ...amqp.events import Event
-    from ...amqp.scram import Credentials
-    from ...settings.listeners import Listener
-    from ..loop.server import AmqpPlane
-    from .layers import Layer
+    from ..plane import AmqpPlane
 
 log = logging.getLogger("penstock.amqp")
 
-WRITE_BUFFER = 1 << 20  # bytes that wait for a socket before its peer counts as stalled
-# Bytes read at a time: what one peer may make the loop work through before the others have their turn. Strangers get little.
+# Bytes read at a time: what one peer may make the loop work through before other sockets are served. Strangers get little.
 STRANGER_READ, READ = 16 << 10, 256 << 10
-CLOSE_TIMEOUT_S = 5.0  # for a peer to answer our close, and for what is written to leave
-
-# Why a socket is not read from: any of these.
-FULL = "it does not read what we send"
-LOGIN = "its password is being checked"
 
 
-_numbers = itertools.count(1)
-
-
-class Wire(asyncio.Protocol):
-    """One accepted socket."""
+class AcceptedSocket(Transport, asyncio.Protocol):
+    """One accepted socket, as the event loop serves it."""
 
     def __init__(self, plane: AmqpPlane, listener: Listener) -> None:
+        layer = stack(plane.tls_context() if listener.tls else None, listener.websocket)
+        super().__init__(layer, plane.now)
         self.plane = plane
         self.listener = listener
-        self.address = "?"
-        self.number = next(_numbers)  # unlike that of any other, in one life of the broker
-        self.since = plane.now()
-        self.stalled_since: float | None = None  # its socket takes no more: by the plane's clock
-        self.peer: Peer | None = None
-        self.checked: dict[str, str | None] = {}  # names that were looked up for the login: the identity that each had then
-        self._layer: Layer = stack(plane.tls_context() if listener.tls else None, listener.websocket)
-        self._transport: asyncio.Transport | None = None
-        self._paused: set[str] = set()
-        self._deadline: float | None = None  # of the login, of our close: the plane's tick looks
+        self.peer: Dispatcher | None = None
         self._begun = False  # something was read
-        self._stuck_until: float | None = None  # of a socket that takes no more
         self._checking: Future[Iterator[Event]] | None = None
 
     # --- the loop's
@@ -82,16 +62,16 @@ class Wire(asyncio.Protocol):
             self._begin()
 
     def data_received(self, data: bytes) -> None:
-        """Read octets; if no other socket is ready, their pass runs at once."""
+        """Read octets; if no other socket is ready, their commit runs immediately."""
         if self.plane.ready.count != 1:
             self._read(data)
             return
-        passes = self.plane.passes
-        passes.reading()
+        loop = self.plane.commit_loop
+        loop.reading()
         try:
             self._read(data)
         finally:
-            passes.read()
+            loop.read()
 
     def _read(self, data: bytes) -> None:
         if not self._begun:
@@ -118,20 +98,20 @@ class Wire(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Return False: the transport closes, since AMQP has no half-closed connections."""
-        return False  # AMQP has no half-closed connections
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the peer, and give up a check of its password that has not begun."""
         self._transport = None
         if self._checking is not None:
-            self._checking.cancel()  # or those who connect again and again would queue up more checks than there are peers
+            self._checking.cancel()  # else clients that reconnect again and again could queue more checks than there are peers
         if self.peer is not None:
             self.peer.lost()
         self._layer = stack(None, websocket=False)  # a link that lives on would keep its buffers
         self.plane.leave(self)
 
     def pause_writing(self) -> None:
-        """Stop reading, too: `WRITE_BUFFER` is full. The peer has the idle time-out to read on."""
+        """Stop reading as well: `WRITE_BUFFER` is full. The peer has the idle time-out to read on."""
         self.stalled_since = self.plane.now()
         self._stuck_until = self.stalled_since + self.plane.limits.idle_timeout_s
         self.pause(FULL)
@@ -150,7 +130,7 @@ class Wire(asyncio.Protocol):
         certificate = self._layer.peer_certificate
         offered = self.listener.mechanisms
         if certificate is None:
-            # Some clients take EXTERNAL wherever they see it, and then have nothing to show for it.
+            # Some clients choose EXTERNAL wherever it is offered, and then have no certificate.
             offered = tuple(name for name in offered if name != EXTERNAL) or offered
         external = access.user_of_certificate(certificate)
         if external is not None:
@@ -164,7 +144,7 @@ class Wire(asyncio.Protocol):
             secret=access.secret,
             iterations=access.iterations,
         )
-        self.peer = Peer(self.plane, self, self.listener, sasl)
+        self.peer = Dispatcher(self.plane, self, self.listener, sasl)
 
     def _credentials(self, name: str) -> Credentials | None:
         access = self.plane.access
@@ -203,54 +183,13 @@ class Wire(asyncio.Protocol):
 
     def _read_at_most(self, size: int) -> None:
         transport = self._transport
-        if transport is not None and hasattr(transport, "max_size"):  # asyncio's own; another loop's may do as they like
+        if transport is not None and hasattr(transport, "max_size"):  # asyncio's own; another loop's may have no such limit
             transport.max_size = size
 
-    # --- the peer's
-
-    @property
-    def stalled(self) -> bool:
-        """Say whether the socket takes no more for now."""
-        return FULL in self._paused
-
-    def write(self, data: bytes) -> None:
-        """Write octets of the protocol's, through the layers."""
-        self._layer.send(data)
-        self._flush()
-
-    def _flush(self) -> None:
-        data = self._layer.data_to_send()
-        if data and self._transport is not None:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Close, when what is written has left, or after `CLOSE_TIMEOUT_S`: nothing more is to be said."""
-        if self._transport is None or self._transport.is_closing():
-            return
-        self._layer.close()
-        self._flush()
-        self._deadline = self.plane.now() + CLOSE_TIMEOUT_S
-        self._transport.close()
-
-    def abort(self) -> None:
-        """Drop the connection at once: what is not written is lost."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def pause(self, reason: str) -> None:
-        """Stop reading, for one of several reasons."""
-        if not self._paused and self._transport is not None:
-            self._transport.pause_reading()
-        self._paused.add(reason)
-
-    def resume(self, reason: str) -> None:
-        """Withdraw one reason for not reading; read again when none is left."""
-        self._paused.discard(reason)
-        if not self._paused and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+    # --- time
 
     def tick(self, now: float) -> None:
-        """Cut off who is too slow; let the protocol keep its time."""
+        """Cut off a peer that is too slow; let the protocol machine keep its time."""
         if self._stuck_until is not None and now >= self._stuck_until:
             self._cut_off(FULL)
         elif self._deadline is not None and now >= self._deadline:
@@ -265,7 +204,3 @@ class Wire(asyncio.Protocol):
     def _cut_off(self, why: str) -> None:
         log.info("%s: cut off: %s", self.peer or self.address, why, extra={"peer": self.address})
         self.abort()
-
-    def expect_close(self) -> None:
-        """Give the peer `CLOSE_TIMEOUT_S` to answer our close, which has been said."""
-        self._deadline = self.plane.now() + CLOSE_TIMEOUT_S

@@ -20,47 +20,32 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ... import errors
-from ...engine import commands as c
-from ..links.incoming import confirm, kept_out
-from ..links.options import Immediate
-from ..links.tags import rows_of
-from ..transactions.posting import Posting
-from ..transactions.retiring import Retirement
-from . import exchanges, gate, immediate
-from .acquiring import Acquiring
-from .batch import Batch
-from .deadlines import Deadline
-from .effects import Effect, Effects
-from .exchanges import ExchangeRoute
+from ...amqp.deliveries import Delivery
+from ...engine.model.dispositions import Disposition
+from ...messages.encoding.arriving import ArrivedMessages
+from ...service.broker import BrokerService
+from ...service.turn import Turn
+from . import exchanges, gate
+from .acquisitions import Acquisitions
+from .batch import LARGE_PASS, Action, CommitBatch, Dispositions, Messages
+from .confirmations import EnqueueResult, Refused, confirm, kept_out
+from .effects import Effect, EffectQueue
 from .gate import Gate
-from .outcomes import LARGE_PASS
-from .selecting import Selecting
-from .writing import Writing
-
-if TYPE_CHECKING:
-    from ...amqp.deliveries import Delivery
-    from ...engine.model.dispositions import Disposition
-    from ...messages.encoding.arriving import ArrivedMessages
-    from ...service.broker import BrokerService
-    from ...service.turn import Turn
-    from ..connections.peer import Peer
-    from ..links.consuming import Consuming
-    from ..links.outgoing import Outgoing
-    from ..ports import Sender
-    from ..transactions.registry import Open
-    from .batch import Action, Messages, Parts
-    from .exchanges import Refused
-    from .outcomes import Dispositions
+from .offers import ImmediateMessages
+from .parties import MessageReceiver, MessageSender, Parts
+from .requests import ExchangeRoute, Immediate, Posting, Retirement, Route
+from .syncs import Deadline, Syncs
+from .transport import Transport
 
 log = logging.getLogger("penstock.amqp")
 
 LINGER_S = 0.001  # outcomes that nobody waits for are carried out when everybody has been told, or after so long
 
 
-class Passes:
+class CommitLoop:
     """Everything between the links and the broker. Used in the loop's thread, but for what `_on_…` says."""
 
     def __init__(self, broker: BrokerService, loop: asyncio.AbstractEventLoop, has_run: Callable[[], None]) -> None:
@@ -69,16 +54,17 @@ class Passes:
         self._loop = loop
         self._has_run = has_run
         self._gate = Gate(lambda: loop.call_soon(self._called), self._run)
-        self._batch = Batch(broker, partial(self._gate.happened, gate.HOLD_UP))
-        self._effects = Effects()
-        self._writing = Writing(broker.journal, loop)
+        self._batch = CommitBatch(broker, partial(self._gate.happened, gate.HOLD_UP))
+        self._effects = EffectQueue()
+        self._syncs = Syncs(broker.journal, loop)
         self._lingering = Deadline(loop, LINGER_S, self._catch_up)
-        self.acquiring = Acquiring(self)
-        self.selecting = Selecting(self, broker.matching, loop)
-        self.nodes = broker.nodes
-        self.has_capacity = self.acquiring.has_capacity
-        self._immediate: list[immediate.ImmediateBatch] = []
-        self._to_send: dict[Peer, None] = {}
+        self.acquisitions = Acquisitions(broker, loop, self._gate, self._effects)
+        self.want = self._gate.want
+        self.has_capacity = self.acquisitions.has_capacity
+        self.join, self.leave = self.acquisitions.join, self.acquisitions.leave
+        self.when_durable = self._effects.when_durable
+        self._immediate: list[ImmediateMessages] = []
+        self._to_send: dict[Transport, None] = {}
         # Written by other threads as well:
         self._news: dict[str, None] = {}  # queues in which something became available, in that order
         self._in_turn = False  # this thread has the broker's lock: the news is its own
@@ -89,7 +75,7 @@ class Passes:
     def close(self) -> None:
         """Hear no more news, and evaluate nothing any more."""
         self._broker.remove_arrival_listener(self._on_arrival)
-        self.selecting.close()
+        self.acquisitions.evaluation.close()
 
     @property
     def busy(self) -> bool:
@@ -99,16 +85,12 @@ class Passes:
 
     # --- what the links hand in
 
-    def enqueue(
-        self, route: str | Immediate | ExchangeRoute, link: Sender, deliveries: list[Delivery], transaction: Open | None = None
-    ) -> None:
-        """Carry out complete deliveries for a queue, or by an exchange, in the next pass. `link.confirmed` or `link.refused` is
-        told what became of them."""
-        destination = route if transaction is None or isinstance(route, Immediate) else Posting(route, transaction)
-        self._batch.add_messages(destination, link, deliveries)
+    def enqueue(self, route: Route, sender: MessageSender, deliveries: list[Delivery]) -> None:
+        """Carry out complete deliveries in the next commit. `sender.confirmed` or `sender.refused` reports the result."""
+        self._batch.add_messages(route, sender, deliveries)
         self.want()
 
-    def settle(self, link: Consuming, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
+    def settle(self, link: MessageReceiver, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
         """Carry out the receiver's outcome for deliveries. `link.settled` is told when it holds, if the receiver waits for that;
         if nobody does, it may share a later pass."""
         if self._batch.add_outcome(link, disposition, deliveries):
@@ -121,10 +103,6 @@ class Passes:
         self._batch.add_action(action)
         self.want()
 
-    def when_durable(self, end: int, effect: Effect) -> None:
-        """Let `effect` happen when the log is durable up to `end`, in order: see `Effects.when_durable`."""
-        self._effects.when_durable(end, effect)
-
     def behind_all(self, turn: Turn, effect: Effect) -> None:
         """Let `effect` happen behind every effect so far and all that `turn` has executed: it must not overtake anything."""
         self._effects.behind_all(turn.end, effect)
@@ -133,27 +111,14 @@ class Passes:
         """Let `effect` happen behind all that has been handed in."""
         self.in_pass(lambda turn: self.behind_all(turn, effect))
 
-    def join(self, turn: Turn, link: Outgoing) -> None:
-        """Let the link acquire, or browse, from here on: its holder is known."""
-        self.acquiring.join(turn, link)
-
-    def leave(self, link: Outgoing) -> None:
-        """Let the link wait for nothing any more."""
-        self.acquiring.leave(link)
-
-    def send_soon(self, peer: Peer) -> None:
-        """Send what the peer's protocol machine has to say, at the end of the pass."""
-        self._to_send[peer] = None
+    def send_soon(self, transport: Transport) -> None:
+        """Send what the protocol machine of a transport has to say, at the end of the pass."""
+        self._to_send[transport] = None
         self.want()
 
-    def forget(self, peer: Peer) -> None:
+    def forget(self, transport: Transport) -> None:
         """Send nothing more: the connection has gone."""
-        self._to_send.pop(peer, None)
-
-    def want(self) -> None:
-        """Have a pass run soon."""
-        if self._gate.state is not gate.SCHEDULED:
-            self._gate.happened(gate.WANT)
+        self._to_send.pop(transport, None)
 
     # --- when a pass runs
 
@@ -202,13 +167,13 @@ class Passes:
         """Run a pass, unless it is small and the disk is still at work on the one before: nothing could be told any earlier, and
         what comes meanwhile makes one larger pass of it. A client that sends frame by frame would else make a pass of each.
         """
-        batch, effects, acquiring = self._batch, self._effects, self.acquiring
+        batch, effects, acquisitions = self._batch, self._effects, self.acquisitions
         if effects and batch.size < LARGE_PASS and effects.end > self._broker.journal.durable:
             self._gate.happened(gate.HOLD_UP)
             self._watch_outcomes()
             self._send()
             return
-        handled, acquiring.handled = batch.size, 0
+        handled, acquisitions.handled = batch.size, 0
         batch.size = 0
         messages = batch.take_messages()
         outcomes: Dispositions = {}
@@ -216,18 +181,18 @@ class Passes:
         if not batch.has_messages:  # else the rest may have been said behind what waits there
             batch.let_go_on()
             outcomes, actions = batch.take_rest(messages)
-        if messages or outcomes or actions or acquiring or self._news or self._immediate:
+        if messages or outcomes or actions or acquisitions or self._news or self._immediate:
             self._immediate += self._immediate_of(messages)
             self._carry_out(messages, outcomes, actions)
         self._watch_outcomes()
-        self._advance(handled + acquiring.handled)
+        self._advance(handled + acquisitions.handled)
 
-    def _immediate_of(self, messages: Messages) -> Iterator[immediate.ImmediateBatch]:
+    def _immediate_of(self, messages: Messages) -> Iterator[ImmediateMessages]:
         """Yield the *immediate* messages, with the selectors evaluated that links wait with; without the broker's lock."""
         for destination, parts, found in messages:
             if isinstance(destination, Immediate) and found.rows:
-                waiting = immediate.ImmediateBatch(destination.queue, parts, found)
-                waiting.evaluate(self.acquiring.selectors(destination.queue))
+                waiting = ImmediateMessages(destination.queue, parts, found)
+                waiting.evaluate(self.acquisitions.selectors(destination.queue))
                 yield waiting
 
     def _watch_outcomes(self) -> None:
@@ -245,9 +210,9 @@ class Passes:
             self._lingering.cancel()
             with self._broker.turn(hurry=False) as turn:
                 for (link, disposition), deliveries in outcomes.items():
-                    self._settle(turn, link, disposition, deliveries)
+                    link.settle(turn, disposition, deliveries)
             self._has_run()
-            self._writing.rest()
+            self._syncs.rest()
 
     def _carry_out(self, messages: Messages, outcomes: Dispositions, actions: list[Action]) -> None:
         batch = self._batch
@@ -257,17 +222,17 @@ class Passes:
                 if messages:
                     self._make_capacity(turn, outcomes)
                 # Who asks for messages may have said these just before, and asks for what they free, too.
-                if self.acquiring and not batch.has_messages:  # else this may have been said behind what waits there
+                if self.acquisitions and not batch.has_messages:  # else this may have been said behind what waits there
                     batch.bring(outcomes, turn.view.is_freed_by_outcomes)
                 for destination, parts, found in messages:
                     if isinstance(destination, Posting):
-                        destination.execute(turn, self, parts, found)
+                        self._confirm(parts, *self._post(turn, destination, parts, found))
                     elif isinstance(destination, ExchangeRoute):
                         self._confirm(parts, *exchanges.carry_out(turn, found))
                     elif isinstance(destination, str) or not found.rows:
-                        self._enqueue(turn, destination, parts, found)
+                        self._confirm(parts, *self._enqueue(turn, destination, found))
                 for (link, disposition), deliveries in outcomes.items():
-                    self._settle(turn, link, disposition, deliveries)
+                    link.settle(turn, disposition, deliveries)
                 for action in actions:
                     self._act(turn, action)
                 self._acquire(turn)
@@ -280,19 +245,19 @@ class Passes:
         they make, and who sends it may have said them just before."""
         self._batch.bring(outcomes, turn.view.is_limited)
         for link, disposition in [key for key in outcomes if turn.view.is_limited(key[0].queue)]:
-            self._settle(turn, link, disposition, outcomes.pop((link, disposition)))
+            link.settle(turn, disposition, outcomes.pop((link, disposition)))
 
     def _acquire(self, turn: Turn) -> None:
         news, self._news = self._news, {}
         for queue in news:
-            self.acquiring.news(turn, queue)
-        self.acquiring.carry_out(turn)
+            self.acquisitions.news(turn, queue)
+        self.acquisitions.carry_out(turn)
         waiting, self._immediate = self._immediate, []
-        for each in waiting:
-            if self.acquiring.exhaust(turn, each.queue):
-                each.deliver(turn, self)
+        for batch in waiting:
+            if self.acquisitions.exhaust(turn, batch.queue):
+                self._confirm(batch.parts, *self.acquisitions.deliver(turn, batch))
             else:
-                self._immediate.append(each)
+                self._immediate.append(batch)
         if self._news:  # an acquisition made something AVAILABLE elsewhere
             self.want()
 
@@ -305,39 +270,35 @@ class Passes:
         except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
             log.exception("something of a pass failed; the connection it belongs to may hang until it times out")
 
-    def _enqueue(self, turn: Turn, to: str | Immediate, parts: Parts, found: ArrivedMessages) -> None:
-        refused = found.refused
-        if isinstance(to, Immediate) or not found.rows:  # no message is among them
-            self._confirm(parts, refused, None, turn.end)
-            return
-        placed, error, end = turn.enqueue(to, found)
+    def _enqueue(self, turn: Turn, to: str | Immediate, arrived: ArrivedMessages) -> EnqueueResult:
+        if isinstance(to, Immediate) or not arrived.rows:  # no message is among them
+            return EnqueueResult(arrived.refused, None, turn.end)
+        placed, error, end = turn.enqueue(to, arrived)
+        refused = arrived.refused
         if placed is not None and placed.refused:
-            refused = kept_out(self.nodes, to, found, placed.refused)
-        self._confirm(parts, refused, error, end)
+            refused = kept_out(self._broker.nodes, to, arrived, placed.refused)
+        return EnqueueResult(refused, error, end)
+
+    @staticmethod
+    def _post(turn: Turn, posting: Posting, parts: Parts, found: Any) -> EnqueueResult:
+        """Stage messages of a transaction. Their senders' credit is renewed now: a transaction may be larger than any credit."""
+        transaction = posting.transaction
+        if isinstance(posting.route, ExchangeRoute):
+            confirmation = exchanges.carry_out(turn, found)
+        elif found.rows:
+            _, error, end = turn.post(transaction.number, posting.route, found)
+            confirmation = EnqueueResult(found.refused, error, end)
+        else:
+            confirmation = EnqueueResult(found.refused, None, turn.end)
+        refused, error, _ = confirmation
+        if error is not None or refused:
+            transaction.fail(refused[0][1] if error is None else error)  # now: its discharge may stand behind this
+        else:
+            transaction.done += sum(len(deliveries) for _, deliveries in parts)
+        return confirmation
 
     def _confirm(self, parts: Parts, refused: Refused, error: errors.PenstockError | None, end: int) -> None:
         self.when_durable(end, lambda: confirm(parts, refused, error))
-
-    def _settle(self, turn: Turn, link: Consuming, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
-        if isinstance(disposition, Retirement):
-            disposition.execute(turn, link, deliveries)
-            return  # nobody is told before the discharge
-        command = c.command_of(disposition, link.queue, link.holder, rows_of(deliveries))
-        _, error, end = turn.carry_out(command)
-        if isinstance(error, errors.ResourceLimit):
-            self.when_durable(end, partial(link.fail, error))
-            return
-        if error is not None:
-            # A lock has ended, the link in between, or the queue is gone: what became of these messages is decided already.
-            log.info("%s: an outcome came too late: %s", link, error)
-            held, late = link.locks.divided(turn, deliveries)
-            if held and late:
-                self._settle(turn, link, disposition, held)
-            link.locks.end(late)
-            return
-        if all(delivery.remote_settled for delivery in deliveries):
-            return  # the receiver waits for no answer, and its capacity was given back at once
-        self.when_durable(end, lambda: link.settled(disposition, deliveries))
 
     # --- what leaves
 
@@ -350,7 +311,7 @@ class Passes:
         journal, effects = self._broker.journal, self._effects
         end, before = effects.end, journal.durable
         self._told = True  # what the loop writes itself is no news
-        written = self._writing.begin(end, handled, lambda: effects.happen(end))
+        written = self._syncs.begin(end, handled, lambda: effects.happen(end))
         self._told = False
         if written and journal.durable < end:
             self._fall_silent()
@@ -362,14 +323,14 @@ class Passes:
         self._send()
         if happened and not effects and not waited:
             self._catch_up()
-        self._writing.rest()
+        self._syncs.rest()
 
     def _fall_silent(self) -> None:
         """Cut off everybody: the journal failed when all had been made ready to be told, and nobody may hear of it."""
-        for peer in self._to_send:
-            peer.wire.abort()
+        for transport in self._to_send:
+            transport.abort()
 
     def _send(self) -> None:
-        peers, self._to_send = self._to_send, {}
-        for peer in peers:
-            peer.send()
+        transports, self._to_send = self._to_send, {}
+        for transport in transports:
+            transport.send()

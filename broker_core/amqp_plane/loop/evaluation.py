@@ -7,38 +7,40 @@ so that a large one that is cold keeps nobody else from his for longer than a ch
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from ... import errors
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from ...selectors import Selector
-    from ...service.matching import SelectorMatcher
-    from ..links.outgoing import Outgoing
-    from .passes import Passes
+from ...selectors import Selector
+from ...service.matching import SelectorMatcher
+from .parties import MessageReceiver
 
 log = logging.getLogger("penstock.amqp")
 
 _Key = tuple[str, str]  # queue, selector
 
 
-class Selecting:
+class SelectorEvaluation:
     """Evaluation of selectors, for the loop's thread. What waits is bounded by the links that there are."""
 
-    def __init__(self, passes: Passes, matcher: SelectorMatcher, loop: asyncio.AbstractEventLoop) -> None:
-        self._passes, self._matcher, self._loop = passes, matcher, loop
-        self._waiting: dict[_Key, dict[Outgoing, None]] = {}
+    def __init__(
+        self,
+        matcher: SelectorMatcher,
+        loop: asyncio.AbstractEventLoop,
+        evaluated: Callable[[Iterable[MessageReceiver], errors.PenstockError | None], None],
+    ) -> None:
+        """`evaluated` is called in the loop's thread, for the links that waited, with the error of a failed evaluation."""
+        self._matcher, self._loop, self._evaluated = matcher, loop, evaluated
+        self._waiting: dict[_Key, dict[MessageReceiver, None]] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-selecting")
 
     def __bool__(self) -> bool:
         """Say whether anything is being evaluated."""
         return bool(self._waiting)
 
-    def look_further(self, link: Outgoing, block: int) -> None:
+    def look_further(self, link: MessageReceiver, block: int) -> None:
         """Evaluate the next chunk of a block for the link's selector; then the link looks again."""
         assert link.selector is not None
         key = link.queue, link.selector.text
@@ -64,12 +66,7 @@ class Selecting:
             log.debug("a selector was evaluated after the loop has closed")
 
     def _looked(self, key: _Key, failure: errors.PenstockError | None) -> None:
-        for link in self._waiting.pop(key):
-            if failure is not None and not link.ended:
-                link.fail(failure)
-            else:
-                self._passes.acquiring.evaluated(link)
-        self._passes.want()  # *immediate* messages may wait for this
+        self._evaluated(self._waiting.pop(key), failure)
 
     def close(self) -> None:
         """Stop: nothing is evaluated any more."""

@@ -1,0 +1,62 @@
+"""Confirmations: which messages of a commit are in their queue, and which are refused. Their senders receive them as effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...errors import PenstockError, QueueFull
+from ...messages.encoding.arriving import ArrivedMessages
+from ...service.nodes import Nodes
+from ..conditions import Refusal
+from .parties import Parts
+
+Refused = list[tuple[int, Exception]]  # by the number of a delivery, why
+
+
+class EnqueueResult(NamedTuple):
+    """The refused deliveries, or why all are refused; for their senders once the log is durable up to `end`."""
+
+    refused: Refused
+    error: PenstockError | None
+    end: int
+
+
+class NoRoute(Refusal):
+    """Refusal of a message for which there is no queue now."""
+
+
+def confirm(parts: Parts, refused: Refused, error: PenstockError | None) -> None:
+    """Tell each sender which of its deliveries were accepted or refused; the numbers of `refused` count through all parts."""
+    reasons = dict(refused)
+    start = 0
+    for sender, deliveries in parts:
+        stop = start + len(deliveries)
+        if error is not None:
+            sender.refused(deliveries, error)
+        elif not reasons:
+            sender.confirmed(deliveries)
+        else:
+            sender.confirmed([d for i, d in enumerate(deliveries, start) if i not in reasons])
+            for index in range(start, stop):
+                if index in reasons:
+                    sender.refused([deliveries[index - start]], reasons[index])
+        start = stop
+
+
+def kept_out(nodes: Nodes, queue: str, arrived: ArrivedMessages, rows: Sequence[int]) -> Refused:
+    """Return the refused deliveries of a batch, by number: its `rows`, for which the queue has no capacity."""
+    error = QueueFull(
+        f"the queue {queue!r} is full{also_staged(nodes, queue)}: its limits keep this message out;"
+        " drain it, or raise them (`penstock queue alter`)"
+    )
+    numbers = arrived.numbers
+    return [*arrived.refused, *((numbers[row], error) for row in rows)]
+
+
+def also_staged(nodes: Nodes, queue: str) -> str:
+    """Return the part of an error about a full queue that counts its staged messages. The count may be a moment old."""
+    staged = nodes.staged(queue)
+    if not staged:
+        return ""
+    return f" ({staged} of its messages are staged, by writes and transactions that are not committed)"

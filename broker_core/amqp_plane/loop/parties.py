@@ -1,0 +1,103 @@
+"""The two kinds of links as the commit loop sees them: one that sends messages, and one that receives them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...amqp import Sender, Session
+from ...amqp.deliveries import Delivery
+from ...engine.columns.rowset import RowSet
+from ...engine.model.dispositions import Disposition
+from ...errors import PenstockError
+from ...reading.slices import BlockSlice
+from ...selectors import Selector
+from ...service.bitmaps import View
+from ...service.turn import Turn
+from .interest import Candidate, Interest
+from .requests import Retirement
+from .transport import Transport
+
+
+class MessageSender(Protocol):
+    """A sender of messages: a link, or the waiting list of one. The loop reports what became of its deliveries."""
+
+    @property
+    def transport(self) -> Transport:
+        """The transport of its connection: it is not read from while the journal has no capacity."""
+
+    @property
+    def session(self) -> Session:
+        """The session that it sends on."""
+
+    def confirmed(self, deliveries: list[Delivery]) -> None:
+        """Accept deliveries: they are in the queue, and as safe as the queue's durability demands."""
+
+    def refused(self, deliveries: list[Delivery], error: Exception) -> None:
+        """Reject deliveries, which are not in the queue, with the reason."""
+
+
+Parts = list[tuple[MessageSender, list[Delivery]]]  # deliveries by their sender
+
+
+class MessageReceiver(Candidate):
+    """A link on which a client receives. `holder` is its number, in the engine too if it acquires."""
+
+    link: Sender
+    queue: str
+    selector: Selector | None
+    undecided: int | None = None  # the block that the last `take` without a result found not evaluated
+    holder = 0
+    interest: Interest[MessageReceiver] | None = None  # that of its queue, set when its attach is carried out
+    took_at = 0  # when it last took something, among the links of its connection
+    ended = False
+
+    @property
+    @abstractmethod
+    def session(self) -> Session:
+        """The session that the link is on."""
+
+    @abstractmethod
+    def capacity(self) -> int:
+        """Count the messages that it could take now."""
+
+    @abstractmethod
+    def budgets(self) -> tuple[tuple[object, int], ...]:
+        """Return the limits that it shares with other links: what shares each limit, and how many messages are left."""
+
+    @abstractmethod
+    def known_matches(self) -> View | None:
+        """Return the known matches of the link's selector, for one command."""
+
+    @property
+    @abstractmethod
+    def looks_anyway(self) -> bool:
+        """Return True if it looks although nothing is available."""
+
+    @abstractmethod
+    def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
+        """Find the next messages for this link, and the log position at which they may leave.
+
+        `behind`: holders with precedence. The link gets no message that one of them has not passed.
+        """
+
+    @abstractmethod
+    def taken(self, rows: RowSet) -> int:
+        """Count messages that `take` has found; return the number of this acquisition, for `deliver`."""
+
+    @abstractmethod
+    def deliver(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
+        """Send the messages of an acquisition that is durable now."""
+
+    @abstractmethod
+    def found_nothing(self) -> None:
+        """Drain the credit if the receiver asked for that (2.6.7): the queue has nothing for the link."""
+
+    @abstractmethod
+    def settle(self, turn: Turn, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
+        """Carry out the receiver's outcome for deliveries of this link."""
+
+    @abstractmethod
+    def fail(self, error: PenstockError) -> None:
+        """Detach the link with an error."""

@@ -1,0 +1,77 @@
+"""Requests of links as values: where their messages go, and outcomes in a transaction. The commit loop carries them out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...engine.columns.states import Outcome
+from ...engine.model.dispositions import Disposition
+from ...errors import TransactionRolledBack
+
+
+class TransactionWork:
+    """Counts of a transaction: if they differ at its commit, it is rolled back.
+
+    `asked`: messages and outcomes that named it. `done`: those that were carried out. `failed`: why it can only be rolled back.
+    """
+
+    __slots__ = ("asked", "done", "failed", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.asked = self.done = 0
+        self.failed: Exception | None = None
+
+    def fail(self, error: Exception) -> None:
+        """Note why the transaction can only be rolled back; the first reason stays."""
+        if self.failed is None:
+            self.failed = error
+
+    def check(self) -> None:
+        """Fail the transaction, before its commit, unless all of it has been done."""
+        if self.done != self.asked:
+            self.fail(
+                TransactionRolledBack(
+                    f"{self.done} of the {self.asked} messages and outcomes that named it could be done;"
+                    " the others were refused, or came when their link, delivery or lock had ended"
+                )
+            )
+
+
+class Immediate(NamedTuple):
+    """Route to a queue whose messages are delivered immediately or not at all."""
+
+    queue: str
+
+
+class ExchangeRoute(NamedTuple):
+    """Route through an exchange. Messages of one commit with an equal route become one command."""
+
+    exchange: str
+    key: str | None = None  # None: each message's subject
+    container: str | None = None  # of the sender, if a binding depends on it
+    transaction: int | None = None
+
+
+class Posting(NamedTuple):
+    """Route in a transaction: the messages are staged, and arrive at its commit (4.4.1)."""
+
+    route: str | ExchangeRoute
+    transaction: TransactionWork
+
+
+Route = str | Immediate | ExchangeRoute | Posting
+
+
+class Retirement(NamedTuple):
+    """Disposition of messages if a transaction commits. `settled`: the receiver has forgotten their deliveries."""
+
+    disposition: Disposition
+    default: Disposition | None
+    transaction: TransactionWork
+    settled: bool
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome of the messages if the transaction commits; None if they become available again."""
+        return self.disposition.outcome

@@ -1,0 +1,94 @@
+"""The transport of one connection: its socket, the layers above it (TLS, WebSocket), and back pressure.
+
+A socket that takes no more octets, because its peer does not read, is not read from either, and nothing is acquired for it. So
+`WRITE_BUFFER` limits what a peer can make the broker keep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from ...amqp import Connection
+from ..layers import Layer
+
+WRITE_BUFFER = 1 << 20  # bytes that wait for a socket before its peer counts as stalled
+CLOSE_TIMEOUT_S = 5.0  # for a peer to answer our close, and for what is written to leave
+
+# Reasons not to read from a socket.
+FULL = "it does not read what we send"
+LOGIN = "its password is being checked"
+JOURNAL = "the journal has no room"
+
+_numbers = itertools.count(1)
+
+
+class Transport:
+    """One accepted socket. `connection`: its protocol machine, once its layers are ready. `now`: the plane's clock, seconds."""
+
+    connection: Connection | None = None
+
+    def __init__(self, layer: Layer, now: Callable[[], float]) -> None:
+        self.address = "?"
+        self.number = next(_numbers)  # unique in one life of the broker
+        self.since = now()
+        self.stalled_since: float | None = None  # since when its socket takes no more
+        self.checked: dict[str, str | None] = {}  # names that were looked up for the login: the identity that each had then
+        self._now = now
+        self._layer = layer
+        self._transport: asyncio.Transport | None = None
+        self._paused: set[str] = set()
+        self._deadline: float | None = None  # of the login, of our close
+        self._stuck_until: float | None = None  # of a socket that takes no more
+
+    @property
+    def stalled(self) -> bool:
+        """True while the socket takes no more octets."""
+        return FULL in self._paused
+
+    def send(self) -> None:
+        """Write what the protocol machine has to send; close if it has finished."""
+        connection = self.connection
+        assert connection is not None
+        data = connection.data_to_send()
+        if data:
+            self._layer.send(data)
+            self._flush()
+        if connection.finished:
+            self.close()
+
+    def _flush(self) -> None:
+        data = self._layer.data_to_send()
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close, when what is written has left, or after `CLOSE_TIMEOUT_S`."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._layer.close()
+        self._flush()
+        self.expect_close()
+        self._transport.close()
+
+    def expect_close(self) -> None:
+        """Give the peer `CLOSE_TIMEOUT_S` to answer our close, which is written."""
+        self._deadline = self._now() + CLOSE_TIMEOUT_S
+
+    def abort(self) -> None:
+        """Drop the connection immediately. What is not written is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self, reason: str) -> None:
+        """Stop reading, for one of several reasons."""
+        if not self._paused and self._transport is not None:
+            self._transport.pause_reading()
+        self._paused.add(reason)
+
+    def resume(self, reason: str) -> None:
+        """Withdraw one reason for not reading; read again when none is left."""
+        self._paused.discard(reason)
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()

@@ -1,0 +1,20 @@
+"""The plane and the broker: a turn is all that the plane knows of the engine. Its own order is a contract in pyproject.toml."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from penstock.broker_core import amqp_plane
+
+PLANE = Path(amqp_plane.__file__).parent
+
+
+def test_the_plane_asks_turns_and_never_looks_at_the_engine_s_state() -> None:
+    states = {
+        f"{path.name}: {ast.unparse(node)}"
+        for path in PLANE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "state" and ast.unparse(node.value).endswith(("broker", "turn"))
+    }
+    assert not states, "a turn is asked what is needed of it"
