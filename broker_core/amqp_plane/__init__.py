@@ -1,21 +1,21 @@
 """The AMQP plane: AMQP 1.0 on sockets, translated into commands. It contains no rules of queues.
 
 Octets come up through the layers of a socket. A dispatcher turns frames into calls of links, and links hand requests to the
-commit loop. The loop carries them out while it holds the broker's lock, and sends the answers when they are durable: the order is
-in `loop.commit_loop`. It does not know the links, only two base classes in `loop.parties`.
+commit loop. The loop carries them out while it holds the broker's lock, and sends the answers when they are durable. The order is
+in `loop.commit_loop`. The loop does not know the links, only two base classes in `loop.parties`.
 
-The plane's own state ends with the broker: credit, deliveries under way, detached links, and who is asked for work next. The
-engine holds acquired messages for the links, and recovery returns them.
+The plane's own state ends with the broker: credit, deliveries under way, detached links, and the order in which links look for
+messages. The engine holds acquired messages for the links, and recovery returns them.
 
-plane           listeners, the event loop's thread, the clock, and what operators ask
-connections/    accepted sockets, logins, events of a connection, its limits
-links/          an attach, its link, its messages and outcomes, and links that live on detached
-transactions/   control links, and work in a transaction
-nodes/          what an attach names or makes: addresses, filters, dynamic nodes, subscriptions
-context         what all connections and links share
-loop/           the commit loop: all requests since the last commit become few commands and one write
-layers/         TLS and WebSocket between a socket and AMQP
-conditions      our errors as AMQP's
+- `plane`: listeners, the event loop's thread, the clock, and the requests of operators.
+- `connections/`: accepted sockets, logins, events of a connection, its limits.
+- `links/`: an attach, its link, its messages and outcomes, and links that live on detached.
+- `transactions/`: control links, and work in a transaction.
+- `nodes/`: nodes that an attach names or makes: addresses, filters, dynamic nodes, subscriptions.
+- `context`: limits, clock and commit loop, which all connections and links share.
+- `loop/`: the commit loop.
+- `layers/`: TLS and WebSocket between a socket and AMQP.
+- `conditions`: our errors as AMQP's.
 """
 
 from .plane import AmqpPlane

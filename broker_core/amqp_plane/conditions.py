@@ -26,7 +26,7 @@ _CONDITIONS: dict[type[errors.PenstockError], str] = {
 
 
 def as_error(error: Exception) -> Error:
-    """Return the error to tell the peer."""
+    """Return an error as the peer receives it."""
     if isinstance(error, Refusal):
         return Error(condition=error.condition, description=_short(str(error)))
     if isinstance(error, RemoteProtocolError):
@@ -36,7 +36,7 @@ def as_error(error: Exception) -> Error:
 
 
 def deleted(node: str) -> Error:
-    """Return the error for the links of a queue or exchange that is gone."""
+    """Return the error for the links of a deleted queue or exchange."""
     return Error(condition=Condition.RESOURCE_DELETED, description=_short(f"{node!r} was deleted"))
 
 
@@ -48,7 +48,7 @@ def _short(text: str) -> str:
 
 
 def forbidden(user: str, right: Right, address: str) -> Refusal:
-    """Return the refusal. It does not tell whether the queue exists: that is not for users without a right to it."""
+    """Return the refusal. It does not reveal whether the queue exists, because the user has no right to it."""
     return Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {user!r} may not {right.name.lower()} at {address!r:.80}")
 
 

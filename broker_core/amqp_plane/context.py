@@ -1,4 +1,4 @@
-"""What all links and connections of a plane share: its limits, its clock, the commit loop, and reads of the broker."""
+"""The surroundings that all links and connections of a plane share: limits, clock, commit loop, and the broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .loop.commit_loop import CommitLoop
 
 @dataclass(frozen=True)
 class PeerLimits:
-    """Limits of one peer, where nothing else is said: numbers, bytes, seconds as the names say."""
+    """Limits of one peer, from the settings of these names: numbers, bytes, seconds."""
 
     connections: int
     connections_per_user: int
@@ -38,7 +38,7 @@ class PeerLimits:
 
     @classmethod
     def of(cls, settings: Settings, connections: int | None = None) -> PeerLimits:
-        """Read them from the settings; `connections` instead of `amqp_max_connections`, if it is given."""
+        """Read the limits from the settings. `connections` replaces `amqp_max_connections`."""
         return cls(
             settings.amqp_max_connections if connections is None else connections,
             settings.amqp_max_connections_per_user,

@@ -1,4 +1,4 @@
-"""The AMQP plane: an event loop in a thread of its own, its listeners, its limits, its clock."""
+"""The AMQP plane: an event loop in its own thread, with listeners, limits and a clock."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from .links.registry import LinkRegistry
 from .loop.acceptor import Acceptor, bound
 
 log = logging.getLogger("penstock.amqp")
-log.addFilter(LogLimit())  # who is refused may be refused a thousand times a second
+log.addFilter(LogLimit())  # a refused client may try again a thousand times a second
 
-TICK_S = 0.25  # how exact heartbeats and time-outs are
-SHORTEST_HEARTBEAT_MS = 1000  # an idle time-out that a peer may ask of us: half of it must be several ticks
-FIRST_FRAME_BYTES = 8192  # an open before we know the peer: some clients put more than 512 octets of properties there
+TICK_S = 0.25  # precision of heartbeats and time-outs.
+SHORTEST_HEARTBEAT_MS = 1000  # the shortest idle time-out of a peer: half of it must be several ticks.
+FIRST_FRAME_BYTES = 8192  # of an open, before we know the peer: some clients put more than 512 octets of properties there
 STOP_GRACE_S = 2.0  # for peers to answer our close
-PASSWORD_THREADS = 2  # that check passwords, which cost time on purpose; each connection waits for at most one check
+PASSWORD_THREADS = 2  # they check passwords, which cost time on purpose; each connection waits for at most one check
 UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links
-DESCRIBED_AT_ONCE = 32  # connections, for operators, before the sockets have their turn
-ANSWER_S = 10.0  # for which an operator waits for the loop
-DOOMED = 64  # connections beyond the limit that are still told so, each with an open and a close
+DESCRIBED_AT_ONCE = 32  # connections, for operators, before the sockets are served again
+ANSWER_S = 10.0  # the time that an operator waits for the loop
+DOOMED = 64  # connections beyond the limit that still receive an open and a close with the reason
 
 
 class Ready(selectors.DefaultSelector):
-    """A selector that knows how many sockets the loop is about to serve."""
+    """A selector that counts the sockets that the loop is about to serve."""
 
     count = 0
 
@@ -63,10 +63,10 @@ class Ready(selectors.DefaultSelector):
 
 
 class AmqpPlane:
-    """The plane: it listens from construction until `close`. `flight` is where the Flight plane is: (scheme, port).
-    `connections`: fewer than the settings allow, if there are not enough file descriptors.
+    """The plane: it listens from construction until `close`.
 
-    Raises InvalidRequest when an address cannot be listened on.
+    `flight`: scheme and port of the Flight plane. `connections`: fewer than the settings allow, if there are not enough file
+    descriptors. Raises InvalidRequest when it cannot listen at an address.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class AmqpPlane:
         self._accepted: set[AcceptedSocket] = set()
         self._acceptors: list[Acceptor] = []
         self._stopping = False
-        self._users = access.generation  # of the users file, when the peers were last looked at
+        self._users = access.generation  # of the users file, at the last check of the peers
         self.ready = Ready()
         self._loop = asyncio.SelectorEventLoop(self.ready)
-        self._tick_at = self._loop.time()  # when the next look at all peers is due
+        self._tick_at = self._loop.time()  # the time of the next tick
         self.host = PlaneContext(broker, access, self.limits, self._loop)
         self.call, self.sender_credit, self.commit_loop = self.host.call, self.host.sender_credit, self.host.commit_loop
         self.registry = LinkRegistry(self._loop, self.limits)
@@ -118,11 +118,11 @@ class AmqpPlane:
             first_frame_size=min(FIRST_FRAME_BYTES, limits.frame_bytes),
             channel_max=limits.sessions - 1,
             handle_max=limits.links - 1,
-            idle_time_out=int(limits.idle_timeout_s * 500),  # we give up after twice that (2.4.5)
+            idle_time_out=int(limits.idle_timeout_s * 500),  # the peer is given up after twice that (2.4.5)
             min_remote_idle_time_out=SHORTEST_HEARTBEAT_MS,
             max_message_size=limits.message_bytes,
             max_unfinished_size=UNFINISHED_MESSAGES * limits.message_bytes,
-            answers_violations=False,  # a peer is told behind the answers to what it sent before
+            answers_violations=False,  # an error follows the answers to all earlier frames
             errant_link_ends_session=False,
             offered_capabilities=("ANONYMOUS-RELAY", SOLE, SHARED_SUBS, DELAYED_DELIVERY),
             properties={"product": "Penstock", "version": __version__},
@@ -152,11 +152,11 @@ class AmqpPlane:
     # --- connections
 
     def now(self) -> float:
-        """Tell the time in seconds, for all time-outs of the plane: a peer is not silent while we stand still."""
+        """Return the time in seconds, for all time-outs of the plane. It stands still while the process does."""
         return self.broker.uptime_s()
 
     def enter(self, accepted: AcceptedSocket) -> bool:
-        """Take in an accepted socket. Returns False when there are so many that not even an answer is affordable."""
+        """Add an accepted socket. Returns False when there are too many for even an answer."""
         if self._stopping or len(self._accepted) >= self.limits.connections + DOOMED:
             there = counted(len(self._accepted), "connection")
             log.warning("%s: turned away, %s open", accepted.address, there, extra={"peer": accepted.address})
@@ -174,13 +174,13 @@ class AmqpPlane:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"user {peer.user!r} has {most} connections, the limit")
 
     def left(self, peer: Dispatcher) -> None:
-        """Forget a peer whose connection has gone; its container and its limits are free for others."""
+        """Forget a peer whose connection is lost; its container and its limits are free for others."""
         self.containers.leave(peer)
         self.unfinished.forget(peer)
         self.commit_loop.forget(peer.transport)
 
     def leave(self, accepted: AcceptedSocket) -> None:
-        """Take out a socket that is closed: it no longer counts among the connections."""
+        """Remove a closed socket: it no longer counts as a connection."""
         self._accepted.discard(accepted)
 
     def tls_context(self) -> ssl.SSLContext:
@@ -188,10 +188,10 @@ class AmqpPlane:
         assert self._tls_context is not None  # a listener with TLS was checked to have a certificate
         return self._tls_context()
 
-    # --- what operators ask (see `service.connections`)
+    # --- requests of operators (see `service.connections`)
 
     def connections(self) -> list[dict[str, Any]]:
-        """Describe the connections that have opened. From another thread."""
+        """Describe the open connections. From another thread."""
         found: list[dict[str, Any]] = self._answer(self._described())
         return found
 
@@ -202,7 +202,7 @@ class AmqpPlane:
             if described is not None:
                 found.append(described)
             if number % DESCRIBED_AT_ONCE == 0:
-                await asyncio.sleep(0)  # the sockets have their turn
+                await asyncio.sleep(0)  # other sockets are served
         return found
 
     def slow_consumers(self) -> Counter[str]:
@@ -219,19 +219,21 @@ class AmqpPlane:
         return found
 
     def close_connection(self, identifier: str, reason: str) -> bool:
-        """Close a connection, and tell its peer why; what it holds goes back. False where it is gone. From another thread."""
+        """Close a connection with a reason, and return its messages. Returns False if there is no such connection. From another
+        thread.
+        """
         return bool(self._answer(self._close_one(identifier, reason)))
 
     async def _close_one(self, identifier: str, reason: str) -> bool:
         for accepted in self._accepted:
             if listing.identifier(accepted) == identifier and accepted.peer is not None:
                 error = Error(condition=Condition.CONNECTION_FORCED, description=reason)
-                accepted.peer.close(error, for_good=True, cause=Cause.LINK_CLOSED)
+                accepted.peer.close(error, permanently=True, cause=Cause.LINK_CLOSED)
                 return True
         return False
 
     def _answer(self, coroutine: Any) -> Any:
-        """Carry out a coroutine in the loop, and wait for its end. Raises ResourceLimit when it does not come in time."""
+        """Run a coroutine in the loop, and return its result. Raises ResourceLimit after `ANSWER_S`."""
         try:
             future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:  # the loop is closed
@@ -246,13 +248,13 @@ class AmqpPlane:
     # --- the other plane
 
     def flight_properties(self, user: str) -> Mapping[str, Any]:
-        """Form what the open says of the other plane: where it is, and a token for it where there are users."""
+        """Return the properties of our open about the Flight plane: its address, and a token for it if there are users."""
         if self._flight is None:
             return {}
         scheme, port = self._flight
         found: dict[str, Any] = {"flight-scheme": scheme, "flight-port": port}
         if self.access.enforced:
-            with contextlib.suppress(errors.NotFound):  # the user went after the login: the open is refused
+            with contextlib.suppress(errors.NotFound):  # the user was removed after the login: the open is refused
                 found["flight-token"] = self.access.token(user)
         return found
 
@@ -263,14 +265,14 @@ class AmqpPlane:
             return
         self.broker.histograms.loop_delay.observe(max(0.0, self._loop.time() - self._tick_at))
         self._tick_at = self._loop.time() + TICK_S
-        self._loop.call_at(self._tick_at, self._tick)  # first: whatever goes wrong below, time goes on
+        self._loop.call_at(self._tick_at, self._tick)  # first: after any failure below, the next tick still comes
         now = self.now()
-        self.access.refresh()  # also the Flight plane does, so what it answers here does not say whether there is news
+        self.access.refresh()  # the Flight plane calls it as well, so its result does not show whether the users changed
         self.sender_credit.tick(now)
         for peer in self.unfinished.late():
-            text = f"no message was completed for {TIMEOUT_S:g} s or more, and others need the room of what is half sent"
+            text = f"no message was completed for {TIMEOUT_S:g} s or more, and others need the memory of half-sent messages"
             self.unfinished.forget(peer)
-            peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description=text), for_good=True)
+            peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description=text), permanently=True)
         sockets = list(self._accepted)
         names = {name for accepted in sockets if accepted.peer is not None for name in accepted.peer.names}
         queues, exchanges = self.nodes.there(names)
@@ -284,14 +286,14 @@ class AmqpPlane:
                     accepted.peer.look_at_links(now, queues, exchanges)
                     if self._users != before:
                         revocation.enforce(accepted.peer)
-            except Exception:  # a mistake of ours about one peer: the others have their time-outs all the same
+            except Exception:  # a bug that concerns one peer: the others still have their time-outs
                 log.exception("%s: cut off, because it cannot be looked after", accepted.address)
                 accepted.abort()
 
     # --- the end
 
     def close(self) -> None:
-        """Tell every peer that the broker stops, wait a little for their answers, and close the loop."""
+        """Close all connections with the reason that the broker stops, wait `STOP_GRACE_S` for answers, and close the loop."""
         if self._loop.is_closed():
             return
         self.broker.connections.remove(self)
@@ -315,7 +317,7 @@ class AmqpPlane:
         for endpoint in self.registry.links():
             endpoint.end_cause = Cause.BROKER_LOST
             self.registry.expire(endpoint)
-        until = self._loop.time() + STOP_GRACE_S  # not the broker's clock: a stop ends, whatever that one does
+        until = self._loop.time() + STOP_GRACE_S  # not the broker's clock: a stop must end even if that clock stands still
         while (self._accepted or len(self.registry)) and self._loop.time() < until:
             await asyncio.sleep(0.01)
         for accepted in list(self._accepted):

@@ -8,7 +8,6 @@ import random
 import pytest
 
 from penstock.broker_core.amqp_plane.loop.gate import (
-    AT_ONCE,
     CALL_SOON,
     DISK,
     HOLD_UP,
@@ -18,6 +17,7 @@ from penstock.broker_core.amqp_plane.loop.gate import (
     READ_OVER,
     READING,
     READING_WAITING,
+    READING_WANTED,
     RUN,
     RUN_NOW,
     SCHEDULED,
@@ -27,7 +27,7 @@ from penstock.broker_core.amqp_plane.loop.gate import (
     Gate,
 )
 
-STATES = {IDLE, SCHEDULED, READING, AT_ONCE, WAITING, READING_WAITING}
+STATES = {IDLE, SCHEDULED, READING, READING_WANTED, WAITING, READING_WAITING}
 EVENTS = {WANT, READ, READ_OVER, RUN, HOLD_UP, DISK}
 
 
@@ -49,7 +49,7 @@ def test_a_pass_that_is_wanted_is_on_its_way_whatever_the_state() -> None:
     """Nothing that is handed in is forgotten: a call is under way, or the socket that is being read runs the pass."""
     for state, events in TRANSITIONS.items():
         after, action = events[WANT]
-        assert after in (SCHEDULED, AT_ONCE), state
+        assert after in (SCHEDULED, READING_WANTED), state
         assert (action is CALL_SOON) == (after is SCHEDULED and state is not SCHEDULED), "called once"
 
 

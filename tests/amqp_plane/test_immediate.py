@@ -108,9 +108,7 @@ def test_a_selector_that_is_not_evaluated_yet_has_precedence(made: Stage) -> Non
     """Q4 Q8: the decision waits for a link that may want an earlier message, which then has the link's credit."""
     made.declare("q")
     gate = threading.Event()
-    made.plane.commit_loop.acquisitions.evaluation._thread.submit(
-        gate.wait, PATIENCE_S
-    )  # evaluations wait behind this
+    made.plane.commit_loop.acquisitions.evaluation._thread.submit(gate.wait, PATIENCE_S)  # evaluations wait behind this
     made.service.submit(enqueue("q", b"earlier"))
     consumer = Consumer(made, "consumer", filter={Symbol("s"): Described(SELECTOR, "JMSPriority = 4")})
     consumer.link.grant(1)

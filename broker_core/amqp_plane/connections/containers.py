@@ -1,9 +1,7 @@
-"""Connections by container, and their links (2.6.1), and how many of them there may be.
+"""Connections by container, and the number of connections of a user.
 
-A link belongs to a pair of containers, so its name is looked up under user, container id and direction; the user is part of it,
-or a stranger could steal links by saying somebody else's container id. The second attach of a name takes it from the first,
-whatever connection that is on. A container may ask to be here once only (OASIS *sole connection for container*): the policy it
-names says whether the older connection or the newer one has to go; what the older one asked for counts before the newer's wish.
+A container may demand to be connected only once (OASIS *sole connection for container*). Its policy names the connection that is
+closed: the older one or the newer one. The policy of the older connection precedes that of the newer one.
 """
 
 from __future__ import annotations
@@ -45,10 +43,10 @@ class Containers:
         replaced = []
         for other in self._peers.get((peer.user, peer.container), []):
             policy = peer.sole if other.sole is None else other.sole
-            if policy is None or not other.connection.may_send:  # nobody minds, or it is closed already
+            if policy is None or not other.connection.may_send:  # neither demands it, or the older one is closed already
                 continue
             if policy != CLOSE_EXISTING:
-                peer.sole = None if peer.sole is None else policy  # what its open is told
+                peer.sole = None if peer.sole is None else policy  # its open reports this policy
                 raise Refusal(Condition.INVALID_FIELD, f"container-id {peer.container!r:.80} is connected already")
             replaced.append(other)
         self._peers.setdefault((peer.user, peer.container), []).append(peer)
@@ -56,7 +54,7 @@ class Containers:
         return replaced
 
     def leave(self, peer: Peer) -> None:
-        """Take out a connection that is over. One that never entered may leave too."""
+        """Remove a connection that is lost, whether or not it had entered."""
         key = (peer.user, peer.container)
         peers = self._peers.get(key, [])
         if peer in peers:

@@ -1,4 +1,4 @@
-"""The dispatcher of one connection: the events of its protocol machine, from the login on, become calls of its links."""
+"""The dispatcher of one connection: it turns the events of the protocol machine, from the login on, into calls of links."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class Dispatcher(Peer):
         From any thread, while the loop does not read.
         """
         attempts = self.host.access.attempts
-        # A proof is looked at in microseconds: one after another, so that those that come at once are no more than the limit.
+        # Checking a proof takes microseconds. One check at a time, so that attempts that come together cannot exceed the limit.
         with attempts.turn if self._sasl.mechanism == SCRAM_SHA_256 else nullcontext():
             happening = self.connection.events_in(data, now)
             first = next(happening, None)
-            if isinstance(first, events.AuthenticationFailed) and self._sasl.mechanism != PLAIN:  # there the check has counted it
+            if isinstance(first, events.AuthenticationFailed) and self._sasl.mechanism != PLAIN:  # that check has counted it
                 attempts.failed(self.transport.address, self._sasl.claimed)
         return happening if first is None else itertools.chain((first,), happening)
 
@@ -91,14 +91,14 @@ class Dispatcher(Peer):
         """Handle the events in some octets, each before the next is read. Opens and begins are answered here."""
         for event in happening:
             if self.gone and not isinstance(event, events.AuthenticationFailed):
-                return  # it left while its password was checked
+                return  # the connection was lost while its password was checked
             try:
                 self._handlers[type(event)](event)
-            except LocalProtocolError as error:  # the peer's limits do not let us answer
+            except LocalProtocolError as error:  # an answer would exceed the peer's limits
                 self.log(f"cannot answer: {error}")
                 self.close(Error(condition=Condition.NOT_ALLOWED, description=str(error)[:200]))
         if self.connection.has_data_to_send or self.connection.finished:
-            self.send_soon()  # else the links say what there is to be done: an outcome alone needs no pass
+            self.send_soon()  # otherwise the links request a commit if needed: an outcome alone does not
 
     def tick(self, now: float) -> None:
         """Send heartbeats; give up a peer that is silent. `now`: the plane's clock, seconds."""
@@ -107,7 +107,7 @@ class Dispatcher(Peer):
         self.transport.send()
 
     def flowing(self) -> None:
-        """Go on: the socket takes octets again."""
+        """Continue to send: the socket takes octets again."""
         for endpoint in self.links.values():
             endpoint.flowed()
 
@@ -115,7 +115,7 @@ class Dispatcher(Peer):
 
     @property
     def logging_in(self) -> bool:
-        """Say whether what comes may be a password."""
+        """True while received octets may contain a password."""
         return not self._sasl.done and not self.opened
 
     def _on_authenticated(self, event: events.Authenticated) -> None:
@@ -127,7 +127,7 @@ class Dispatcher(Peer):
         log.warning("%s: login refused: %s", address, one_line(event.reason, LINE), extra={"peer": address})
 
     def give_up(self) -> bool:
-        """Refuse a peer that has not opened in time. Returns whether it could be told."""
+        """Refuse a peer that has not opened in time. Returns False if no refusal can be sent."""
         text = f"not logged in and opened within {self.host.limits.login_timeout_s:g} s"
         if not self.connection.refuse(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text)):
             return False
@@ -136,24 +136,26 @@ class Dispatcher(Peer):
         return True
 
     def _on_open(self, theirs: Open) -> None:
-        """Answer a peer's open. Ours says what only this user may know: where the other plane is, and a token for it."""
+        """Answer a peer's open. Our open contains data for this user alone: the address of the Flight plane, and a token for
+        it.
+        """
         plane, connection = self.plane, self.connection
         self.container = theirs.container_id
         self.opened = True
         properties = {**(plane.protocol.properties or {}), **plane.flight_properties(self.user)}
         refusal = self._refusal(theirs)
-        # Of its open nothing is needed any more but the numbers: there may be many connections.
+        # Only the numbers of its open are still needed. There may be many connections, so the rest is dropped.
         theirs.hostname = theirs.properties = None
         theirs.outgoing_locales = theirs.incoming_locales = theirs.offered_capabilities = theirs.desired_capabilities = ()
         if self.sole is not None:
-            properties[containers.POLICY] = UInt(self.sole)  # what is enforced, of the two that there are
+            properties[containers.POLICY] = UInt(self.sole)  # the policy that is enforced
         if refusal is not None:
             properties.pop("flight-token", None)
             properties["amqp:connection-establishment-failed"] = True
         connection.settings = dataclasses.replace(plane.protocol, properties=properties)
         try:
             connection.open()
-        except LocalProtocolError as error:  # larger than the frames that the peer takes: it does without
+        except LocalProtocolError as error:  # larger than the peer's frames: the token is left out
             self.log(f"told less: {error}")
             properties.pop("flight-token", None)
             connection.settings = dataclasses.replace(plane.protocol, properties=properties)
@@ -198,7 +200,7 @@ class Dispatcher(Peer):
         self.loop.after_all(partial(self._answer_violation, event))
 
     def _answer_violation(self, event: events.Violated) -> None:
-        """Tell the peer of its error, behind the answers to all that it sent before."""
+        """Send the peer its error, behind the answers to all its earlier frames."""
         link, session = event.link, event.session
         if link is not None:
             self.say(link, link.answer_violation)
@@ -218,17 +220,17 @@ class Dispatcher(Peer):
         self.transport.expect_close()
 
     def lost(self) -> None:
-        """End a peer whose transport has gone: what its links held goes back, before any attach that comes later is answered."""
+        """End a peer whose transport is lost: messages of its links go back before any later attach is answered."""
         if not self.gone:
             self.gone = True
             self.connection.receive_eof()
             self._connection_ended()
-            self.connection.forget_all()  # a link that lives on would keep it
+            self.connection.forget_all()  # a link that lives on would keep it in memory
             self.loop.after_all(self._forget_all)
             self.plane.left(self)
 
     def _forget_all(self) -> None:
-        """Forget all that a link which lives on would keep with its peer."""
+        """Forget all that a link which lives on would keep in memory with its peer."""
         self.capacity.clear()
         self._blocked.clear()
 
@@ -266,13 +268,13 @@ class Dispatcher(Peer):
         if event.link is not None:
             self._at(event.link, lambda endpoint: endpoint.asked())
         waiting = self.squeezed.get(session, {})
-        for link in list(waiting):  # for the window of the session, whatever link the flow names
+        for link in list(waiting):  # the window is the session's, so the link that the flow names does not matter
             if session.remote_incoming_window <= 0:
                 break
             del waiting[link]  # if it has to wait again, others come first
             self._at(link.link, lambda endpoint: endpoint.flowed())
         if event.completed is not None and session.remote_incoming_window <= 0:
-            # The rest of its message took the last of the window: a drain is answered all the same, which takes none.
+            # The rest of its message took the last of the window. A drain needs no window, so it is still answered.
             self._at(event.completed, lambda endpoint: endpoint.flowed())
         if event.link is not None:
             self._at(event.link, lambda endpoint: endpoint.flowed())
@@ -280,7 +282,7 @@ class Dispatcher(Peer):
     def _on_disposition(self, event: events.Disposed) -> None:
         several: dict[Link, list[Any]] = {}
         before, mine = None, list[Any]()
-        for delivery in event.deliveries:  # nearly always all are of one link
+        for delivery in event.deliveries:  # nearly always, all are of one link
             if delivery.link is not before:
                 before = delivery.link
                 mine = several.setdefault(before, [])
@@ -304,7 +306,7 @@ class Dispatcher(Peer):
             if link.state is LinkState.DETACH_RCVD and link.session.may_send:
                 link.detach(closed=closed, error=None if endpoint is None else endpoint.detach_error)
                 self.send_soon()
-            if endpoint is None or endpoint.ended:  # else its deliveries live
+            if endpoint is None or endpoint.ended:  # otherwise its deliveries live on
                 link.session.forget(link)
 
         if endpoint is None or closed or event.error is not None:
@@ -314,7 +316,7 @@ class Dispatcher(Peer):
         self.loop.after_all(answer)
 
     def _on_stolen(self, event: events.Stolen) -> None:
-        """Detach a link that another of the same connection has taken the name of; the peer knows it."""
+        """Detach a link whose name another link of the same connection has taken; the peer does not need a detach."""
         endpoint = self.links.get(event.link)
         if endpoint is not None:
             endpoint.stolen = True

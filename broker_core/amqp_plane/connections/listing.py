@@ -1,4 +1,4 @@
-"""Connections as an operator sees them: who, from where, which links, and which of these are slow."""
+"""Connections as an operator sees them: user, address, links, and which of them are slow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..links.endpoint import LinkEnd
 from ..links.outgoing_link import OutgoingLink
 from .sockets import AcceptedSocket
 
-STALLED_S = 5.0  # a peer whose socket takes nothing for longer is slow, too
+STALLED_S = 5.0  # a peer whose socket takes no octets for longer is also slow
 MAX_LINKS = 200  # of one connection that are described; `linkCount` has them all
 SHORT = 200  # characters of a name that a peer chose
 
@@ -31,7 +31,7 @@ class HeldGroups:
 
 
 def described(socket: AcceptedSocket, now: float, wall_us: int, groups: HeldGroups) -> dict[str, Any] | None:
-    """Describe a connection that has opened; None for another. In the loop's thread. `now`: the plane's clock, seconds."""
+    """Describe an open connection; None for another one. In the loop's thread. `now`: the plane's clock, seconds."""
     peer = socket.peer
     if peer is None or not peer.opened or peer.gone:
         return None
@@ -54,19 +54,19 @@ def described(socket: AcceptedSocket, now: float, wall_us: int, groups: HeldGrou
 
 
 def identifier(socket: AcceptedSocket) -> str:
-    """Name a connection, unlike any other in one life of the broker."""
+    """Return the id of a connection, unique in one life of the broker."""
     return f"amqp-{socket.number}"
 
 
 def slow(socket: AcceptedSocket, now: float) -> Iterator[str]:
-    """Yield the queue of each consumer of a connection that is slow. In the loop's thread."""
+    """Yield the queue of each slow consumer of a connection. In the loop's thread."""
     peer = socket.peer
     if peer is not None and peer.opened and not peer.gone:
         yield from (endpoint.queue for endpoint in peer.links.values() if _is_slow(endpoint, now))
 
 
 def _is_slow(endpoint: LinkEnd, now: float) -> bool:
-    """Say whether a consumer has settled nothing for `SLOW_S` and can be sent nothing more, while messages wait."""
+    """Return True if a consumer has settled nothing for `SLOW_S` and can be sent nothing more, while messages wait."""
     return (
         endpoint.still_for(now) > SLOW_S
         and isinstance(endpoint, OutgoingLink)

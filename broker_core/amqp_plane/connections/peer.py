@@ -1,7 +1,7 @@
-"""A connection's peer as its links see it: who it is, what it may do, its links, and how they and the connection end.
+"""A connection's peer as its links see it: its user, its rights, its links, and how they and the connection end.
 
-Answers about queues (attach, detach, end, close) take their place in the line of effects, behind everything that the peer sent
-before. So a close is answered when all that came before it is safe, and reported.
+Answers about queues (attach, detach, end, close) are effects: they leave after the answers to all earlier frames of the peer. So
+a close is answered when all earlier requests are durable and answered.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .capacity import Capacity
 log = logging.getLogger("penstock.amqp")
 
 _numbers = itertools.count()
-LINE = 600  # characters of the log that one thing of a peer's may take
+LINE = 600  # characters of one entry in the log
 
 
 class Peer:
@@ -55,7 +55,7 @@ class Peer:
         self.gone = False
         self.links: dict[Link, LinkEnd] = {}
         self.detached: dict[Link, Resumable] = {}  # links that live on: see `links.registry`
-        self._blocked: dict[Session, list[Callable[[], None]]] = {}  # actions that wait until a session has sent what it has
+        self._blocked: dict[Session, list[Callable[[], None]]] = {}  # actions for when a session's frames have left
         self.squeezed: dict[Session, dict[MessageReceiver, None]] = {}  # links that wait for the window, the longest wait first
 
     def __repr__(self) -> str:
@@ -66,16 +66,16 @@ class Peer:
         log.info("%s: %s", self, one_line(text, LINE), extra={"peer": self.transport.address, "user": self.user})
 
     def send_soon(self) -> None:
-        """Send what the protocol has to say, at the end of the pass."""
+        """Send the output of the protocol machine at the end of the commit."""
         self.loop.send_soon(self.transport)
 
     @property
     def stalled(self) -> bool:
-        """Say whether the socket is full: nothing is acquired for this peer until it reads."""
+        """True while the socket takes no more octets: no messages are acquired for this peer."""
         return self.transport.stalled
 
     def may(self, right: Right, queue: str) -> bool:
-        """Say whether the peer's user has this right on a queue."""
+        """Return True if the peer's user has this right on a queue."""
         return self.host.access.may(self.user, right, queue)
 
     @property
@@ -85,12 +85,14 @@ class Peer:
 
     # --- close
 
-    def close(self, error: Error | None, *, for_good: bool = False, cause: Cause = Cause.LINK_LOST) -> None:
-        """Close the connection: the broker stops, or the peer went too far. `for_good`: nothing of it lives on. `cause`: why its
-        messages come back."""
+    def close(self, error: Error | None, *, permanently: bool = False, cause: Cause = Cause.LINK_LOST) -> None:
+        """Close the connection: the broker stops, or the peer exceeded a limit.
+
+        `permanently`: none of its links lives on. `cause`: why its messages go back.
+        """
         for endpoint in (*self.links.values(), *self.detached.values()):
             endpoint.end_cause = cause
-        if for_good:
+        if permanently:
             self._end(list(self.links), None)
             for endpoint in list(self.detached.values()):
                 self.registry.expire(endpoint)
@@ -102,7 +104,7 @@ class Peer:
         if self.connection.may_send:
             self.connection.close(error)
             self.transport.expect_close()
-        elif not self.gone and self.connection.local_open is None:  # there is no way to say it
+        elif not self.gone and self.connection.local_open is None:  # it has received no open, so no close can be sent
             self.transport.abort()
         self.send_soon()
 
@@ -121,12 +123,12 @@ class Peer:
     # --- links
 
     def refuse(self, link: Link, error: Error) -> None:
-        """Answer an attach by an attach without terminus, and a detach that says why."""
+        """Answer an attach by an attach without terminus, and a detach with the reason."""
         if self.awaits_attach(link):
             self.say(link, lambda: link.refuse(error.condition, error.description))
 
     def say(self, link: Link, action: Callable[[], None]) -> None:
-        """Send what the peer's limits may not allow; its session ends if they do not."""
+        """Send frames that may exceed the peer's limits; if they do, the session ends."""
         try:
             action()
         except LocalProtocolError as error:
@@ -142,11 +144,13 @@ class Peer:
         self.send_soon()
 
     def awaits_attach(self, link: Link) -> bool:
-        """Say whether the link's attach is not answered, and can still be."""
+        """Return True if the link's attach is not answered, and can still be."""
         return link.state in UNANSWERED and link.session.may_send
 
     def when_unblocked(self, session: Session, action: Callable[[], None]) -> None:
-        """Act when what waits for the window of a session has left, or perhaps when a link of it ends."""
+        """Call `action` when the frames that wait for the window of a session have left, or at the latest when a link of it
+        ends.
+        """
         self._blocked.setdefault(session, []).append(action)
 
     def _unblock(self, session: Session) -> None:
@@ -154,29 +158,29 @@ class Peer:
             action()
 
     def detach(self, endpoint: LinkEnd, error: Error, cause: Cause = Cause.LINK_LOST) -> None:
-        """Detach a link, with the reason. Nothing happens when it has ended already. `cause`: why its messages come back."""
+        """Detach a link with an error. Does nothing if it has ended. `cause`: why its messages go back."""
         if endpoint.link in self.links:
             endpoint.end_cause = cause
             self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
             self._end([endpoint.link], error)
-        elif self.detached.get(endpoint.link) is endpoint:  # there is no link to say it on
+        elif self.detached.get(endpoint.link) is endpoint:  # there is no link to send it on
             endpoint.end_cause = cause
             self.registry.expire(endpoint)
 
     def steal(self, endpoint: LinkEnd, error: Error) -> None:
-        """Detach a link whose name another one has now, which goes on where it was."""
+        """Detach a link whose name a newer link has, which continues with its deliveries."""
         self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
         endpoint.stolen = True
         self.registry.leave(endpoint, DETACHED)
         self.loop.after_all(lambda: self._say_detach(endpoint.link, error))
 
     def _end(self, links: list[Link], error: Error | None) -> None:
-        """End links; with an error, the peer is told so once what they held is back."""
+        """End links. An error is sent when their messages are back in the queue."""
         for link in links:
             endpoint = self.links.get(link)
             if endpoint is not None:
                 self.forget(endpoint)
-                self.loop.in_pass(endpoint.finish)
+                self.loop.in_commit(endpoint.finish)
         for link in links:
             if error is not None:
                 self.loop.after_all(partial(self._say_detach, link, error))
@@ -191,15 +195,17 @@ class Peer:
 
     @property
     def names(self) -> Iterator[str]:
-        """The queues and exchanges of its links, those of detached ones too."""
+        """The queues and exchanges of its links, including detached ones."""
         for endpoint in (*self.links.values(), *self.detached.values()):
             if endpoint.opened:
                 yield endpoint.queue
                 yield endpoint.terminus.named or ""
 
     def look_at_links(self, now: float, queues: Container[str], exchanges: Container[str]) -> None:
-        """Detach the links whose queue or exchange is gone, and note how long the others have held what they hold. Every link of
-        the plane is asked, every quarter of a second. `queues`, `exchanges`: those of `names` that are there."""
+        """Detach the links whose queue or exchange is deleted, and note how long the others have held their deliveries.
+
+        Runs four times a second for every link. `queues`, `exchanges`: the existing ones of `names`.
+        """
         for endpoint in [*self.links.values(), *self.detached.values()]:
             if not endpoint.opened:
                 continue
@@ -211,7 +217,7 @@ class Peer:
                 self.detach(endpoint, deleted(named), Cause.LINK_CLOSED)
 
     def forget(self, endpoint: LinkEnd) -> None:
-        """Take out a link; what is under way for it is carried out."""
+        """Remove a link; its requests are still carried out."""
         self.links.pop(endpoint.link, None)
         if endpoint.session in self._blocked:
             self.loop.after_all(partial(self._unblock, endpoint.session))
@@ -219,7 +225,7 @@ class Peer:
 
 
 def _forget_terms(*attaches: Attach | None) -> None:
-    """Drop all of an answered attach but its modes and sizes: else each of a peer's links could keep a frame in memory."""
+    """Drop an answered attach except for its modes and sizes: otherwise each of a peer's links could keep a frame in memory."""
     for attach in attaches:
         if attach is not None:
             attach.source = attach.target = attach.unsettled = attach.properties = None

@@ -1,6 +1,7 @@
-"""Connections when the users file changes: a login that no longer holds ends, and so does each link that is not permitted.
+"""Changes of the users file: a connection whose login is no longer valid ends, and so does each link without permission.
 
-A relay has no queue of its own: it asks for each message. What a link held is back before its peer is told.
+A link to the anonymous terminus is checked for each message instead. Messages of an ended link are back in their queue before its
+peer receives the detach.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ CHANGED = "the user was changed or removed after this login: log in again"
 
 
 def holds(access: Access, peer: Peer) -> bool:
-    """Say whether the login is still good: its user is there, with the same password and certificates."""
+    """Return True if the login is still valid: its user exists, with the same password and certificates."""
     return access.identity(peer.user) == peer.identity
 
 
 def enforce(peer: Peer) -> None:
-    """Look at a peer when the users file has changed. One that has not opened yet is looked at when it does."""
+    """Check a peer after a change of the users file. A peer that has not opened is checked at its open."""
     if not peer.opened:
         return
     if not holds(peer.host.access, peer):
         peer.log(CHANGED)
         error = Error(condition=Condition.UNAUTHORIZED_ACCESS, description=CHANGED)
-        peer.close(error, for_good=True, cause=Cause.LINK_CLOSED)
+        peer.close(error, permanently=True, cause=Cause.LINK_CLOSED)
         return
     for endpoint in list(peer.links.values()):
         right = right_of(endpoint)
@@ -41,11 +42,11 @@ def enforce(peer: Peer) -> None:
 
 
 def enforce_detached(access: Access, registry: LinkRegistry) -> None:
-    """Look at the links that live on without a connection."""
+    """Check the links that live on without a connection."""
     for endpoint in registry.links():
         peer, named = endpoint.peer, endpoint.terminus.named
         if not holds(access, peer) or (named is not None and not peer.may(right_of(endpoint), named)):
-            peer.log(f"{endpoint} ends: what it was permitted by does not hold any more")
+            peer.log(f"{endpoint} ends: its permission was withdrawn")
             endpoint.end_cause = Cause.LINK_CLOSED
             registry.expire(endpoint)
 

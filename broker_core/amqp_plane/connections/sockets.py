@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.amqp")
 
-# Bytes read at a time: what one peer may make the loop work through before other sockets are served. Strangers get little.
+# Bytes read at a time, before other sockets are served. Peers that have not logged in have less.
 STRANGER_READ, READ = 16 << 10, 256 << 10
 
 
@@ -42,7 +42,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         self.plane = plane
         self.listener = listener
         self.peer: Dispatcher | None = None
-        self._begun = False  # something was read
+        self._begun = False  # octets were read
         self._checking: Future[Iterator[Event]] | None = None
 
     # --- the loop's

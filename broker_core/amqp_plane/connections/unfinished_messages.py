@@ -1,4 +1,4 @@
-"""Messages whose last frame has not come, over all connections: the broker holds what came of them in memory."""
+"""Messages whose last frame has not come, over all connections: the broker holds their beginnings in memory."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import NamedTuple
 
 from .peer import Peer
 
-# In messages of the largest size. Each connection may have `server.UNFINISHED_MESSAGES` of them.
-OF_ONE_USER = 4  # so that one leaves room for others
+# In messages of the largest size. Each connection may have `plane.UNFINISHED_MESSAGES` of them.
+OF_ONE_USER = 4  # so that one user leaves room for others.
 IN_ALL = 5  # 160 MiB with the default of `max_message_bytes`
-TIMEOUT_S = 60.0  # that a connection may hold some without completing any, and a second more for each `LEAST_RATE` octets
+TIMEOUT_S = 60.0  # for a connection that completes no message, and one more second for each `LEAST_RATE` octets
 LEAST_RATE = 256 << 10  # octets a second: a slow mobile network has more
 
 
 class _UnfinishedBytes(NamedTuple):
     octets: int
-    since: float  # when the connection began to hold some, or last completed one
+    since: float  # when the connection began to hold octets, or last completed a message
 
 
 class UnfinishedMessages:
-    """Octets that each connection holds, and how much its user and all together may. `now`: the plane's clock, seconds."""
+    """Octets that each connection holds, and the limits of a user and of all users. `now`: the plane's clock, seconds."""
 
     def __init__(self, message_bytes: int, now: Callable[[], float]) -> None:
         self._now = now
@@ -31,7 +31,7 @@ class UnfinishedMessages:
         self.octets = 0
 
     def may_keep(self, peer: Peer, octets: int) -> bool:
-        """A connection holds so many octets now. False where that is too much; what it holds counts until it says less."""
+        """Set the number of octets that a connection holds. Returns False beyond a limit; the octets still count."""
         octets = 0 if peer.gone else octets  # its links end one after another
         before = self._held.pop(peer, None)
         more = octets - (before.octets if before is not None else 0)
@@ -50,5 +50,5 @@ class UnfinishedMessages:
         return [p for p, held in self._held.items() if now - held.since > TIMEOUT_S + held.octets / LEAST_RATE]
 
     def forget(self, peer: Peer) -> None:
-        """Forget a connection that has gone, and what it held."""
+        """Forget a lost connection and its octets."""
         self.may_keep(peer, 0)

@@ -1,7 +1,7 @@
-"""Layers between a socket and AMQP: TLS, WebSocket, both or neither, each as octets in, octets out.
+"""Layers between a socket and AMQP: TLS, WebSocket, both or neither, each with octets in and octets out.
 
-`stack` makes what a listener asks for of the layers `tls` and `websocket`; `base` says what each layer does. No sockets and no
-clock: the caller reads, writes, and gives up on a peer that takes too long.
+`stack` makes the layers of a listener from `tls` and `websocket`. `base` defines the interface. The layers have no sockets and no
+clock: the caller reads, writes, and gives up on a slow peer.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ __all__ = ["Layer", "LayerError", "Plain", "Stack", "stack"]
 
 
 def stack(context: ssl.SSLContext | None, websocket: bool) -> Layer:
-    """The layers of one connection that a server has accepted: TLS, if there is a context, then WebSocket, if asked for."""
+    """Return the layers of one connection: TLS, if there is a context, then WebSocket, if asked for."""
     layers: list[Layer] = []
     if context is not None:
         from .tls import TlsLayer
 
         layers.append(TlsLayer(context))
     if websocket:
-        from .websocket import WebSocketLayer  # wsproto and h11, which cost a start some 25 ms
+        from .websocket import WebSocketLayer  # it imports wsproto and h11, which cost 25 ms at a start
 
         layers.append(WebSocketLayer())
     return Stack(layers) if len(layers) > 1 else layers[0] if layers else PlainLayer()

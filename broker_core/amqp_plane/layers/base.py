@@ -1,16 +1,16 @@
 """One interface for every layer, and layers on top of each other.
 
-How a layer is used, whatever it is:
+How to use a layer:
 
     try:
-        octets = layer.receive(what the socket brought)     # or layer.receive_eof() when it has ended
+        octets = layer.receive(read)                        # or layer.receive_eof() when the socket has ended
     except LayerError as error:
-        octets, over = error.received, True                 # these came before what was wrong
-    layer.send(an answer)                                   # once layer.ready
-    socket.write(layer.data_to_send())                      # after each of these calls, after an error too
+        octets, over = error.received, True                 # these came before the error
+    layer.send(answer)                                      # once layer.ready
+    socket.write(layer.data_to_send())                      # after each of these calls, also after an error
 
-Each keeps little: what it was given is passed on at once, and what is incomplete is bounded. What it gives out it does not hold
-back, so it is the caller that must not read from a peer that does not read (a layer answers pings and key updates by itself).
+A layer keeps little: it passes octets on immediately, and bounds incomplete ones. It does not limit its output, so the caller
+must not read from a peer that does not read. (A layer answers pings and key updates itself.)
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 
 class LayerError(Exception):
-    """The peer broke this layer; the text names the layer and what was wrong. Nothing more can be read.
+    """The peer broke this layer; the text names the layer and the error. Nothing more can be read.
 
-    `received`: octets for the next layer that came, whole, before it.
+    `received`: complete octets for the next layer that came before the error.
     """
 
     def __init__(self, reason: str, received: bytes = b"") -> None:
@@ -31,40 +31,42 @@ class LayerError(Exception):
 
 
 class Layer(Protocol):
-    """Server side of one connection. `ready`: the layer's handshake is complete, octets may be sent. `closed`: nothing more
-    will come, or is wanted; the transport is to be closed when `data_to_send` is written.
+    """Server side of one connection.
+
+    `ready`: the layer's handshake is complete, octets may be sent. `closed`: nothing more is expected; close the transport when
+    `data_to_send` is written.
     """
 
     @property
     def ready(self) -> bool:
-        """Say whether the handshake is complete, so that octets may be sent."""
+        """True when the handshake is complete, so that octets may be sent."""
 
     @property
     def closed(self) -> bool:
-        """Say whether nothing more comes, or is wanted: close the transport when `data_to_send` is written."""
+        """True if nothing more is expected: close the transport when `data_to_send` is written."""
 
     @property
     def peer_certificate(self) -> dict[str, Any] | None:
         """Return the client's certificate as `getpeercert` forms it; None unless TLS has one, signed by the context's CA."""
 
     def receive(self, data: bytes) -> bytes:
-        """Return octets for the next layer, perhaps none. Raises LayerError."""
+        """Return octets for the next layer, possibly none. Raises LayerError."""
 
     def receive_eof(self) -> None:
-        """Note that the transport has ended. Raises LayerError when this layer had not: somebody may have cut it."""
+        """Note that the transport has ended. Raises LayerError if this layer had not ended: the connection may have been cut."""
 
     def send(self, data: bytes) -> None:
         """Send octets of the next layer. Raises RuntimeError before `ready`; after `close` they are dropped."""
 
     def close(self) -> None:
-        """Say goodbye to the peer, as this layer does. What still comes is dropped. Calling it again does nothing."""
+        """Close the layer by its protocol. Later octets are dropped. A second call does nothing."""
 
     def data_to_send(self) -> bytes:
         """Take the octets for the transport, or the layer below; each octet comes once."""
 
 
 class PlainLayer:
-    """No layer at all."""
+    """The absence of layers."""
 
     ready = True
     peer_certificate = None
@@ -78,7 +80,7 @@ class PlainLayer:
         return b"" if self.closed else data
 
     def receive_eof(self) -> None:
-        """Note that the transport has ended: always good here."""
+        """Note that the transport has ended, which is always valid here."""
         self.closed = True
 
     def send(self, data: bytes) -> None:
@@ -87,7 +89,7 @@ class PlainLayer:
             self._out.append(data)
 
     def close(self) -> None:
-        """Drop what comes and what is sent from here on; there is no goodbye to say."""
+        """Drop all later octets, in both directions."""
         self.closed = True
 
     def data_to_send(self) -> bytes:
@@ -104,12 +106,12 @@ class Stack:
 
     @property
     def ready(self) -> bool:
-        """Say whether all handshakes are complete."""
+        """True when all handshakes are complete."""
         return all(layer.ready for layer in self._layers)
 
     @property
     def closed(self) -> bool:
-        """Say whether any layer is closed: then nothing more comes through all of them."""
+        """True if any layer is closed: then nothing more passes through all of them."""
         return any(layer.closed for layer in self._layers)
 
     @property
@@ -125,7 +127,7 @@ class Stack:
                 break
             try:
                 data = layer.receive(data)
-            except LayerError as broken:  # an upper layer's comes first: it broke on what was whole below
+            except LayerError as broken:  # an error of an upper layer comes first: complete octets from below caused it
                 data, error = broken.received, broken
         if error is not None:
             raise LayerError(str(error), data)
@@ -142,7 +144,7 @@ class Stack:
         self._layers[-1].send(data)
 
     def close(self) -> None:
-        """Say goodbye in each layer, the uppermost first, so that its goodbye passes through those below."""
+        """Close each layer, the uppermost first, so that its last octets pass through the lower ones."""
         for layer in reversed(self._layers):
             layer.close()
             self._down()
@@ -153,7 +155,7 @@ class Stack:
         return self._layers[0].data_to_send()
 
     def _down(self) -> None:
-        """Send what upper layers have said through the lower ones."""
+        """Send the output of upper layers through the lower ones."""
         for lower, upper in reversed(list(zip(self._layers, self._layers[1:], strict=False))):
             data = upper.data_to_send()
             if data and lower.ready:

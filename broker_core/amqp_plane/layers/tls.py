@@ -1,8 +1,8 @@
 """TLS on `ssl.SSLObject`, the server's side.
 
-asyncio has TLS too, but keeps 256 KiB for each connection to read into, and 100 KiB is all that an idle one may take. OpenSSL
-gives its own buffers back when they are empty (Python sets SSL_MODE_RELEASE_BUFFERS), but a MemoryBIO keeps the size it once
-had: so octets pass through ours in pieces of one record.
+asyncio also has TLS, but reads into 256 KiB for each connection, and an idle connection may use at most 100 KiB. OpenSSL releases
+its own buffers when they are empty (Python sets SSL_MODE_RELEASE_BUFFERS). But a MemoryBIO never shrinks, so octets pass through
+ours in pieces of one record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .base import LayerError
 
 #: Octets: a record's plain text, the most that OpenSSL reads or writes at a time.
 _RECORD = 16 * 1024
-#: Octets given to it at a time. A memory BIO never shrinks: this is what each connection keeps of its reading for ever.
+#: Octets passed to it at a time. A memory BIO never shrinks, so this is the memory that each connection keeps for reading.
 _PIECE = 4 * 1024
 
 
@@ -51,14 +51,14 @@ class TlsLayer:
             self._broken = True
             raise LayerError(f"TLS: {_reason(error)}", self._wanted(plain)) from error
         finally:
-            self._drain()  # an alert too
+            self._drain()  # also an alert
         return self._wanted(plain)
 
     def _wanted(self, plain: list[bytes]) -> bytes:
         return b"" if self._said_goodbye else b"".join(plain)
 
     def _read(self, plain: list[bytes]) -> bool:
-        """Read the plain text that there is. Returns whether there will be more."""
+        """Read the available plain text. Returns whether more will come."""
         try:
             if not self.ready:
                 self._tls.do_handshake()
@@ -74,7 +74,7 @@ class TlsLayer:
             return False
 
     def receive_eof(self) -> None:
-        """Note that the transport has ended. Raises LayerError if neither side had said close_notify: it may be cut."""
+        """Note that the transport has ended. Raises LayerError if neither side had sent close_notify: it may have been cut."""
         if self.closed or self._broken or self._said_goodbye:
             self.closed = True
             return
@@ -93,7 +93,7 @@ class TlsLayer:
             self._drain()
 
     def close(self) -> None:
-        """Say close_notify, and do not wait for the peer's. Plain text that still comes is dropped."""
+        """Send close_notify, and do not wait for the peer's. Plain text that still comes is dropped."""
         if self._said_goodbye:
             return
         self._said_goodbye = True
@@ -104,7 +104,7 @@ class TlsLayer:
             self._tls.unwrap()
             self.closed = True
         except ssl.SSLWantReadError:
-            pass  # the peer's close_notify is not here yet, and is not waited for
+            pass  # the peer's close_notify has not come, and is not waited for
         except ssl.SSLError:
             self.closed = True
         self._drain()
@@ -120,7 +120,7 @@ class TlsLayer:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Form the reason in OpenSSL's words, without the place in OpenSSL."""
+    """Return the reason in OpenSSL's words, without the place in OpenSSL."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is refused: {error.verify_message}"
     return (error.reason or str(error.args[-1])).replace("_", " ").lower()

@@ -1,7 +1,7 @@
 """AMQP over WebSocket (OASIS amqp-wsb 1.0): HTTP's upgrade with the subprotocol `amqp`, then AMQP's octets in binary messages.
 
-Messages and frames have no meaning of their own: AMQP frames may begin and end anywhere in them. So nothing is put together here:
-a frame's octets are passed on as they come, however long it says it is, and its size needs no limit.
+Messages and frames have no meaning of their own: AMQP frames may begin and end anywhere in them. So octets are passed on as they
+come, and the size of a WebSocket frame needs no limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .base import LayerError
 SUBPROTOCOL = "amqp"
 #: Octets of the HTTP request. Browsers send cookies; more than this is not about AMQP.
 MAX_REQUEST = 8 * 1024
-#: Octets of a message that we send: some clients take no more than 64 KiB, frame included, unless told otherwise.
+#: Octets of a message that we send: some clients accept at most 64 KiB by default, frame included.
 _MAX_MESSAGE = 60 * 1024
 _MAX_QUOTED = 100  # characters of the peer's, in answers and logs
 

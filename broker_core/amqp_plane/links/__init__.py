@@ -1,12 +1,12 @@
 """Links: their attach, their messages and outcomes, and links that live on detached.
 
-attach, options               an attach, from its frame to its answer; its options
-endpoint, termini             the bases of all links and termini; the sources and targets that an attach opens
-incoming_link                 a link on which a client sends
-outgoing_link                 a link on which a client receives: the base of the next two
-consumer, browser             a link that acquires messages; a link that only shows them
-locks                         deliveries whose lock has ended
-deliveries, dispositions      messages encoded for AMQP; AMQP's outcomes as the engine's
-registry, resumptions         all links by name, and detached ones that live on; deliveries that a new attach resumes
-sender_credit, waiting_list   senders to a queue that blocks when it is full: their credit, or their waiting messages
+- `attach`, `options`: an attach, from its frame to its answer; its options.
+- `endpoint`, `termini`: the bases of all links and termini; the sources and targets that an attach opens.
+- `incoming_link`: a link on which a client sends.
+- `outgoing_link`: a link on which a client receives, the base of the next two.
+- `consumer`, `browser`: a link that acquires messages; a link that only shows them.
+- `locks`: deliveries whose lock has ended.
+- `deliveries`, `dispositions`: messages encoded for AMQP; AMQP's outcomes as the engine's.
+- `registry`, `resumptions`: all links by name, with detached ones; deliveries that a new attach resumes.
+- `sender_credit`, `waiting_list`: senders to a full queue that blocks: their credit, or their waiting messages.
 """

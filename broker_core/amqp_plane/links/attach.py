@@ -1,6 +1,10 @@
-"""An attach, from its frame to its answer: read at once, carried out in the pass, answered when it is durable.
+"""An attach, from its frame to its answer: read immediately, carried out in the commit, answered when it is durable.
 
-The link exists from its frame on: later frames of the peer find it, and it takes its name from the link that had it.
+The link exists from its frame on. Later frames of the peer find it, and it takes its name from the link that had it.
+
+A detached link is attached again (2.6.4, 2.6.13, 3.4.6) in one of two ways. An attach without an unsettled map on the session of
+the deliveries *reattaches* the link, and its deliveries keep their ids. Every other attach *resumes* it by both unsettled maps:
+see `resumptions`.
 """
 
 from __future__ import annotations
@@ -28,19 +32,19 @@ from .options import LinkOptions, link_options_of, wants_immediate
 from .outgoing_link import OutgoingLink
 from .termini import SourceTerminus, TargetTerminus
 
-MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; clients make up a few hundred
+MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; generated names have a few hundred
 HINT = Symbol("selector-hint")  # property of our attach
-HINT_FRAME = 16 << 10  # octets of the peer's frames below which a hint is left out: the answer repeats the selector, too
-FRAME_RESERVE = 1024  # octets of an attach beside its unsettled map; at most half of a frame
+HINT_FRAME = 16 << 10  # octets of the peer's frames below which a hint is left out, because the answer also repeats the selector
+FRAME_RESERVE = 1024  # octets of an attach without its unsettled map; at most half of a frame
 STOLEN = Error(condition=Condition.STOLEN, description="attached again")
 DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 
 def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attached) -> None:
-    """Read the peer's attach. A refusal waits for the effects before it, like any answer."""
+    """Read the peer's attach. A refusal waits for earlier effects, like any answer."""
     link, theirs, limits = event.link, event.attach, peer.host.limits
     if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * limits.links:
-        # Links that were refused and that it does not detach: they cost as much as others.
+        # Refused links that the peer does not detach cost as much as others.
         peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description="too many links that are not detached"))
         return
     if len(link.name) > MAX_NAME:
@@ -61,7 +65,7 @@ def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attac
         older.peer.steal(older, STOLEN)
     endpoint.former = peer.registry.take(endpoint)
     peer.links[link] = endpoint
-    peer.loop.in_pass(lambda turn: _carry_out(peer, turn, endpoint, theirs))
+    peer.loop.in_commit(lambda turn: _carry_out(peer, turn, endpoint, theirs))
 
 
 def _endpoint(peer: Peer, transactions: ConnectionTransactions, link: Any, theirs: Attach) -> LinkEnd:
@@ -79,7 +83,7 @@ def _endpoint(peer: Peer, transactions: ConnectionTransactions, link: Any, their
     terminus = source_of(peer, theirs)
     default = theirs.source.default_outcome if isinstance(theirs.source, Source) else None
     terminus.expiry = terminus.granted(theirs.source)
-    terminus.options = LinkOptions() if terminus.browse else link_options_of(theirs)  # who only looks consumes nothing
+    terminus.options = LinkOptions() if terminus.browse else link_options_of(theirs)  # a browser consumes nothing
     presettled = theirs.snd_settle_mode == SND_SETTLED
     if terminus.browse:
         return BrowserLink(peer, transactions, link, terminus, presettled=presettled)
@@ -87,7 +91,7 @@ def _endpoint(peer: Peer, transactions: ConnectionTransactions, link: Any, their
 
 
 def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> None:
-    """Carry out the attach in its pass: a consumer exists from here on; the answer waits until it is durable."""
+    """Carry out the attach in its commit: the consumer exists from now on, and the answer waits until it is durable."""
     link, terminus, former = endpoint.link, endpoint.terminus, endpoint.former
     endpoint.former = None
     if former is not None and (endpoint.ended or former.ended or not _is_same(turn, former, endpoint)):
@@ -96,7 +100,7 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> Non
     if endpoint.ended:
         return
     if isinstance(endpoint, OutgoingLink):
-        endpoint.incomplete = theirs.incomplete_unsettled  # whether or not there is something to resume
+        endpoint.incomplete = theirs.incomplete_unsettled  # whether or not there are deliveries to resume
     try:
         if former is None:
             terminus.open(turn)
@@ -104,7 +108,7 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> Non
             if isinstance(endpoint, OutgoingLink):
                 endpoint.begin(turn)
         else:
-            assert isinstance(endpoint, Resumable)  # as the former link
+            assert isinstance(endpoint, Resumable)  # of the same type as the former link
             _resume(turn, former, endpoint, theirs)
     except StorageError:
         raise
@@ -123,7 +127,7 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> Non
 
 
 def _is_same(turn: Turn, former: Resumable, endpoint: LinkEnd) -> bool:
-    """Return True if an attach means the terminus of the detached link of its name, and that terminus is still there."""
+    """Return True if an attach names the terminus of the detached link of its name, and that terminus still exists."""
     return former.is_there(turn) and type(former) is type(endpoint) and former.terminus.is_same(endpoint.terminus)
 
 
@@ -175,7 +179,7 @@ def _answer(peer: Peer, endpoint: LinkEnd, theirs: Attach) -> None:
 
 
 def _hint(peer: Peer, terminus: SourceTerminus) -> dict[str, Value]:
-    """Return the property of our attach that names fields which the selector may mean."""
+    """Return the property of our attach with the fields that the selector may mean."""
     selector = terminus.asked_selector
     if selector is None or peer.connection.remote_max_frame_size < HINT_FRAME:
         return {}
@@ -189,7 +193,7 @@ def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:
 
 
 def _resume(turn: Turn, former: Resumable, endpoint: Resumable, theirs: Attach) -> None:
-    """Let `endpoint` go on where the detached link `former` is, in the pass of the attach."""
+    """Let `endpoint` continue in place of the detached link `former`, in the commit of the attach."""
     again = theirs.unsettled is None and former.link.session is endpoint.link.session and not former.stolen
     former.terminus.peer, former.terminus.expiry = endpoint.peer, endpoint.terminus.expiry
     endpoint.terminus, endpoint.queue = former.terminus, former.queue
@@ -200,13 +204,13 @@ def _resume(turn: Turn, former: Resumable, endpoint: Resumable, theirs: Attach) 
         endpoint.link.adopt(former.link)
         endpoint.go_on(turn, former)
     else:
-        former.detached = False  # nothing more is said on its session
+        former.detached = False  # nothing more is sent on its session
         endpoint.resume(turn, former, theirs)
         former.link.session.forget(former.link)
 
 
 def _unsettled_map(endpoint: LinkEnd, theirs: Attach) -> tuple[dict[bytes, DeliveryState | None] | None, bool]:
-    """Return the unsettled map of our attach, and whether it is incomplete. Called when everything before the attach is told."""
+    """Return the unsettled map of our attach, and whether it is incomplete. Called when all earlier answers have left."""
     known = {} if endpoint.attached_again else endpoint.known_unsettled(theirs)
     if not known:
         return None, False

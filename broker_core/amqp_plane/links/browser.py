@@ -28,27 +28,27 @@ class BrowserLink(OutgoingLink):
     ) -> None:
         super().__init__(peer, link, terminus, presettled=presettled)
         self._transactions = transactions
-        self._position = 0  # the sequence number from which on it has shown nothing
+        self._position = 0  # the next sequence number to show
 
     @property
     def looks_anyway(self) -> bool:
-        """Return True: messages that others hold may be shown, too."""
+        """Return True: a browser may also show messages that others hold."""
         return True
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
-        """Find the next messages to show; every browser sees all messages that wait."""
+        """Find the next messages to show. Every browser sees all waiting messages."""
         seen, end = turn.execute(c.Browse(self.queue, self._position, messages, max_bytes, self.known_matches()))
         self._position, self.undecided = seen.next, seen.unevaluated
         return seen.rows, end
 
     def give_back(self) -> None:
-        """Show these messages again later, and those behind them, so that the order stays."""
+        """Show these messages and later ones again, in order."""
         self._position = int.from_bytes(self._backlog[0][0], "big")
         self._forget_backlog()
         self._forget_unsent()
 
     def _settle_sent(self, tags: list[bytes]) -> None:
-        """Leave the messages as they are."""
+        """Do nothing: the messages stay in the queue."""
 
     def acquire_in(self, txn_id: Value) -> None:
         """Detach the link if its receiver names a transaction."""
@@ -57,12 +57,12 @@ class BrowserLink(OutgoingLink):
             self.peer.detach(self, Error(condition=Condition.NOT_IMPLEMENTED, description=text))
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
-        """Settle deliveries whose receiver waits for that, and go on."""
+        """Settle deliveries whose receiver waits for that, and continue."""
         if isinstance(state, TransactionalState):
             transaction = known(self, self._transactions, state)
             if transaction is None:
                 return
-            transaction.done += len(deliveries)  # there is nothing that waits for its commit
+            transaction.done += len(deliveries)  # no work waits for its commit
             state = state.outcome
         waiting = [d for d in deliveries if not settled and isinstance(state, TERMINAL) and not d.settled]
         if waiting and self.may_tell:
@@ -74,7 +74,7 @@ class BrowserLink(OutgoingLink):
         """Do nothing: a browser hands in no outcomes."""
 
     def end(self, turn: Turn) -> None:
-        """End the link: it holds nothing."""
+        """End the link, which holds no messages."""
         self.ended = True
         self._leave()
         self._add_underway(-self._pending)

@@ -1,6 +1,6 @@
 """A link that acquires messages, and holds them until the receiver settles them or the link ends.
 
-Acquired messages that have not left (`_unsent`, `_backlog`) go back when the link ends; that does not count as an attempt.
+Acquired messages that have not left (`_unsent`, `_backlog`) go back when the link ends. That does not count as an attempt.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class ConsumerLink(OutgoingLink, Resumable):
         self.default = disposition_of(default, None, peer.host.wall_ms())
         self.locks = Locks(self)
         self.acquisition = Acquisition(self)
-        self.resumptions = Resumptions()  # deliveries of the link before
+        self.resumptions = Resumptions()  # deliveries of the former link
         self.progress = ReceiverProgress(reports=terminus.options.reports)
-        self._lapsed: dict[int, set[bytes]] = {}  # by the number of the acquisition: what a lock has taken back since
+        self._lapsed: dict[int, set[bytes]] = {}  # by the number of the acquisition: messages whose lock has ended since
 
     @property
     def current(self) -> ConsumerLink:
-        """The link that has its deliveries now, which is another one after a new attach."""
+        """The link that has its deliveries now: another one after a new attach."""
         return self if self.successor is None else self.successor.current
 
     def begin(self, turn: Turn) -> None:
@@ -78,7 +78,7 @@ class ConsumerLink(OutgoingLink, Resumable):
     # --- acquiring
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
-        """Acquire the next messages; those to be sent again come first."""
+        """Acquire the next messages. Resumed deliveries come first."""
         if self.locks.look(turn):
             self.keep_ready(partial(self.locks.held, turn))
             self.keep_unsent(lambda rows: turn.view.held(self.queue, self.holder, rows))
@@ -96,7 +96,7 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     @property
     def looks_anyway(self) -> bool:
-        """Return True if it looks though nothing is AVAILABLE: messages to be sent again are acquired already."""
+        """Return True if it looks although no message is available: resumed deliveries are acquired already."""
         return self.link.drain or bool(self.resumptions.waiting)
 
     @property
@@ -120,7 +120,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             self.keep_ready(lambda tags: set(tags) - lapsed)
 
     def pump(self) -> None:
-        """Send ready messages, as credit and windows allow, and the outcomes that a resumed receiver is to hear."""
+        """Send ready messages, as credit and windows allow, and the outcomes that a resumed receiver expects."""
         self._tell_outcomes()
         super().pump()
 
@@ -131,7 +131,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             super()._send_some(gone)
 
     def _send_resumed(self, tag: bytes, message: bytes) -> None:
-        """Send a delivery on from where the receiver has it, unsettled whatever the link's mode was before."""
+        """Send the rest of a delivery that the receiver has in part. It is unsettled, independent of the link's mode before."""
         position, state = self.resumptions.underway.pop(tag)
         if 0 < self.link.max_message_size < len(message):
             self._leave_to_others(tag)
@@ -148,7 +148,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             self._settle([tag])
 
     def _tell_outcomes(self) -> None:
-        """Tell the receiver that the outcomes it set before it came back are durable; both ends then forget the deliveries."""
+        """Confirm outcomes that the receiver set before it came back. Both ends then forget the deliveries."""
         outcomes = self.resumptions.outcomes
         while outcomes and self._can_send:
             tag = next(iter(outcomes))
@@ -171,9 +171,9 @@ class ConsumerLink(OutgoingLink, Resumable):
             self._settle(tags)
 
     def _settle(self, tags: list[bytes]) -> None:
-        """Settle messages once they have left, not before, so that nothing is lost on our side."""
+        """Settle messages only after they have left, so that none is lost on our side."""
         rows = rows_of_tags(tags)
-        self.loop.in_pass(lambda turn: self.execute(turn, c.Settle(self.queue, self.holder, rows)))
+        self.loop.in_commit(lambda turn: self.execute(turn, c.Settle(self.queue, self.holder, rows)))
 
     # --- giving back
 
@@ -198,7 +198,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             self.loop.has_capacity(self)
 
     def keep_unsent(self, held: Callable[[RowSet], RowSet]) -> None:
-        """Drop messages that wait for the disk and are no longer held. `held` returns those of some rows that are."""
+        """Drop messages that wait for the disk and are no longer held. `held` filters a row set."""
         for acquisition, rows in self._unsent.items():
             lost = rows.minus(held(rows))
             if lost:
@@ -206,7 +206,7 @@ class ConsumerLink(OutgoingLink, Resumable):
                 self._lapsed.setdefault(acquisition, set()).update(tags)
 
     def keep_ready(self, held: Callable[[list[bytes]], set[bytes]]) -> None:
-        """Drop ready messages that are no longer held. `held` returns those of some tags that are."""
+        """Drop ready messages that are no longer held. `held` filters tags."""
         if self._backlog:
             still = held([tag for tag, _ in self._backlog])
             kept = [ready for ready in self._backlog if ready[0] in still]
@@ -216,7 +216,7 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     def _release(self, tags: list[bytes], disposition: Disposition) -> None:
         rows = rows_of_tags(tags)
-        self.loop.in_pass(lambda turn: self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows)))
+        self.loop.in_commit(lambda turn: self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows)))
 
     # --- what the receiver says
 
@@ -264,22 +264,22 @@ class ConsumerLink(OutgoingLink, Resumable):
                 transaction.done += len(deliveries)
             else:
                 transaction.fail(error)
-            return  # the discharge tells the receiver
+            return  # the receiver is answered after the discharge
         _, error, end = turn.carry_out(c.command_of(disposition, self.queue, self.holder, rows))
         if isinstance(error, errors.ResourceLimit):
             self.loop.when_durable(end, partial(self.fail, error))
         elif error is not None:
-            # A lock has ended, the link in between, or the queue is gone: what became of these messages is decided already.
+            # A lock has ended, or the link, or the queue was deleted: the state of these messages is decided already.
             log.info("%s: an outcome came too late: %s", self, error)
             held, late = self.locks.divided(turn, deliveries)
             if held and late:
                 self.settle(turn, disposition, held)
             self.locks.end(late)
-        elif not all(delivery.remote_settled for delivery in deliveries):  # else its capacity was given back at once
+        elif not all(delivery.remote_settled for delivery in deliveries):  # otherwise its capacity was given back immediately
             self.loop.when_durable(end, lambda: self.settled(deliveries))
 
     def settled(self, deliveries: list[Delivery]) -> None:
-        """Tell a receiver that waits that its outcome is durable, and go on with the freed capacity."""
+        """Answer a receiver that waits for its durable outcome, and use the freed capacity."""
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
         if waiting and self.may_tell:
             self.link.session.dispose(waiting, waiting[0].state)
@@ -298,8 +298,10 @@ class ConsumerLink(OutgoingLink, Resumable):
     # --- the end
 
     def end(self, turn: Turn) -> None:
-        """End the link: its messages go back, by the source's default outcome or as lost with their link. If the broker ends it
-        for a reason of its own, they come back as after a crash of the broker: no default outcome applies."""
+        """End the link: its messages go back, by the source's default outcome or as lost with their link.
+
+        If the broker ends it for its own reasons, they go back as after a crash of the broker, without the default outcome.
+        """
         if self.ended:
             return
         self.acquisition.end(turn)
@@ -321,12 +323,12 @@ class ConsumerLink(OutgoingLink, Resumable):
         self.execute(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome, begun))
 
     def begun(self) -> RowSet:
-        """Return the messages that its receiver may have begun to work on, of those without an outcome."""
+        """Return the messages without an outcome that its receiver may have begun to work on."""
         deliveries = self.progress.begun(self.link)
         return rows_of(deliveries) if deliveries else RowSet()
 
     def _return_unsent(self, turn: Turn) -> None:
-        """Give back acquired messages that have not left: that is no attempt. Messages to be resumed have left before."""
+        """Give back acquired messages that have not left, which is not an attempt. Resumed messages have left before."""
         self.resumptions.begin_again()
         kept = rows_of_tags(list(self.resumptions.waiting)) if self.resumptions.waiting else RowSet()
         damaged = turn.view.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
@@ -347,7 +349,7 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     @property
     def keeps(self) -> bool:
-        """Return True if it may live on: not if it acquired in a transaction, which ends with the link."""
+        """Return False if it acquired in a transaction, which ends with the link."""
         return not (self.acquisition.transaction or self.acquisition.deliveries)
 
     def is_there(self, turn: Turn) -> bool:
@@ -355,17 +357,17 @@ class ConsumerLink(OutgoingLink, Resumable):
         return turn.view.has_holder(self.queue, self.holder)
 
     def suspend(self, turn: Turn) -> None:
-        """Live on without a link: messages that have not left go back, and nothing is acquired."""
+        """Live on without a link: messages that have not left go back, and no more are acquired."""
         self._leave()
         self._return_unsent(turn)
         half = self.link.incomplete
-        if half is not None and half.tag in self.link.unsettled:  # nobody has the whole of it
+        if half is not None and half.tag in self.link.unsettled:  # the receiver has only a part of it
             self.link.session.settle(half)
             self.peer.capacity.gained(self.link.session)
             self.execute(turn, c.command_of(RETURNED, self.queue, self.holder, rows_of_tags([half.tag])))
 
     def go_on(self, turn: Turn, former: ConsumerLink) -> None:
-        """Go on with the deliveries of the link before, on the same session."""
+        """Continue with the deliveries of the former link, on the same session."""
         self._follow(turn, former)
         self.progress = former.progress
         self.resumptions.waiting, self.resumptions.outcomes = former.resumptions.waiting, former.resumptions.outcomes
@@ -373,13 +375,13 @@ class ConsumerLink(OutgoingLink, Resumable):
             self._give_back_lost(turn, list(former.resumptions.unnamed), RowSet())
 
     def resume(self, turn: Turn, former: ConsumerLink, theirs: Attach) -> None:
-        """Send again the deliveries of the former link that both ends know; the others go back."""
+        """Send the deliveries again that both ends know; the others go back."""
         self._follow(turn, former)
         mine = former.resumptions.with_unsettled(former.link)
         if not mine:
             return
         held = turn.view.held(self.queue, self.holder, rows_of_tags(list(mine)))
-        tags = [number.to_bytes(8, "big") for number in held.sequences().tolist()]  # in the order of their positions
+        tags = [number.to_bytes(8, "big") for number in held.sequences().tolist()]  # in the order of their sequence numbers
         known = {tag: mine[tag] for tag in tags}
         compared = self.resumptions.compare(known, theirs.unsettled or {}, incomplete=self.incomplete)
         if compared.lost:
@@ -388,7 +390,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         for tag, state in compared.ended.items():
             try:
                 disposition = disposition_of(state, None, self.host.wall_ms())
-            except errors.InvalidRequest as error:  # of a link that is gone
+            except errors.InvalidRequest as error:  # the link of that outcome has ended
                 self.peer.log(f"{self}: {error}")
                 disposition = RETURNED
             if disposition is not None:
@@ -398,8 +400,10 @@ class ConsumerLink(OutgoingLink, Resumable):
             self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows_of_tags(several)))
 
     def _give_back_lost(self, turn: Turn, tags: list[bytes], begun: RowSet) -> None:
-        """Give back deliveries that the receiver does not know any more, as when a link ends, but never into the archive.
-        `begun`: the messages that it had begun to work on."""
+        """Give back deliveries that the receiver no longer knows, as when a link ends, but never into the archive.
+
+        `begun`: the messages that it had begun to work on.
+        """
         default, rows = left_behind(self.default), rows_of_tags(tags)
         if default.cause is not None and default.cause is not Cause.LINK_LOST:
             self.execute(turn, c.command_of(default, self.queue, self.holder, rows))
@@ -415,21 +419,21 @@ class ConsumerLink(OutgoingLink, Resumable):
         self.loop.join(turn, self)
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
-        """Return the resumed deliveries, and those whose outcome the receiver has set, for our unsettled map."""
+        """Return the resumed deliveries, and deliveries with an outcome of the receiver, for our unsettled map."""
         return self.resumptions.unsettled_map()
 
     def name_only(self, named: Unsettled, known: Unsettled) -> None:
-        """Resume only the deliveries that our map names: a frame has no room for more."""
+        """Resume only the deliveries in our map: a frame has no room for more."""
         self.resumptions.name_only(named)
 
     def execute(self, turn: Turn, command: c.Command[Any]) -> None:
-        """Execute a command of the link's own; its refusal concerns this link alone. Raises StorageError."""
+        """Execute a command of this link. A refusal concerns this link alone. Raises StorageError."""
         try:
             turn.execute(command)
-        except errors.NotFound:  # the queue was deleted, and everything in it
+        except errors.NotFound:  # the queue was deleted with its messages
             self.ended = True
         except errors.IllegalTransition as error:
             self.peer.log(f"{self}: {error}")
         except errors.ResourceLimit as error:
-            limit = as_error(error)  # the client asked for more than a link may have
+            limit = as_error(error)  # the client exceeds a limit of the link
             self.loop.when_durable(turn.end, lambda: self.peer.detach(self, limit))

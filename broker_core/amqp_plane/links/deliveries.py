@@ -1,4 +1,4 @@
-"""Stored messages as AMQP has them when they leave, each with its tag."""
+"""Stored messages, encoded for AMQP when they leave, each with its tag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...service.broker import BrokerService
 def messages_of(
     broker: BrokerService, block_slice: BlockSlice, damaged: OnDamage
 ) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
-    """Yield the messages of a slice in order, some at a time: their tags, and they encoded, or why AMQP cannot hold them.
+    """Yield the messages of a slice in order, some at a time: their tags, and the encoded messages or the error that prevents it.
 
     `damaged` is called for messages that cannot be read.
     """

@@ -25,9 +25,9 @@ NOT_HERE = Disposition(cause=Cause.RELEASED, exclude=True)
 
 
 def disposition_of(state: DeliveryState | None, default: Disposition | None, now: int) -> Disposition | None:
-    """Map a delivery state; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3).
+    """Map a delivery state; None for a state without an outcome. Settled without an outcome is the source's default (3.5.3).
 
-    `now`: milliseconds since 1970. Raises InvalidRequest for a time to deliver again that is invalid.
+    `now`: milliseconds since 1970. Raises InvalidRequest for an invalid delivery time.
     """
     if isinstance(state, Accepted):
         return Disposition(outcome=Outcome.ACCEPTED)
@@ -51,9 +51,10 @@ def disposition_of(state: DeliveryState | None, default: Disposition | None, now
 
 
 def _retry(time: Any, delay: Any, otherwise: Any) -> Retry | None:
-    """Read when a receiver wants the message to be delivered again, from the annotations with which a sender says when it is
-    delivered first: as RabbitMQ's clients ask for it. `otherwise`: a delay for queues that have none of their own. They are for
-    the broker, and do not go on with the message."""
+    """Return when a receiver wants the message to be delivered again: RabbitMQ's clients use the annotations of delayed messages.
+
+    `otherwise`: a delay for queues without a delay of their own. The annotations are for the broker, and are removed.
+    """
     if time is not None:
         return Retry(time=int(time))
     for after, gives_way in ((delay, False), (otherwise, True)):

@@ -1,4 +1,4 @@
-"""Our end of a link and its terminus: the bases of all links and of all termini, and how long a terminus lives."""
+"""Our end of a link and its terminus: the bases of all links and of all termini, and the lifetime of a terminus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..loop.transport import Transport
 if TYPE_CHECKING:
     from ..connections.peer import Peer
 
-#: What can happen to a link that is not ended permanently.
+#: Events of a link that is not ended permanently.
 DETACHED, SESSION_ENDED, CONNECTION_ENDED = range(3)
 _BEGINS_AT = {"link-detach": DETACHED, "session-end": SESSION_ENDED, "connection-close": CONNECTION_ENDED}
 NEVER = "never"
@@ -56,13 +56,13 @@ class Expiry(NamedTuple):
 class Terminus:
     """Terminus of a link.
 
-    `queue`: its messages are there, or go there; "" if that is not one queue. `named`: the queue or other node on which the user
-    needs a right; None if each message asks for its own.
+    `queue`: the queue of its messages; "" for an exchange or the anonymous terminus. `named`: the queue or other node on which
+    the user needs a right; None if each message names a node.
     """
 
     receives = makes = False
-    owned = True  # what is made for it: its connection alone receives from it
-    lasts = False  # something was made for it, that its link may come back to
+    owned = True  # only its connection receives from a node that is made for it
+    lasts = False  # a node was made for it, to which its link may come back
     expiry = Expiry()
 
     def __init__(self, peer: Peer, queue: str, named: str | None) -> None:
@@ -79,7 +79,7 @@ class Terminus:
         return granted.of_owned_node() if self.lasts and self.owned else granted
 
     def is_same(self, asked: Terminus) -> bool:
-        """Return True if another attach, which is not opened, asks for this terminus."""
+        """Return True if another attach, which is not open, asks for this terminus."""
         return type(self) is type(asked) and self.queue == asked.queue and self.named == asked.named
 
     def open(self, turn: Turn) -> None:
@@ -88,14 +88,14 @@ class Terminus:
             self._enter(turn, self.queue, makes=self.makes)
 
     def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
-        """Count it among the links that a node's life depends on. Raises PenstockError if the node is another connection's."""
+        """Count the link for the lifetime of a node. Raises PenstockError if the node belongs to another connection."""
         if turn.view.lifetime(node) != "permanent":
             owner = self.peer.identifier if self.owned or not makes else None
             link, _ = turn.execute(c.OpenLink(node, makes, self.receives, owner))
             self._links.append((node, link))
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        """Close the terminus of a link that has ended; `closed`: its detach closes it. Returns an error for our detach."""
+        """Close the terminus of an ended link; `closed`: its detach is a closing one. Returns an error for our detach."""
         for node, link in self._links:
             turn.execute(c.CloseLink(node, link))
         return None
@@ -104,31 +104,32 @@ class Terminus:
 class LinkEnd:
     """Our end of one link.
 
-    `ended`: it takes no more messages, and those that it held were given back. `queue`: its messages go there or come from
-    there; "" if that is not one queue, or not made yet.
+    `ended`: it takes no more messages, and its messages were given back. `queue`: the queue of its messages; "" if there is no
+    single queue, or not yet.
     """
 
     link: Link
     terminus: Terminus
     queue = ""
-    opened = False  # its attach is carried out: what it names is there
+    opened = False  # its attach is carried out, so its nodes exist
     ended = False
-    end_cause = Cause.LINK_LOST  # another one where the broker ends it for a reason of its own: see `Consuming.end`
-    closed = False  # its peer has detached it for good
-    detached = False  # it has lived on, for a while at least
+    end_cause = Cause.LINK_LOST  # another cause if the broker ends it for its own reasons: see `ConsumerLink.end`
+    closed = False  # its peer has sent a closing detach
+    detached = False  # it lives on detached, or did
     attached_again = False  # on the same session: without unsettled maps
-    stolen = False  # by another of its name: its session does not know its deliveries any more
-    incomplete = False  # one of the unsettled maps of both attaches names not all: nothing new is sent
+    stolen = False  # by another link of its name: its session no longer knows its deliveries
+    incomplete = False  # an unsettled map of either attach is incomplete: nothing new is sent
     former: Resumable | None = None  # the detached link of its name, until its attach is carried out
-    detach_error: Error | None = None  # what our answer to that says
-    _held: tuple[Any, float] | None = None  # the oldest unsettled delivery, and since when it is known to be that
-    _still: tuple[Any, int, float] | None = None  # the newest one, how many there are, and since when both are so
+    detach_error: Error | None = None  # the error of our detach
+    _held: tuple[Any, float] | None = None  # the oldest unsettled delivery, and when it was first seen
+    _still: tuple[Any, int, float] | None = None  # the newest one, their number, and when both were first seen
 
     def note_held(self, now: float) -> None:
-        """Note when the oldest unsettled delivery was first seen to be that, and when one was last seen to come or go. `now`: the
-        plane's clock, seconds."""
+        """Note when the oldest unsettled delivery was first seen, and when a delivery last came or went. `now`: the plane's
+        clock, seconds.
+        """
         unsettled = self.link.unsettled
-        oldest = next(iter(unsettled.values()), None)  # not its tag: what comes again has the same
+        oldest = next(iter(unsettled.values()), None)  # not its tag: a message that comes again has the same
         if self._held is None or self._held[0] is not oldest:
             self._held = None if oldest is None else (oldest, now)
         newest, count = next(reversed(unsettled.values()), None), len(unsettled)
@@ -136,11 +137,11 @@ class LinkEnd:
             self._still = None if newest is None else (newest, count, now)
 
     def held_for(self, now: float) -> float:
-        """Return for how many seconds its oldest unsettled delivery is known to be unsettled; 0 without one."""
+        """Return the seconds for which its oldest unsettled delivery is known to be unsettled; 0 without one."""
         return 0.0 if self._held is None else now - self._held[1]
 
     def still_for(self, now: float) -> float:
-        """Return for how many seconds nothing was sent or settled while deliveries are unsettled; 0 without one."""
+        """Return the seconds for which nothing was sent or settled while deliveries are unsettled; 0 without one."""
         return 0.0 if self._still is None else now - self._still[2]
 
     def __init__(self, peer: Peer) -> None:
@@ -150,7 +151,7 @@ class LinkEnd:
 
     @property
     def session(self) -> Session:
-        """Return the session that the link is on, or was on before it was detached."""
+        """The session of the link, or its last one if it is detached."""
         return self.link.session
 
     @property
@@ -162,15 +163,17 @@ class LinkEnd:
     def may_tell(self) -> bool:
         """Return True if outcomes can be sent.
 
-        That is so until we have answered the peer's end of the link, its session or the connection; and for deliveries of a
-        detached link, while its session lives.
+        They can until we have answered the end of the link, its session or the connection, and for a detached link while its
+        session lives.
         """
         there = self.link.state in (LinkState.ATTACHED, LinkState.VIOLATED, LinkState.DETACH_RCVD) or self.detached
         return there and self.link.session.may_send
 
     @property
     def key(self) -> Key:
-        """The link's name among all containers. The user is in it, so that nobody steals links by another's container id."""
+        """The link's name among all containers. The user is a part, so that other users cannot steal links by its container
+        id.
+        """
         return self.peer.user, self.peer.container, self.link.role, self.link.name
 
     @property
@@ -183,11 +186,11 @@ class LinkEnd:
 
     @abstractmethod
     def asked(self) -> None:
-        """Note what the peer's flow asks of this link, which it names; `flowed` comes after that."""
+        """Note the requests of the peer's flow for this link, which it names. `flowed` comes after that."""
 
     @abstractmethod
     def flowed(self) -> None:
-        """Go on with changed credit, or another window of the session."""
+        """Continue with changed credit, or another window of the session."""
 
     @abstractmethod
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
@@ -215,7 +218,7 @@ class LinkEnd:
 
 
 class Resumable(LinkEnd):
-    """A link that may live on when it is detached: see `detached`."""
+    """A link that may live on when it is detached: see `registry`."""
 
     successor: Resumable | None = None  # the link that goes on with its deliveries, on the same session
 
@@ -243,12 +246,12 @@ class Resumable(LinkEnd):
         """Live on without a link."""
 
     def session_ended(self) -> None:
-        """Note that its session has ended, so that its deliveries have no ids any more."""
+        """Note that its session has ended, so its deliveries no longer have ids."""
 
     @abstractmethod
     def go_on(self, turn: Turn, former: Any) -> None:
-        """Go on with the deliveries of the former link of this kind, on the same session."""
+        """Continue with the deliveries of the former link of this type, on the same session."""
 
     @abstractmethod
     def resume(self, turn: Turn, former: Any, theirs: Attach) -> None:
-        """Resume the deliveries of the former link of this kind, as both unsettled maps say."""
+        """Resume the deliveries of the former link of this type by both unsettled maps."""

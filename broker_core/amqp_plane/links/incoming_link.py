@@ -1,7 +1,7 @@
-"""A link on which a client sends: it gets credit, its messages are enqueued, and each is confirmed once it is durable.
+"""A link on which a client sends: it has credit, its messages are enqueued, and each is confirmed when it is durable.
 
-Credit is a window of unconfirmed messages (`Limits.credit`). It is renewed in batches, a tenth of the window at a time, as
-confirmations leave. So a sender's unconfirmed messages are bounded even if the disk is slow.
+Credit is a window of unconfirmed messages (`PeerLimits.credit`). It is renewed in batches, a tenth of the window at a time, as
+confirmations leave. So the unconfirmed messages of a sender are bounded even if the disk is slow.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class IncomingLink(Resumable):
         self.link = link
         self.terminus = terminus
         self.queue = terminus.queue
-        self.usual_bytes = 0  # of a message of this sender's; 0 before the first
+        self.usual_bytes = 0  # of the last message of this sender; 0 before the first
         self._unconfirmed = 0
-        self._before: Link | None = None  # the one that it resumes, until the attach is answered
-        self._unnamed: dict[bytes, DeliveryState | None] = {}  # outcomes for which our unsettled map had no room
+        self._before: Link | None = None  # the link that it resumes, until the attach is answered
+        self._unnamed: dict[bytes, DeliveryState | None] = {}  # outcomes that our unsettled map had no room for
         self._unfinished: set[Delivery] = set()  # with our outcome, which the sender has to settle (receiver-settles-second)
 
     def __repr__(self) -> str:
@@ -66,7 +66,7 @@ class IncomingLink(Resumable):
         self.renew()
 
     def delivered(self, deliveries: list[Delivery]) -> None:
-        """Take complete messages that have come."""
+        """Take complete messages that have arrived."""
         self._unconfirmed += len(deliveries)
         if any(map(_RESUMED, deliveries)):
             deliveries = self._resumed(deliveries)
@@ -82,20 +82,20 @@ class IncomingLink(Resumable):
             deliveries = self._without_others(deliveries)
         if not deliveries:
             return
-        state = deliveries[0].remote_state  # that of all of them: see `Run`
+        state = deliveries[0].remote_state  # all of them have the same one: see `Run` in the library
         if not isinstance(state, TransactionalState):
             self._route(deliveries)
             return
         try:
             transaction = self.transactions.find(state.txn_id)
-        except Refusal as error:  # answered as for outcomes, which can only be answered so (4.5.8)
+        except Refusal as error:  # answered as for outcomes, which have no other answer (4.5.8)
             self._unconfirmed -= len(deliveries)
             self._give_up(deliveries[0], as_error(error))
         else:
             self._route(deliveries, transaction)
 
     def _without_others(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Refuse deliveries whose `user-id` is another user's; return the others."""
+        """Refuse deliveries whose `user-id` names another user; return the others."""
         user = self.peer.user.encode()
         others = {d: named for d in deliveries if (named := user_id_of(d.payload)) is not None and named != user}
         for delivery, named in others.items():
@@ -104,7 +104,7 @@ class IncomingLink(Resumable):
         return [d for d in deliveries if d not in others] if others else deliveries
 
     def _resumed(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Send the outcome again of resumed deliveries that our unsettled map named. Returns those that are new."""
+        """Send the outcome of resumed deliveries in our unsettled map again. Returns the new deliveries."""
         for delivery in [each for each in deliveries if each.resumed]:
             self._unconfirmed -= 1
             delivery.payload = b""
@@ -164,14 +164,14 @@ class IncomingLink(Resumable):
         return error
 
     def _fail(self, delivery: Delivery, error: Exception) -> OpenTransaction | None:
-        """Fail the transaction of a delivery, if it has one, and return that."""
+        """Fail the transaction of a delivery, and return it, if there is one."""
         transaction = self.transactions.get(delivery.remote_state)
         if transaction is not None:
             transaction.fail(error)
         return transaction
 
     def _give_up(self, delivery: Delivery, error: Error) -> None:
-        """Detach for a delivery whose refusal no outcome can tell, once everything before it is told."""
+        """Detach because of a delivery that no outcome can answer, after all earlier answers."""
         error = _naming(error, delivery)
         self.loop.after_all(lambda: self.peer.detach(self, error))
 
@@ -179,11 +179,11 @@ class IncomingLink(Resumable):
         session = self.link.session
         open_ones = [d for d in deliveries if not d.remote_settled and not d.settled]
         if not open_ones or not self.may_tell:
-            for delivery in open_ones:  # a sender that comes back hears it
+            for delivery in open_ones:  # for a sender that comes back
                 delivery.state, delivery.payload = outcome, b""
             return
         state = provisional(open_ones[0], outcome, self.transactions)
-        # Receiver-settles-second: the sender hears the outcome and settles first (2.6.12).
+        # Receiver-settles-second: the sender receives the outcome, and settles first (2.6.12).
         second = [d for d in open_ones if d.rcv_settle_mode == RCV_SECOND]
         if not second:
             session.dispose(open_ones, state)
@@ -203,13 +203,13 @@ class IncomingLink(Resumable):
         self.renew(self.host.limits.credit // RENEW_PART)
 
     def renew(self, batch: int = 1) -> None:
-        """Give credit, if that is at least `batch` more than the sender has, or all that its queue has capacity for."""
+        """Grant credit if it is at least `batch` more than the sender has, or all that its queue has capacity for."""
         if not self._alive:
             return
         held = self._unconfirmed + len(self._unfinished)
         window = wanted = self.host.limits.credit - held
         second = self.link.rcv_settle_mode == RCV_SECOND
-        if second:  # else our outcome settles, and the sender leaves nothing
+        if second:  # otherwise our outcome settles, and the sender keeps nothing unsettled
             most = self.host.limits.unsettled_per_connection
             wanted = min(wanted, self.host.sender_credit.room(self, self.peer.connection, held, most))
         credit = self.host.sender_credit.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
@@ -226,10 +226,10 @@ class IncomingLink(Resumable):
         """Ignore a flow that names this link: a sender does not drain."""
 
     def flowed(self) -> None:
-        """Ignore the sender's flow: the library has done what follows from it."""
+        """Ignore the sender's flow: the library handles it."""
 
     def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
-        """Forget deliveries that the sender settles after our outcome; that frees credit."""
+        """Forget deliveries that the sender settles after our outcome, which frees credit."""
         if settled:
             self._unfinished.difference_update(deliveries)
             self._renew_batch()
@@ -248,15 +248,15 @@ class IncomingLink(Resumable):
         self.host.sender_credit.leave(self, self.peer.connection)
 
     def go_on(self, turn: Turn, former: IncomingLink) -> None:
-        """Go on with the deliveries of the link before, on the same session."""
+        """Continue with the deliveries of the former link, on the same session."""
         self.usual_bytes, self._unconfirmed, self._unfinished = former.usual_bytes, former._unconfirmed, former._unfinished
         self._unnamed = former._unnamed
 
     def resume(self, turn: Turn, former: IncomingLink, theirs: Attach) -> None:
         """Resume the deliveries of the former link. Our unsettled map is made when all of them have their outcomes.
 
-        The map cannot tell how a transaction will end, so their transactions are rolled back: else messages that the sender
-        sends again would be there twice.
+        The map cannot contain the end of a transaction, so their transactions are rolled back. Otherwise messages that the sender
+        sends again would exist twice.
         """
         self._before, self._unnamed = former.link, former._unnamed
         for delivery in former.link.unsettled.values():
@@ -267,7 +267,7 @@ class IncomingLink(Resumable):
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
         """Return the outcomes of the former link's deliveries for our unsettled map.
 
-        The sender has settled those that its own map does not name.
+        Deliveries that are missing in the sender's map are settled.
         """
         if self._before is None:
             return {}
@@ -280,7 +280,7 @@ class IncomingLink(Resumable):
         return {tag: state for tag, state in known.items() if tag in (theirs.unsettled or {})}
 
     def name_only(self, named: Unsettled, known: Unsettled) -> None:
-        """Keep deliveries that our map has no room for: the next attach tells their outcomes."""
+        """Keep deliveries that our map has no room for: the next attach contains their outcomes."""
         self._unnamed = {tag: state for tag, state in known.items() if tag not in named}
 
     def end(self, turn: Turn) -> None:
@@ -346,7 +346,7 @@ class AnonymousTerminus(IncomingLink):
         return line
 
     def leave(self, line: WaitingList) -> None:
-        """Drop a waiting list without messages that wait or are under way."""
+        """Remove a waiting list that has no messages."""
         self._waiting_lists.pop(line.queue, None)
         self.host.sender_credit.waiting_lists.pop(line, None)
 
@@ -372,7 +372,7 @@ class AnonymousTerminus(IncomingLink):
             self.leave(line)
 
     def go_on(self, turn: Turn, former: IncomingLink) -> None:
-        """Go on with the deliveries of the link before, and with its waiting lists."""
+        """Continue with the deliveries of the former link, and with its waiting lists."""
         super().go_on(turn, former)
         assert isinstance(former, AnonymousTerminus)
         self._waiting_lists, former._waiting_lists = former._waiting_lists, {}

@@ -1,8 +1,8 @@
-"""Deliveries whose messages a link no longer holds: their lock has ended, and others may have them by now (Q14).
+"""Deliveries that a link has lost because their lock has ended; others may hold the messages by now (Q14).
 
-The engine has taken them back. Here they are ended too, before the link acquires again: the same message would come with the tag
-of a delivery that is still open. What a receiver says of them later changes nothing, and what it says of others with them holds;
-but a transaction in which it says so cannot be committed, since not all of it can be done.
+The engine has taken the messages back. Their deliveries end before the link acquires again: otherwise the same message would come
+with the tag of an open delivery. A later outcome for a lost delivery changes nothing; the other deliveries of that disposition
+keep theirs. But a transaction with such an outcome cannot be committed, since not all of it can be done.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Locks:
 
     def __init__(self, link: OutgoingLink) -> None:
         self._link = link
-        self._seen = 0  # how many messages of the queue had lost their lock when we last looked
+        self._seen = 0  # the number of locks that had ended in the queue at the last check
 
     def begin(self, turn: Turn) -> None:
-        """Count the locks that ended before the link held anything: they are not its own."""
+        """Count the locks that ended before the link held messages: they belong to others."""
         self._seen = turn.view.unlocked(self._link.queue)
 
     def follow(self, other: Locks) -> None:
-        """Go on with another link's holder."""
+        """Continue with another link's holder."""
         self._seen = other._seen
 
     def look(self, turn: Turn) -> bool:
@@ -48,7 +48,7 @@ class Locks:
         return [d for d in deliveries if d.tag in held], [d for d in deliveries if d.tag not in held]
 
     def end(self, lost: list[Delivery]) -> None:
-        """End lost deliveries, and tell the receiver of those that it has not settled itself."""
+        """End lost deliveries, and send their end to a receiver that has not settled them."""
         link = self._link
         for delivery in lost:
             delivery.state = Modified(delivery_failed=True)

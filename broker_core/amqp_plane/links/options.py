@@ -1,13 +1,13 @@
-"""Options of links, by the names that other brokers give them; AMQP's core specification has none.
+"""Options of links, by the names that other brokers use; AMQP's core specification does not define any.
 
 | option | where | names |
 |---|---|---|
 | a consumer's priority | property of the link | `priority` (Qpid Broker-J, ActiveMQ Artemis), `rabbitmq:priority` |
 | exclusive consumer | property of the link, capability of its source | `exclusive` |
 | a receiver that reports which deliveries its application has | property of the link | `penstock:reports-received` |
-| delivery at once or not at all | capability of the target | `immediate` |
+| immediate delivery or none | capability of the target | `immediate` |
 
-Our attach names the options that are granted, in the same places. A priority outside -128 to 127 counts as the nearest of these.
+Our attach names the granted options in the same places. A priority outside -128 to 127 counts as the nearest of these.
 """
 
 from __future__ import annotations
@@ -68,5 +68,5 @@ def _number(value: object) -> int:
 
 
 def wants_immediate(target: object) -> bool:
-    """Return True if messages to this target are to be delivered at once or not at all."""
+    """Return True if messages to this target are to be delivered immediately or not at all."""
     return isinstance(target, Target) and IMMEDIATE in target.capabilities

@@ -1,8 +1,6 @@
 """Links on which we send: credit lets them look for messages, which leave when their acquisition is durable.
 
-`Outgoing` sends. Its subclasses acquire (`consuming`) or only show (`browsing`).
-
-A delivery's tag is the message's sequence number, eight octets big-endian, so an outcome names its message without a table.
+`OutgoingLink` sends. Its subclasses acquire (`consumer`) or only show (`browser`).
 """
 
 from __future__ import annotations
@@ -48,12 +46,12 @@ class OutgoingLink(LinkEnd, MessageReceiver):
         self.queue = terminus.queue
         self.selector = terminus.filters.selector
         self._presettled = presettled
-        self._unsent: dict[int, RowSet] = {}  # by the number of the acquisition: the disk does not have it yet
+        self._unsent: dict[int, RowSet] = {}  # by the number of the acquisition: not durable yet
         self._acquisitions = 0  # the number of the last one
         self._pending = 0  # messages in `_unsent`
-        self._damaged = RowSet()  # acquired, and never sent: they cannot be read
-        self._asked = False  # whether a flow with `drain` waits for its answer, credit or none
-        self._backlog: deque[tuple[bytes, bytes]] = deque()  # tag, message: neither window nor frame took it yet
+        self._damaged = RowSet()  # acquired, and never sent, because they cannot be read
+        self._asked = False  # a flow with `drain` waits for its answer
+        self._backlog: deque[tuple[bytes, bytes]] = deque()  # tag, message: ready, and waiting for window or credit
 
     def __repr__(self) -> str:
         return f"link {self.link.name!r} from {self.queue!r} of {self.peer}"
@@ -65,8 +63,7 @@ class OutgoingLink(LinkEnd, MessageReceiver):
     # --- looking for messages
 
     def capacity(self) -> int:
-        """Count the messages that it could take now: none but those to be sent again while an unsettled map of either attach is
-        incomplete."""
+        """Count the messages that it could take now. While an unsettled map is incomplete, only resumed deliveries count."""
         link = self.link
         if self.incomplete and not self._sends_again:
             return 0
@@ -91,7 +88,7 @@ class OutgoingLink(LinkEnd, MessageReceiver):
 
     @property
     def exhausted(self) -> bool:
-        """Return True if it can be sent nothing more before its receiver settles something, or gives credit or window."""
+        """Return True if nothing more can be sent before its receiver settles deliveries, or grants credit or window."""
         link = self.link
         return (
             link.link_credit <= 0
@@ -102,7 +99,7 @@ class OutgoingLink(LinkEnd, MessageReceiver):
 
     @property
     def looks_anyway(self) -> bool:
-        """Return True if it looks though nothing is AVAILABLE."""
+        """Return True if it looks although no message is available."""
         return self.link.drain
 
     def known_matches(self) -> View | None:
@@ -146,22 +143,22 @@ class OutgoingLink(LinkEnd, MessageReceiver):
         """Take more messages, if it can."""
         self.loop.has_capacity(self, anyway=self._asked or self._sends_again)
         if self.standing not in (NOTIFIED, AWAITS) and not (self._asked and self._is_held_up()):
-            self.found_nothing()  # it can take nothing now, whatever there is
+            self.found_nothing()  # it can take nothing now
 
     def _is_held_up(self) -> bool:
-        """Return True if the socket or the session's window keeps it from looking for messages; it looks when they take more."""
+        """Return True if the socket or the session's window prevents it from looking for messages. It looks when they open."""
         waits = self in self.peer.squeezed.get(self.link.session, ())
         return (self.peer.stalled or waits) and self.host.nodes.has_available(self.queue)
 
     def _await_window(self) -> None:
-        """Wait for the session's window: the next flow that opens it lets the link go on, whatever link that names."""
+        """Wait for the session's window. The next flow that opens it lets the link continue, even if it names another link."""
         self.peer.squeezed.setdefault(self.link.session, {})[self] = None
 
     # --- sending
 
     @property
     def _sends_again(self) -> bool:
-        """Return True if deliveries of the former link are to be sent again."""
+        """Return True if resumed deliveries wait."""
         return False
 
     @property
@@ -177,14 +174,14 @@ class OutgoingLink(LinkEnd, MessageReceiver):
     def deliver(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
         """Send the messages of an acquisition that is durable now, which are in `slices`, unless they went back."""
         if self.ended:
-            return  # they went back with everything else that the link held
+            return  # they went back with all other messages of the link
         rows = self._unsent.pop(acquisition, None)
         if rows is None:
-            return  # a browser looks for them again; or they went back, and may have come again
+            return  # a browser looks for them again; others went back, and may have come again
         self._pending -= rows.count
         try:
             self._make_ready(acquisition, slices)
-        except Exception as error:  # silence would hold what it has acquired: the receiver is told, and all of it goes back
+        except Exception as error:  # without an error, the messages would stay acquired: end the link, so that they go back
             log.exception("%s: what it acquired cannot be sent", self)
             lost = self._damaged.minus(self._damaged.minus(rows))
             self._damaged = self._damaged.minus(rows)
@@ -209,7 +206,7 @@ class OutgoingLink(LinkEnd, MessageReceiver):
                     self._leave_to_others(tag)
 
     def _keep_damaged(self, block_slice: BlockSlice, indexes: slice, error: errors.DamagedJournal) -> None:
-        """Keep messages that cannot be read, so that the link is not offered them again. Those around them leave."""
+        """Keep messages that cannot be read, so that the link is not offered them again. Their neighbours leave."""
         sequences = block_slice.sequences(indexes)
         self._damaged = self._damaged.plus(RowSet.of_sequences(sequences))
         self._add_underway(-len(sequences))
@@ -226,7 +223,7 @@ class OutgoingLink(LinkEnd, MessageReceiver):
         if self._presettled and gone:
             self._settle_sent(gone)
         if self._presettled:
-            self.peer.capacity.gained(self.link.session)  # what has left is not held
+            self.peer.capacity.gained(self.link.session)  # messages that have left are not held
         if self._backlog and self.link.link_credit <= 0:
             self.give_back()
         if (self._is_ready or self.link.incomplete is not None) and self.link.session.remote_incoming_window <= 0:
@@ -234,7 +231,7 @@ class OutgoingLink(LinkEnd, MessageReceiver):
         self._go_on()
 
     def _send_some(self, gone: list[bytes]) -> None:
-        """Send messages that can leave together from the head of the backlog; add the tags of those that left to `gone`."""
+        """Send messages that can leave together from the head of the backlog. Adds the tags of sent messages to `gone`."""
         tags, messages = zip(*self._backlog, strict=True)
         left = self.link.send_many(tags, messages, settled=self._presettled, state=self._state)
         count = len(left)
@@ -252,12 +249,11 @@ class OutgoingLink(LinkEnd, MessageReceiver):
 
     @property
     def _can_send(self) -> bool:
-        """Return True if a message would leave now. Without a window, or on a lost connection, the library would keep it, and it
-        would only seem to have left."""
+        """Return True if a message would leave now. Without a window, or on a lost connection, the library would keep it."""
         return self._alive and self.link.can_send and self.link.session.remote_incoming_window > 0
 
     def _send_alone(self, tag: bytes, message: bytes) -> bool:
-        """Send a message of several frames. One larger than the receiver takes is left to other links."""
+        """Send a message of several frames. A message larger than the receiver accepts is left to other links."""
         if 0 < self.link.max_message_size < len(message):
             self._backlog.popleft()
             self._leave_to_others(tag)
@@ -284,11 +280,11 @@ class OutgoingLink(LinkEnd, MessageReceiver):
     # --- what the receiver says
 
     def asked(self) -> None:
-        """Note what the receiver's flow asks of this link, which it names; `flowed` comes after that."""
+        """Note the requests of the receiver's flow for this link, which it names. `flowed` comes after that."""
         self._asked = self.link.drain
 
     def flowed(self) -> None:
-        """Go on with changed credit, or another window of the session."""
+        """Continue with changed credit, or another window of the session."""
         if self._is_ready:
             self.pump()
         self._go_on()
@@ -299,7 +295,7 @@ class OutgoingLink(LinkEnd, MessageReceiver):
 
     def gained_capacity(self) -> None:
         """Take more messages: deliveries were settled."""
-        self.peer.capacity.gained(self.link.session)  # first: who has waited for it longest
+        self.peer.capacity.gained(self.link.session)  # first: the link that has waited longest
         self.loop.has_capacity(self)
 
     # --- the end
@@ -314,9 +310,8 @@ class OutgoingLink(LinkEnd, MessageReceiver):
             self.peer.squeezed.pop(self.link.session, None)
 
     def fail(self, error: errors.PenstockError) -> None:
-        """Detach the link: its queue was deleted, or a limit does not let it send what it has to. That is no fault of its
-        client's."""
-        told = deleted(self.queue) if isinstance(error, errors.NotFound) else as_error(error)  # it was there at the attach
+        """Detach the link because its queue was deleted, or a limit prevents it from sending. Its client has not caused that."""
+        told = deleted(self.queue) if isinstance(error, errors.NotFound) else as_error(error)  # the queue existed at the attach
         self.peer.detach(self, told, Cause.LINK_CLOSED)
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:

@@ -1,28 +1,32 @@
-"""Detached links that live on: what is kept of them, where, and for how long (2.6.3 to 2.6.5, 2.6.13, 3.5.3, 3.5.4).
+"""All links of a plane by name, and detached links that live on (2.6.1, 2.6.3 to 2.6.5, 2.6.13, 3.5.3, 3.5.4).
 
-A link ends by a closing detach, or by an error. Otherwise its terminus outlives it by its expiry policy: time begins to run at
-the detach (*link-detach*), at the end of its last session (*session-end*, the default) or of its last connection
-(*connection-close*), and runs for `timeout` seconds, 0 by default. *never* is granted to durable subscriptions alone, whose queue
-the engine keeps; other links may never come back, so they get *connection-close* and the longest timeout. A node that belongs to
-its connection ends with it. Our attach tells what is granted. A stolen link goes on in the one that has its name now.
+A link's name is unique for its user, container and direction. The second attach of a name *steals* it from the first, on any
+connection.
+
+A link ends by a closing detach, or by an error. Otherwise its terminus outlives it by its expiry policy. The time begins at the
+detach (*link-detach*), at the end of its last session (*session-end*, the default) or of its last connection
+(*connection-close*), and runs for `timeout` seconds, 0 by default. *never* is granted only to durable subscriptions, whose queue
+the engine keeps. Other links get *connection-close* with the longest timeout instead, since they may never come back. A node that
+belongs to its connection ends with it. Our attach contains the granted policy. A stolen link continues in the link that has its
+name now.
 
 | state | where it is kept |
 |---|---|
 | acquired messages that the receiver has not settled | in the engine, by the link's holder, which acquires no more |
-| their deliveries | in the library's link, while its session lives; their ids can be settled, in transactions too |
+| their deliveries | in the library's link, while its session lives; their ids can still be settled, also in transactions |
 | received deliveries that are not settled at both ends, and their outcomes | in the library's link: our unsettled map |
 | nodes made for the link, a subscription of its own | in the engine, until the terminus closes them |
 | the links that may come back | here: by user, container, direction and name |
 
-Acquired messages that have not left go back at the detach. A link without unsettled deliveries or nodes of its own is not kept:
-there is nothing to resume. An attach with the same name and terminus resumes the link. On the same session, without an unsettled
-map, its deliveries go on (2.6.4). Else both maps are compared, and each delivery is resumed, or its message goes back to the
-queue and comes as a new delivery (see `resuming`). An attach with another terminus ends the former link first.
+Acquired messages that have not left go back at the detach. A link without unsettled deliveries or nodes of its own is not kept.
+An attach with the same name and terminus continues the link: see `attach`. An attach with another terminus ends the former link
+first.
 
-Nothing of this is journaled: a restart ends all links, and gives back their messages. A user has at most
-`amqp_max_detached_links_per_user` detached links, with `amqp_max_detached_deliveries_per_user` deliveries whose session is gone
-(those of a living session count there); a link beyond that ends. No link is kept longer than `amqp_max_expiry_timeout_s`. Each
-keeps its session and its connection as objects, so these are emptied at their end: see `forget_all` in the library.
+None of this is journaled: a restart ends all links, and returns their messages. A user has at most
+`amqp_max_detached_links_per_user` detached links, and `amqp_max_detached_deliveries_per_user` deliveries without a session.
+Deliveries of a living session count in that session. A link beyond a limit ends. No link is kept longer than
+`amqp_max_expiry_timeout_s`. A detached link refers to its session and connection, so these are emptied at their end: see
+`forget_all` in the library.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class LinkRegistry:
-    """All links of a plane by name, and those that live on detached. For the loop's thread."""
+    """All links of a plane by name, and the detached ones that live on. For the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: PeerLimits) -> None:
         self._loop = loop
@@ -51,7 +55,7 @@ class LinkRegistry:
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._of_user: Counter[str] = Counter()
         self._deliveries: Counter[str] = Counter()
-        self._counted: dict[Key, int] = {}  # deliveries of a link whose session is gone
+        self._counted: dict[Key, int] = {}  # deliveries of a link whose session has ended
 
     def __len__(self) -> int:
         return len(self._links)
@@ -81,32 +85,32 @@ class LinkRegistry:
         peer, loop = endpoint.peer, endpoint.loop
         peer.forget(endpoint)
         if not isinstance(endpoint, Resumable) or not endpoint.keeps or endpoint.terminus.expiry.ends(moment):
-            loop.in_pass(endpoint.finish)
+            loop.in_commit(endpoint.finish)
             return
         if self._of_user[peer.user] >= self._limits.detached_links_per_user:
             peer.log(f"{endpoint} ends: {self._limits.detached_links_per_user} detached links a user are kept")
-            loop.in_pass(endpoint.finish)
+            loop.in_commit(endpoint.finish)
             return
         key = endpoint.key
         endpoint.detached = True
         self._links[key] = endpoint
         self._of_user[peer.user] += 1
         peer.detached[endpoint.link] = endpoint
-        loop.in_pass(lambda turn: self._suspend(turn, endpoint))
+        loop.in_commit(lambda turn: self._suspend(turn, endpoint))
         self._pass(endpoint, moment)
 
     def session_ended(self, peer: Peer, session: Session) -> None:
-        """Begin the time of a session's detached links, or end them, as their expiry policies say."""
+        """Start the timeouts of a session's detached links, or end the links, by their expiry policies."""
         for endpoint in [each for each in peer.detached.values() if each.link.session is session]:
             self._pass(endpoint, SESSION_ENDED)
 
     def connection_ended(self, peer: Peer) -> None:
-        """Begin the time of a connection's detached links, or end them, as their expiry policies say."""
+        """Start the timeouts of a connection's detached links, or end the links, by their expiry policies."""
         for endpoint in list(peer.detached.values()):
             self._pass(endpoint, CONNECTION_ENDED)
 
     def _pass(self, endpoint: Resumable, moment: int) -> None:
-        """Begin the time of a detached link, if its policy says so at this moment."""
+        """Start the timeout of a detached link, or end it, if its policy names this moment."""
         key = endpoint.key
         if self._links.get(key) is not endpoint:
             return
@@ -118,7 +122,7 @@ class LinkRegistry:
             self._timers[key] = self._loop.call_later(endpoint.terminus.expiry.timeout, self._expired, endpoint)
 
     def _count(self, endpoint: Resumable) -> bool:
-        """Count a link's deliveries here, since its session is gone. Returns False if they are too many."""
+        """Count a link's deliveries here, since its session has ended. Returns False if they are too many."""
         key, user = endpoint.key, endpoint.peer.user
         if key in self._counted:
             return True
@@ -141,9 +145,9 @@ class LinkRegistry:
     # --- the end
 
     def look(self, endpoint: Resumable) -> None:
-        """End a detached link if nothing is left to resume, since some deliveries were settled."""
+        """End a detached link if nothing is left to resume, since deliveries were settled."""
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
-            endpoint.loop.in_pass(lambda turn: self._end_idle(turn, endpoint))
+            endpoint.loop.in_commit(lambda turn: self._end_idle(turn, endpoint))
 
     def _end_idle(self, turn: Turn, endpoint: Resumable) -> None:
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
@@ -162,8 +166,8 @@ class LinkRegistry:
             endpoint.finish(turn)
 
     def expire(self, endpoint: Resumable) -> None:
-        """End a link in the next pass, since its time is over."""
-        endpoint.loop.in_pass(lambda turn: self.end(turn, endpoint))
+        """End a link in the next commit, since its time is over."""
+        endpoint.loop.in_commit(lambda turn: self.end(turn, endpoint))
 
     def links(self) -> list[Resumable]:
         """List the detached links."""
@@ -172,7 +176,7 @@ class LinkRegistry:
     # --- coming back
 
     def take(self, newer: LinkEnd) -> Resumable | None:
-        """Take out the link of this name, if it is here, for a newer link that resumes or ends it.
+        """Remove and return the detached link of this name, for a newer link that resumes or ends it.
 
         Until then, dispositions of its peer still find it.
         """

@@ -1,13 +1,13 @@
-"""A detached link that is attached again (2.6.4, 2.6.13, 3.4.6): reattached, or resumed by both unsettled maps.
+"""Deliveries of a link that is resumed, and the progress of its receiver before.
 
-An attach without an unsettled map on the session of the deliveries *reattaches* the link: its deliveries keep their ids. Every
-other attach *resumes* it: each delivery that we hold is compared with the receiver's map (`amqp.resume`). A delivery without an
-outcome there is sent again under its tag, from where the receiver has it. One with an outcome is settled by it, and the receiver
-is told when that is durable. The message of a delivery that the receiver does not know goes back to its queue as lost with its
-link, and comes as a new delivery. Deliveries that an incomplete map does not name stay as they are. For received deliveries our
-map tells the outcome, so that nothing is sent twice.
+A resuming attach compares each delivery that we hold with the receiver's unsettled map (`amqp.resume`):
 
-Progress of a receiver: the deliveries of its link that it had begun to work on when the link was lost.
+- A delivery without an outcome is sent again under its tag, from the point that the receiver has reached.
+- A delivery with an outcome is settled by it, and the receiver is answered when that is durable.
+- If the receiver does not know a delivery, its message goes back to the queue as lost with its link.
+- A delivery that an incomplete map does not name stays as it is.
+
+For received deliveries our map contains the outcome, so that no message is sent twice.
 
 A receiver prefetches, so most of its deliveries may never have reached the application. AMQP has no frame for *the application
 has it*, but consumers work in the order of delivery. So a receiver has begun with
@@ -15,8 +15,8 @@ has it*, but consumers work in the order of delivery. So a receiver has begun wi
 - each delivery up to the last one that it has settled as worked on, or for which it has sent the state *received*, and
 - the next delivery. It may have crashed the receiver, and without this rule such a message would come back for ever.
 
-A receiver that asks for the link property `annotations.REPORTS` sends *received* for each delivery before the application has
-it: then the next delivery is known to be untouched. Penstock's own client does so. *Released*, and *modified* without
+A receiver that asks for the link property `annotations.REPORTS` sends *received* for each delivery before the application has it.
+Then the next delivery is known to be untouched. Penstock's own client does so. *Released*, and *modified* without
 delivery-failed, are outcomes of deliveries that were not worked on.
 """
 
@@ -31,8 +31,8 @@ from ...amqp.deliveries import Delivery
 from ...amqp.performatives import TERMINAL, DeliveryState
 from ...amqp.resume import Action, resolve
 
-AT_ONCE = 4  # messages of resumed deliveries that are read at a time: they may be as large as messages are
-START = (0, 0)  # of a message: its section 0, from its first octet
+AT_ONCE = 4  # messages of resumed deliveries that are read together: each may have the maximal size
+START = (0, 0)  # of a message: section 0, first octet
 
 
 class Resumption(NamedTuple):
@@ -43,10 +43,10 @@ class Resumption(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """Result of a comparison: deliveries that need no message any more, by tag."""
+    """Result of a comparison: deliveries by tag whose message need not be sent."""
 
-    ended: dict[bytes, DeliveryState]  # by the outcome that the receiver says
-    lost: list[bytes]  # that the receiver does not know
+    ended: dict[bytes, DeliveryState]  # with the receiver's outcome
+    lost: list[bytes]  # unknown to the receiver
 
 
 class Resumptions:
@@ -54,9 +54,9 @@ class Resumptions:
 
     def __init__(self) -> None:
         self.waiting: dict[bytes, Resumption] = {}  # to be sent again
-        self.underway: dict[bytes, Resumption] = {}  # of which the message is read, and has not left
-        self.unnamed: dict[bytes, DeliveryState | None] = {}  # that an incomplete map did not name: nothing is known of them
-        self.outcomes: dict[bytes, DeliveryState] = {}  # that the receiver has said, and that hold: it is to hear so
+        self.underway: dict[bytes, Resumption] = {}  # their messages are read, and have not left
+        self.unnamed: dict[bytes, DeliveryState | None] = {}  # an incomplete map did not name them: their state is unknown
+        self.outcomes: dict[bytes, DeliveryState] = {}  # outcomes of the receiver that are durable: it expects an answer
 
     def __len__(self) -> int:
         """Count the deliveries that are not settled."""
@@ -68,7 +68,7 @@ class Resumptions:
         return {tag: self.waiting.pop(tag) for tag in tags}
 
     def begin_again(self) -> None:
-        """Put deliveries that were under way and have not left before those that wait."""
+        """Put deliveries that were under way and have not left before the waiting ones."""
         self.waiting = {**self.underway, **self.waiting}
         self.underway.clear()
 
@@ -78,7 +78,7 @@ class Resumptions:
         return known | {tag: each.state for tag, each in link.unsettled.items() if not isinstance(each.state, TERMINAL)}
 
     def compare(self, mine: Mapping[bytes, DeliveryState | None], theirs: Mapping[bytes, Any], *, incomplete: bool) -> Compared:
-        """Compare our deliveries with the receiver's unsettled map, which is `incomplete` or not."""
+        """Compare our deliveries with the receiver's unsettled map. `incomplete`: one of the maps is."""
         compared = Compared({}, [])
         for tag, (action, position) in resolve(mine, theirs, receiver_incomplete=incomplete).items():
             if action is Action.RESUME:
@@ -92,7 +92,7 @@ class Resumptions:
         return compared
 
     def unsettled_map(self) -> dict[bytes, DeliveryState | None]:
-        """Return them as our attach's unsettled map."""
+        """Return the unsettled map of our attach."""
         return {**{tag: each.state for tag, each in self.waiting.items()}, **self.unnamed, **self.outcomes}
 
     def name_only(self, named: Mapping[bytes, Any]) -> None:
@@ -117,7 +117,7 @@ class ReceiverProgress:
         if not deliveries or isinstance(state, Released) or (isinstance(state, Modified) and not state.delivery_failed):
             return
         first, last = deliveries[0].id, deliveries[-1].id
-        if serial.difference(last, first) != len(deliveries) - 1:  # nearly always neighbours
+        if serial.difference(last, first) != len(deliveries) - 1:  # nearly always, they are neighbours
             last = serial.add(first, max(serial.difference(delivery.id, first) for delivery in deliveries))
         if self._last is None or serial.difference(last, self._last) > 0:
             self._last = last

@@ -1,16 +1,16 @@
-"""Credit of senders to a queue that lets them wait when it is full: option `overflow=block` (Q15, C9).
+"""Credit of senders to a queue that blocks them when it is full: option `overflow=block` (Q15, C9).
 
-Such a queue takes what its senders have credit for, so credit is what holds them back: a link gets half of the capacity that
-others leave, and while there is any, at least one. So senders that have credit and do not use it keep nobody waiting for ever.
-Credit is never taken back. So the limit is exceeded by what a sender has credit for while others (senders, Spark, an exchange, a
-redrive) fill the queue; in bytes by more when messages grow.
+Such a queue accepts as many messages as its senders have credit for. A link gets half of the capacity that others leave, and at
+least one message while there is any. So a sender that does not use its credit cannot block others forever. Credit is never
+withdrawn. If other producers (senders, Spark, an exchange, a redrive) fill the queue first, a sender may exceed the limit by its
+outstanding credit. In bytes it may exceed the limit further, if its messages grow.
 
-A link's credit is computed when it attaches and when its messages are confirmed. For links that have less than they want it is
-recomputed after each pass, when the service reports capacity of a full queue, and on a timer. Messages to the anonymous terminus
-wait for the same capacity, in `waiting_list`.
+A link's credit is computed when it attaches and when its messages are confirmed. For a link with less credit than it wants, it is
+computed again after each commit, when the service reports capacity of a full queue, and on a timer. Messages to the anonymous
+terminus wait for the same capacity in `waiting_list`.
 
-A sender that settles behind us (receiver-settles-second) may leave what it has sent unsettled, whatever the queue. All links of a
-connection that may do so have a limit together, which counts their credit too.
+A sender that settles after us (receiver-settles-second) may leave its messages unsettled, in any queue. All such links of a
+connection share a limit, which includes their credit.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ...service.broker import BrokerService
 
 
 class CreditedSender(Protocol):
-    """A sender to one queue: a link, or the waiting list of a relay."""
+    """A sender to one queue: a link, or a waiting list."""
 
     @property
     def queue(self) -> str:
-        """The queue that it sends to; "" where that is not one queue, so that no queue limits it."""
+        """The queue that it sends to; "" if it is not a single queue, so that no queue limits it."""
 
     @property
     def usual_bytes(self) -> int:
-        """The payload bytes of a message of this sender's; 0 before the first."""
+        """The payload bytes of its last message; 0 before the first."""
 
     def renew(self) -> None:
         """Ask for credit again: there may be capacity."""
@@ -47,40 +47,44 @@ class WaitingSender(CreditedSender, Protocol):
 
 
 class SenderCredit:
-    """All senders of the plane to queues that block; used in its thread, which `call` brings functions to. The capacity of a
-    queue may be a moment old."""
+    """All senders of the plane to queues that block. `call` runs a function in the plane's thread. Capacities may be a moment
+    old.
+    """
 
     def __init__(self, broker: BrokerService, call: Callable[[Callable[[], None]], None]) -> None:
         self._broker = broker
         self._call = call
-        self._granted: dict[str, dict[CreditedSender, int]] = {}  # by queue and link: credit, and what is not confirmed
+        self._granted: dict[str, dict[CreditedSender, int]] = {}  # by queue and link: credit and unconfirmed messages
         self._totals: dict[str, int] = {}
-        self._waiting: dict[str, dict[CreditedSender, None]] = {}  # links with less credit than they should have
-        self._asked: set[str] = set()  # full queues of which we shall be told when they have capacity
+        self._waiting: dict[str, dict[CreditedSender, None]] = {}  # links with less credit than they want
+        self._asked: set[str] = set()  # full queues whose capacity will be reported
         self.waiting_lists: dict[WaitingSender, None] = {}
         self.waiting_bytes = 0  # of messages in waiting lists
-        self.waiting_bytes_of: Counter[str] = Counter()  # the same, of each user's
-        self._claims: dict[CreditedSender, int] = {}  # of links whose sender settles second: credit, and what is not settled
+        self.waiting_bytes_of: Counter[str] = Counter()  # the same for each user
+        self._claims: dict[CreditedSender, int] = {}  # of links whose sender settles second: credit and unsettled messages
         self._claimed: Counter[Connection] = Counter()
 
     def blocks(self, queue: str) -> bool:
-        """Say whether the queue lets its senders wait when it is full."""
+        """Return True if the queue blocks its senders when it is full."""
         return self._broker.capacity_of(queue) is not None
 
     def is_full(self, queue: str) -> bool:
-        """Say whether there is no capacity for messages that come without credit of the queue's own, and cannot wait."""
+        """Return True if the queue has no capacity for messages that come without its credit, and cannot wait."""
         return self._broker.capacity_of(queue) == 0
 
     def hold(self, user: str, octets: int) -> None:
-        """Count octets of a user's messages that have come into waiting lists; less than none where they leave."""
+        """Add octets of a user's messages in waiting lists; a negative number when they leave."""
         self.waiting_bytes += octets
         self.waiting_bytes_of[user] += octets
         if not self.waiting_bytes_of[user]:
             del self.waiting_bytes_of[user]
 
     def allowed(self, link: CreditedSender, wanted: int, unconfirmed: int, has: int | None = None) -> int:
-        """Return the credit to grant `link`: at most `wanted`, but never less than `has`, its present credit. None for a waiting
-        list: its messages have arrived, so it gets all that others leave, not half of it. `unconfirmed`: messages under way."""
+        """Return the credit to grant to `link`: at most `wanted`, but never less than `has`, its present credit.
+
+        A waiting list passes None for `has`: its messages have arrived, so it gets all that others leave. `unconfirmed`: messages
+        under way.
+        """
         queue = link.queue
         capacity = self._broker.capacity_of(queue, link.usual_bytes) if queue else None
         if capacity is None:
@@ -105,7 +109,7 @@ class SenderCredit:
         return credit
 
     def forget(self, link: CreditedSender) -> None:
-        """Forget a sender that has ended, or whose queue blocks nobody."""
+        """Forget a sender that has ended, or whose queue does not block."""
         granted = self._granted.get(link.queue)
         if granted is None:
             return
@@ -116,18 +120,21 @@ class SenderCredit:
         self._wait_no_more(link)
 
     def room(self, link: CreditedSender, connection: Connection, held: int, most: int) -> int:
-        """Count the messages that a link whose sender settles second may have credit for: what other links of its connection have
-        left of `most`. A link that has nothing unsettled (`held`) may send one, so that nobody starves."""
+        """Count the messages that a link whose sender settles second may have credit for.
+
+        Other links of its connection leave it a part of `most`. A link without unsettled messages (`held`) may send one, so that
+        none starves.
+        """
         others = self._claimed[connection] - self._claims.get(link, 0)
         return max(most - others - held, 0 if held else 1)
 
     def claim(self, link: CreditedSender, connection: Connection, count: int) -> None:
-        """Note how many messages such a link has credit for, or has sent and not settled."""
+        """Note the number of messages that such a link has credit for, or has sent and not settled."""
         self._claimed[connection] += count - self._claims.get(link, 0)
         self._claims[link] = count
 
     def leave(self, link: CreditedSender, connection: Connection) -> None:
-        """Forget a link that has ended, or is detached: from there on others count what it has."""
+        """Forget a link that has ended, or is detached: its messages are counted elsewhere from now on."""
         self.forget(link)
         if link in self._claims:
             self._claimed[connection] -= self._claims.pop(link)
@@ -146,19 +153,19 @@ class SenderCredit:
         self._look_at(queue)
 
     def look(self) -> None:
-        """Let those that wait have what capacity there is."""
+        """Let waiting senders use the present capacity."""
         for queue in list(self._waiting) if self._waiting else ():
             self._look_at(queue)
 
     def tick(self, now: float) -> None:
-        """Look now and then, at the plane's tick. `now`: its clock, seconds."""
+        """Let waiting senders check their capacity and their time, at the plane's tick. `now`: its clock, seconds."""
         self.look()
         for line in list(self.waiting_lists) if self.waiting_lists else ():
             line.look(now)
 
     def _look_at(self, queue: str) -> None:
-        """Serve those that wait, one after the other; the one that was served last stands at the end."""
+        """Serve waiting senders one after the other. The last one served goes to the end."""
         capacity = self._broker.capacity_of(queue)
         for link in list(self._waiting.get(queue, ()))[:capacity]:
-            self._wait_no_more(link)  # who has less than it wants is put at the tail
+            self._wait_no_more(link)  # `renew` adds it at the tail if it still wants more
             link.renew()

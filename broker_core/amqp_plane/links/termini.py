@@ -1,7 +1,7 @@
 """Termini: the sources and targets that an attach opens, and that end with their link.
 
-They are read from the attach at once (`addresses`), opened in the pass that carries the attach out, and closed in the pass of the
-link's end, when the link has given back its messages. They answer with what is granted, not with what was asked for.
+They are read when the attach arrives (`addresses`), opened in its commit, and closed in the commit of the link's end, after the
+link has given back its messages. Their answers contain the granted properties.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "a
 
 
 class SourceTerminus(Terminus):
-    """Source: the queue that a link's messages come from. `filters` are those of the link itself; with `browse` it only shows."""
+    """Source: the queue of a link's messages. `filters`: of the link itself; `browse`: it only shows messages."""
 
     receives = True
 
@@ -39,7 +39,7 @@ class SourceTerminus(Terminus):
 
     def granted(self, asked: object) -> Expiry:
         """Grant an expiry; a browser's terminus ends at its detach."""
-        return Expiry("link-detach") if self.browse else super().granted(asked)  # who only looks has nothing to come back to
+        return Expiry("link-detach") if self.browse else super().granted(asked)  # it has nothing to come back to
 
     @property
     def asked_selector(self) -> Selector | None:
@@ -64,7 +64,7 @@ class SourceTerminus(Terminus):
         return self.filters.answered == asked.filters.answered
 
     def answer(self, asked: Source) -> Source:
-        """Return the source of our attach: what is granted of the source that was asked for."""
+        """Return the granted source, for our attach."""
         return Source(
             address=asked.address,
             durable=0,
@@ -146,7 +146,7 @@ class DynamicTopicSource(SourceTerminus):
 
 
 class SubscriptionSource(SourceTerminus):
-    """Source: an exchange, through a queue of the subscription's own. The binding holds its filters."""
+    """Source: an exchange, through a queue of the subscription. The binding holds its filters."""
 
     def __init__(self, peer: Peer, subscription: LinkSubscription, filters: Filters) -> None:
         super().__init__(peer, subscription.queue, subscription.exchange, Filters())
@@ -159,9 +159,11 @@ class SubscriptionSource(SourceTerminus):
         return self._asked.selector
 
     def granted(self, asked: object) -> Expiry:
-        """Grant an expiry. Unsettled messages of a durable subscription go back with its session, since other links may wait for
-        them; its queue keeps the subscription itself. That of one link alone is kept for that link, on whatever connection it
-        comes back."""
+        """Grant an expiry. A subscription of one link is kept for that link, on any connection.
+
+        Unsettled messages of a durable subscription go back with its session, since other links may wait for them. Its queue
+        keeps the subscription itself.
+        """
         if self._subscription.durable:
             return Expiry()
         return Expiry.granted(asked, self.peer.host.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
@@ -173,7 +175,7 @@ class SubscriptionSource(SourceTerminus):
         if self._asked.answered != asked._asked.answered:
             return False
         mine, theirs = self._subscription, asked._subscription
-        if self.makes:  # then each has a name of its own
+        if self.makes:  # then each attach has its own name
             mine = replace(mine, queue=theirs.queue)
         return mine == theirs
 
@@ -189,17 +191,19 @@ class SubscriptionSource(SourceTerminus):
         super().open(turn)
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        """Close the source of an ended link; `closed` ends a durable subscription too. Returns an error if other links use it."""
+        """Close the source of an ended link; `closed` also ends a durable subscription. Returns an error if other links use
+        it.
+        """
         left = super().close(turn, closed=closed)
         if closed and self._subscription.durable and not subscriptions.end(turn, self.queue):
             return subscriptions.in_use(self.queue)
         return left
 
     def answer(self, asked: Source) -> Source:
-        """Return the source of our attach: what is granted of the subscription."""
+        """Return the granted subscription as a source, for our attach."""
         source = super().answer(asked)
         source.filter = self._asked.answered
-        source.distribution_mode = "copy"  # each subscription gets one
+        source.distribution_mode = "copy"  # each subscription has its own copy
         source.capabilities = _those(asked.capabilities, "topic", "temporary-topic", subscriptions.SHARED, subscriptions.GLOBAL)
         if self._subscription.durable:
             source.durable, source.expiry_policy, source.timeout = 1, NEVER, 0
@@ -207,7 +211,7 @@ class SubscriptionSource(SourceTerminus):
 
 
 class KnownSubscription(SourceTerminus):
-    """Source of an attach without a source: the durable subscription of the link's name, to resume or to end it."""
+    """Source of an attach without a source: the durable subscription of the link's name, to be resumed or ended."""
 
     def __init__(self, peer: Peer, name: str, queue: str) -> None:
         super().__init__(peer, queue, None, Filters())
@@ -217,10 +221,12 @@ class KnownSubscription(SourceTerminus):
 
     def is_same(self, asked: Terminus) -> bool:
         """Return False: its attach has no source to compare."""
-        return False  # it says nothing that could be compared
+        return False
 
     def open(self, turn: Turn) -> None:
-        """Find the subscription. Raises Refusal if there is none, or the user has no right to receive from it; PenstockError."""
+        """Find the subscription. Raises Refusal if it does not exist, or if the user has no right to receive from it;
+        PenstockError.
+        """
         source = subscriptions.described(turn, self.queue)
         if source is None:
             raise Refusal(Condition.NOT_FOUND, f"this container has no durable subscription {self._name!r:.80}")
@@ -242,13 +248,13 @@ class KnownSubscription(SourceTerminus):
 
 
 class TargetTerminus(Terminus):
-    """Target: the queue that a link's messages go to."""
+    """Target: the queue of a link's messages."""
 
     known: tuple[str, ...] = ("queue", "temporary-queue", IMMEDIATE)
     immediate = False
 
     def is_same(self, asked: Terminus) -> bool:
-        """Return True if another attach asks for this queue, and alike for *immediate*."""
+        """Return True if another attach asks for this queue, with the same *immediate*."""
         return super().is_same(asked) and isinstance(asked, TargetTerminus) and asked.immediate == self.immediate
 
     def route(self) -> str | Immediate | ExchangeRoute:
@@ -256,7 +262,7 @@ class TargetTerminus(Terminus):
         return Immediate(self.queue) if self.immediate else self.queue
 
     def answer(self, asked: Target) -> Target:
-        """Return the target of our attach: what is granted of the target that was asked for."""
+        """Return the granted target, for our attach."""
         capabilities = _those(asked.capabilities, *self.known)
         policy, timeout = self.expiry
         return Target(address=asked.address, durable=0, expiry_policy=policy, timeout=timeout, capabilities=capabilities)

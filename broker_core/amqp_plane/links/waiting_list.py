@@ -1,9 +1,9 @@
-"""Waiting lists of queues that block (Q15), for messages to the anonymous terminus: they wait for capacity, without an outcome.
+"""Waiting lists of queues that block (Q15): messages to the anonymous terminus wait there for capacity, without an outcome.
 
-The credit of such a link is not for one queue, so it cannot hold its sender back. Messages for which a queue has no capacity wait
-in a list, one for each link and queue, and go on in order when `sender_credit` says so. Meanwhile the sender gets no
-outcome, and waiting messages use up the link's credit. Time and octets are limited: beyond the limits a message is refused. A
-message that cannot wait is refused at once: in a transaction, whose end may stand behind it, and *immediate*.
+The credit of such a link is not for one queue, so it cannot hold its sender back. If a queue has no capacity, its messages wait
+in a list, one for each link and queue, and continue in order when `sender_credit` has capacity. Meanwhile they use up the link's
+credit. Time and octets are limited; beyond the limits a message is refused. Two kinds of messages cannot wait and are refused
+immediately: *immediate* messages, and messages of a transaction, whose end may come next.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..loop.confirmations import also_staged
 if TYPE_CHECKING:
     from .incoming_link import AnonymousTerminus
 
-CAPACITY_TIMEOUT_S = 60.0  # how long a message waits: as long as one that comes by Flight
-OF_ONE_USER = 64 << 20  # octets of all that wait of one user's: they are in memory
-WAITING_BYTES = 80 << 20  # of all users' together: one leaves room for others
-DELIVERY_BYTES = 1 << 10  # and what each takes beside its payload
+CAPACITY_TIMEOUT_S = 60.0  # as long as a message that comes by Flight waits
+OF_ONE_USER = 64 << 20  # octets of one user's waiting messages, in memory
+WAITING_BYTES = 80 << 20  # of all users together: one user leaves room for others
+DELIVERY_BYTES = 1 << 10  # added for each delivery
 
 
 class WaitingList:
-    """Waiting messages of one link for one queue. A pass, and `SenderCredit`, have it as their sender."""
+    """Waiting messages of one link for one queue. The commit loop and `SenderCredit` treat it as the sender."""
 
     def __init__(self, link: AnonymousTerminus, queue: str) -> None:
         self.peer, self.session, self.transport = link.peer, link.session, link.transport
@@ -33,18 +33,18 @@ class WaitingList:
         self.queue = queue
         self.usual_bytes = 0
         self._link = link
-        self._waiting: deque[tuple[Delivery, float]] = deque()  # until when
-        self._underway = 0  # that were handed on, and are not confirmed
+        self._waiting: deque[tuple[Delivery, float]] = deque()  # with the time until which each may wait
+        self._underway = 0  # handed on, and not confirmed
 
     def add(self, deliveries: list[Delivery]) -> None:
-        """Hand on what there is capacity for. The rest waits; where that is too much, the last to come are refused."""
+        """Hand on the messages that have capacity. The rest waits; if that is too much, the last ones are refused."""
         blocking, until = self._host.sender_credit, self._host.now() + CAPACITY_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
             blocking.hold(self.peer.user, _cost(delivery))
             self._waiting.append((delivery, until))
         self.renew()
-        beyond = []  # of what found no capacity just now
+        beyond = []  # messages beyond the limits
         while self._waiting and (why := self._too_much()):
             beyond.append((self._next(last=True), why))
         for delivery, why in reversed(beyond):
@@ -52,7 +52,7 @@ class WaitingList:
         self._rest()
 
     def renew(self) -> None:
-        """Hand on what there is capacity for."""
+        """Hand on the messages that have capacity."""
         if self._link.ended:
             return
         count = self._host.sender_credit.allowed(self, len(self._waiting), self._underway)
@@ -60,9 +60,9 @@ class WaitingList:
         self._rest()
 
     def look(self, now: float) -> None:
-        """Refuse messages that have waited for too long; hand all on if the queue is gone, so that they are refused."""
+        """Refuse messages that have waited for too long. If the queue was deleted, hand all on, so that they are refused."""
         if not self._host.nodes.has_queue(self.queue):
-            self._hand_on(len(self._waiting))  # the pass tells them
+            self._hand_on(len(self._waiting))  # the commit refuses them
         while self._waiting and self._waiting[0][1] <= now:
             self._link.keep_out(self._next(), self._full(f"there was no room for {CAPACITY_TIMEOUT_S:g} s"))
         self._rest()
@@ -78,20 +78,20 @@ class WaitingList:
         self._came_back(len(deliveries))
 
     def end(self) -> list[Delivery]:
-        """End with the link. Returns the waiting deliveries: they get no outcome."""
+        """End with the link. Returns the waiting deliveries, which get no outcome."""
         left = []
         while self._waiting:
             left.append(self._next())
-            left[-1].payload = b""  # it is not counted any more
+            left[-1].payload = b""  # it is no longer counted
         self._host.sender_credit.forget(self)
         return left
 
     def follow(self, link: AnonymousTerminus) -> None:
-        """Go on with the link's successor, since the link is attached again."""
+        """Continue with the link's successor, since the link is attached again."""
         self._link = link
 
     def _too_much(self) -> str:
-        """Say what is too much of all that waits; "" where nothing is."""
+        """Return the reason if too much waits; "" otherwise."""
         held = self._host.sender_credit
         if held.waiting_bytes_of[self.peer.user] > OF_ONE_USER:
             return f"{OF_ONE_USER >> 20} MiB of one user wait for room already"
@@ -112,12 +112,12 @@ class WaitingList:
         if self._link.ended:
             return
         if self._waiting:
-            self._host.call(self.renew)  # not now: a pass may be at work on what has arrived
+            self._host.call(self.renew)  # not now: a commit may be running
         else:
             self._rest()
 
     def _rest(self) -> None:
-        """Leave capacity that it needs no more to others."""
+        """Leave capacity to others that it no longer needs."""
         if self._waiting:
             return
         if self._underway:

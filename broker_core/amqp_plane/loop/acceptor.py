@@ -1,7 +1,7 @@
-"""Listening sockets of the loop, and how connections are accepted from them.
+"""Listening sockets of the loop, and how it accepts connections from them.
 
-asyncio's own server goes on accepting when the process has no file descriptor left, and logs a traceback each time: hundreds of
-thousands in seconds (its `_accept_connection` neither returns nor pauses). Here, new connections then wait in the backlog.
+If the process has no file descriptor left, asyncio's own server continues to accept, and logs hundreds of thousands of tracebacks
+in seconds (its `_accept_connection` neither returns nor pauses). Here, new connections wait in the backlog.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import errno
 import socket
 from collections.abc import Callable, Sequence
 
-BACKLOG = 1024  # connections that wait to be accepted
-AT_ONCE = 100  # connections accepted before other sockets have their turn
-PAUSE_S = 0.5  # after one that could not be accepted for want of a file descriptor
-PORTS_TRIED = 20  # each second time a free one, then the same at the other addresses of a name
+BACKLOG = 1024  # connections that wait to be accepted.
+ACCEPTED_TOGETHER = 100  # connections accepted before other sockets are served.
+PAUSE_S = 0.5  # after a connection that could not be accepted because no file descriptor was left
+PORTS_TRIED = 20  # alternately a free port, and the same port at the other addresses of a name
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor:
-    """Accepts connections of one listener, from `start` until `close`. `starved(reason)` is called after each that could not be
-    accepted, and remains in the backlog, because there is no file descriptor or memory left.
+    """Accepts connections of one listener, from `start` until `close`.
+
+    `starved(reason)` is called after each connection that remains in the backlog because no file descriptor or memory is left.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Acceptor:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(AT_ONCE):
+        for _ in range(ACCEPTED_TOGETHER):
             try:
                 accepted, _address = listening.accept()
             except OSError as error:
@@ -61,18 +62,18 @@ class Acceptor:
                     self._loop.remove_reader(listening)
                     self._loop.call_later(PAUSE_S, self._resume, listening)
                     self._starved(error.strerror or str(error))
-                return  # of others: the backlog is empty, or the client has gone
+                return  # of other errors: the backlog is empty, or the client has closed the connection
             task = self._loop.create_task(self._enter(accepted))
             self._entering.add(task)
             task.add_done_callback(self._entering.discard)
 
     async def _enter(self, accepted: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # the client has gone
+        with contextlib.suppress(OSError):  # the client has closed the connection
             await self._loop.connect_accepted_socket(self._protocol, accepted)
 
 
 def bound(host: str, port: int) -> tuple[list[socket.socket], int]:
-    """Bind the addresses of a host, several if its name has them, and return their one port, also if it is 0. OSError."""
+    """Bind the addresses of a host, and return their sockets and one port. Port 0 is any free port. Raises OSError."""
     wanted = port
     for left in reversed(range(PORTS_TRIED)):
         sockets: list[socket.socket] = []
@@ -82,9 +83,9 @@ def bound(host: str, port: int) -> tuple[list[socket.socket], int]:
             _close(sockets)
             if error.errno != errno.EADDRINUSE or wanted == port or not left:
                 raise
-            wanted = port  # another program has it at the second address: try another port
+            wanted = port  # another program uses it at the second address: try another port
             continue
-        ports = {each.getsockname()[1] for each in sockets}
+        ports = {bound_socket.getsockname()[1] for bound_socket in sockets}
         if len(ports) == 1:
             return sockets, ports.pop()
         _close(sockets)
@@ -93,12 +94,12 @@ def bound(host: str, port: int) -> tuple[list[socket.socket], int]:
 
 
 def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in infos))  # type: ignore[misc]
 
 
 def _socket(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
-    # With its protocol: accepted sockets inherit it, and asyncio sets TCP_NODELAY only if it is TCP.
+    # With its protocol: accepted sockets inherit it, and asyncio sets TCP_NODELAY only for TCP.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -114,5 +115,5 @@ def _socket(family: socket.AddressFamily, address: tuple[str, int]) -> socket.so
 
 
 def _close(sockets: Sequence[socket.socket]) -> None:
-    for each in sockets:
-        each.close()
+    for bound_socket in sockets:
+        bound_socket.close()

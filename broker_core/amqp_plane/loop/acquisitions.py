@@ -1,7 +1,7 @@
-"""Acquisitions for the links that receive: in each pass, who is to look in its queue, and what it finds.
+"""Acquisitions: which links look for messages in a commit, and which messages each acquires.
 
-Whom to ask, and in what order, is `Interest`'s to say, one for each queue that links receive from. Nobody takes more than one
-quantum a turn, so a link with much credit does not hold up others; who is at the limit of its connection says so by its capacity.
+`Interest` decides which link looks next, one for each queue. A link takes at most one quantum at a time, so a link with much
+credit does not hold up others. A link at the limit of its connection has no capacity.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .parties import MessageReceiver
 log = logging.getLogger("penstock.amqp")
 
 QUANTUM_BYTES = 1 << 20
-LOOKS = 1000  # of one queue's links in one pass: about 50 ms under the broker's lock; the others look in the next one
+LOOKS = 1000  # of one queue's links in one commit: about 50 ms under the broker's lock; the others look in the next commit
 
 
 class Acquisitions:
@@ -39,9 +39,9 @@ class Acquisitions:
         self._gate, self._effects, self._nodes = gate, effects, broker.nodes
         self.evaluation = SelectorEvaluation(broker.matching, loop, self._evaluated)
         self._queues: dict[str, Interest[MessageReceiver]] = {}
-        self._looking: dict[str, bool] = {}  # queues with somebody to look; False: the last pass was too short for all
+        self._looking: dict[str, bool] = {}  # queues with links that are to look; False: the last commit was too short for all
         self._browsers = 0
-        self.handled = 0  # deliveries since the pass began
+        self.handled = 0  # deliveries since the commit began
 
     def __bool__(self) -> bool:
         return bool(self._looking)
@@ -49,9 +49,9 @@ class Acquisitions:
     # --- links
 
     def join(self, turn: Turn, link: MessageReceiver) -> None:
-        """Let the link consume, or browse, from here on: its holder is known."""
+        """Let a link consume, or browse, from now on: its holder is known."""
         if not link.acquires:
-            self._browsers -= 1  # the engine does not know of it
+            self._browsers -= 1  # the engine does not know browsers
             link.holder = self._browsers
         interest = self._queues.setdefault(link.queue, Interest())
         interest.join(link.holder, link)
@@ -59,25 +59,26 @@ class Acquisitions:
         link.interest = interest
 
     def leave(self, link: MessageReceiver) -> None:
-        """Take out a link that is over: it waits for nothing."""
+        """Remove a link that has ended."""
         if link.interest is not None:
             link.interest.leave(link.holder)
             if not link.interest.members and self._queues.get(link.queue) is link.interest:
                 del self._queues[link.queue]
-            self._look_soon(link.queue)  # others may have been behind it
+            self._look_soon(link.queue)  # others may have been held back by it
             link.interest = None
 
     def has_capacity(self, link: MessageReceiver, *, anyway: bool = False) -> None:
-        """Let the link look: it may be able to take messages. One that waits for news does not look before, unless `anyway`: it
-        would find nothing."""
+        """Let a link look, since it may be able to take messages. One that waits for news would find nothing, and looks only
+        `anyway`.
+        """
         if (link.standing == RESTS or (anyway and link.standing == INTERESTED)) and link.capacity() > 0:
-            assert link.interest is not None  # else it has no capacity
+            assert link.interest is not None  # otherwise it has no capacity
             link.interest.wants(link, anyway=anyway)
             if link.standing == NOTIFIED:
                 self._look_soon(link.queue)
 
     def _evaluated(self, links: Iterable[MessageReceiver], failure: errors.PenstockError | None) -> None:
-        """Let links go on: what they have waited for is evaluated, or cannot be."""
+        """Let links continue after the evaluation of their selector, or end them if it failed."""
         for link in links:
             interest = link.interest
             if failure is not None and not link.ended:
@@ -99,7 +100,7 @@ class Acquisitions:
     # --- a pass
 
     def news(self, turn: Turn, queue: str) -> None:
-        """Hear that something became AVAILABLE in a queue, or that it is gone."""
+        """Note that messages of a queue became available, or that the queue is deleted."""
         interest = self._queues.get(queue)
         if interest is not None:
             interest.only(turn.view.active_holder(queue))
@@ -122,7 +123,7 @@ class Acquisitions:
             self._gate.want()
 
     def exhaust(self, turn: Turn, queue: str) -> bool:
-        """Let the queue's links take all that they can. Returns False if one of them awaits the evaluation of its selector."""
+        """Let the queue's links take all that they can. Returns False if a link awaits the evaluation of its selector."""
         interest = self._queues.get(queue)
         while interest is not None:
             before = self.handled
@@ -139,7 +140,7 @@ class Acquisitions:
         return {link.selector for links in levels for link in links if link.selector is not None}
 
     def deliver(self, turn: Turn, batch: ImmediateMessages) -> EnqueueResult:
-        """Let the queue's links take what they can of *immediate* messages, in the order in which they would be asked."""
+        """Let the queue's links take *immediate* messages, in the order in which they would be asked."""
         queue, arrived = batch.queue, batch.arrived
         offers = Offers(arrived.rows, batch.matches, grouped=turn.view.is_grouped(queue))
         interest = self._queues.get(queue)
@@ -166,7 +167,7 @@ class Acquisitions:
         self._effects.when_durable(end, lambda: link.deliver(acquisition, slices))
 
     def _look(self, turn: Turn, queue: str, interest: Interest[MessageReceiver]) -> bool:
-        """Let the queue's links look. Returns whether all had time to."""
+        """Let the queue's links look. Returns whether all of them have looked."""
         for _ in range(LOOKS):
             available = _has_messages(turn, queue)
             link = interest.next(available)
@@ -180,7 +181,7 @@ class Acquisitions:
                     self._acquire(turn, link, interest, capacity)
                 except errors.StorageError:
                     raise
-                except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
+                except Exception:  # a bug: it concerns one link, and all others are served
                     log.exception("%s could not acquire; its connection may hang until it times out", link)
                     interest.rests(link)
             else:
@@ -214,7 +215,7 @@ class Acquisitions:
         if rows.count >= capacity and link.capacity() <= 0:
             interest.rests(link)
         elif not link.looks_anyway and not turn.view.available(link.queue):
-            interest.waits(link)  # it has all that there was: to look again would only keep the disk waiting
+            interest.waits(link)  # no message is left: to look again would only delay the disk
         else:
             interest.stays(link)
 
@@ -223,4 +224,4 @@ def _has_messages(turn: Turn, queue: str) -> bool:
     try:
         return turn.view.available(queue) > 0
     except errors.NotFound:
-        return True  # so that all look, and find that it is gone
+        return True  # so that all links look, and find that the queue is deleted

@@ -1,12 +1,13 @@
-"""The batch of a commit: what the sockets brought and the links handed in since the last one.
+"""The batch of a commit: the requests of links since the last one.
 
-Messages wait by destination, outcomes by link, actions in their order. A pass takes all of it, but for two cases. Where the
-journal has no capacity for the messages they wait, all of them, since they came in an order, and what came with them or behind
-them waits too; their connections are not read from meanwhile. Outcomes that nobody waits for stand back.
+Messages wait by route, outcomes by link, actions in their order. A commit takes all requests, with two exceptions.
 
-What ends messages whose receiver has settled them is told to nobody, and seldom makes anything available. So it stands back
-behind what somebody waits for, and shares the next sync, unless there is so much that it is worth a pass, it makes room for what
-comes, or frees what somebody asks for; and never behind what its session says later, which would be safe before it.
+If the journal has no capacity for the messages, all messages wait, since they came in an order. All requests that came with them
+or later wait as well. Their connections are not read from meanwhile.
+
+Outcomes of deliveries that their receiver has settled are *delayed*: no answer waits for them, and they seldom make messages
+available. They share the next sync, and a later request of the same session takes them along. They are not delayed if they are
+many, if they free capacity that arriving messages need, or if they free messages that a link asks for.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from .requests import ExchangeRoute, Posting, Retirement, Route
 from .transport import JOURNAL, Transport
 
 Action = Callable[[Turn], None]
-Messages = list[tuple[Route, Parts, Any]]  # the last is what was read of them: ArrivedMessages; through an exchange, Exchanged
+Messages = list[tuple[Route, Parts, Any]]  # the last is the read form: ArrivedMessages, or Exchanged through an exchange
 Dispositions = dict[tuple[MessageReceiver, Disposition | Retirement], list[Delivery]]
 
 _PAYLOAD = attrgetter("payload")
-RECORD_BYTES = 16 << 20  # of one queue's messages in one command; what a pass brings beyond that makes another
-LARGE_PASS = 256  # deliveries that are worth a pass by themselves; fewer wait for the disk to be done with the pass before
+RECORD_BYTES = 16 << 20  # of one queue's messages in one command; a larger batch becomes several
+LARGE_PASS = 256  # deliveries that are worth a commit of their own; fewer wait until the previous commit is durable
 
 
 class Outcomes:
-    """Outcomes by link and disposition: `now` asks for a pass, `later` is what nobody waits for."""
+    """Outcomes by link and disposition: `now` requires a commit, `later` is delayed."""
 
     def __init__(self) -> None:
         self.now: Dispositions = {}
@@ -47,14 +48,14 @@ class Outcomes:
         return bool(self.now or self.later)
 
     def add(self, link: MessageReceiver, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> bool:
-        """Add an outcome. Returns whether it asks for a pass."""
+        """Add an outcome. Returns whether it requires a commit."""
         waits = disposition.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
         now = waits or len(deliveries) >= LARGE_PASS
         (self.now if now else self.later).setdefault((link, disposition), []).extend(deliveries)
         return now
 
     def take(self, *, every: bool) -> Dispositions:
-        """Take what asked for a pass, or all there is."""
+        """Take the outcomes that require a commit, or all."""
         taken, self.now = self.now, {}
         if every:
             for key, deliveries in self.take_later().items():
@@ -62,25 +63,26 @@ class Outcomes:
         return taken
 
     def take_later(self) -> Dispositions:
-        """Take all that stands back."""
+        """Take all delayed outcomes."""
         later, self.later = self.later, {}
         return later
 
     def take_before(self, sessions: set[Session]) -> Dispositions:
-        """Take what stands back and was said on these sessions, on which more is to be carried out."""
+        """Take the delayed outcomes of sessions with later requests in this commit."""
         return self.take_of(lambda link: link.session in sessions)
 
     def take_of(self, chosen: Callable[[MessageReceiver], bool]) -> Dispositions:
-        """Take what stands back, of some links."""
+        """Take the delayed outcomes of some links."""
         return {key: self.later.pop(key) for key in [key for key in self.later if chosen(key[0])]}
 
 
 class CommitBatch:
-    """One plane's batch. Used in the loop's thread, without the broker's lock. `size`: deliveries that came since the last
-    pass."""
+    """The batch of one plane. Used in the loop's thread, without the broker's lock. `size`: new deliveries since the last
+    commit.
+    """
 
     def __init__(self, broker: BrokerService, hold_up: Callable[[], None]) -> None:
-        """`hold_up` is told that messages have to wait until more of the log is durable."""
+        """`hold_up` is called when messages have to wait until more of the log is durable."""
         self._broker = broker
         self._hold_up = hold_up
         self._messages: dict[Route, Parts] = {}
@@ -101,37 +103,37 @@ class CommitBatch:
             parts.append((sender, deliveries))
 
     def add_outcome(self, link: MessageReceiver, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> bool:
-        """Add a receiver's outcome. Returns whether it asks for a pass; if not it stands back."""
+        """Add a receiver's outcome. Returns whether it requires a commit; otherwise it is delayed."""
         asks = self._outcomes.add(link, disposition, deliveries)
         if asks:
             self.size += len(deliveries)
         return asks
 
     def add_action(self, action: Action) -> None:
-        """Add something to be carried out under the lock, after the outcomes and before anybody acquires."""
+        """Add an action to be carried out under the lock, after the outcomes and before acquisitions."""
         self._actions.append(action)
 
-    # --- what is here
+    # --- contents
 
     @property
     def has_messages(self) -> bool:
-        """Say whether messages wait; between two passes, or in one for which the journal had no capacity."""
+        """True if messages wait: between two commits, or in a commit for which the journal has no capacity."""
         return bool(self._messages)
 
     @property
     def is_wanted(self) -> bool:
-        """Say whether anything is here that asked for a pass."""
+        """True if any request requires a commit."""
         return bool(self._messages or self._outcomes.now or self._actions)
 
     @property
     def stands_back(self) -> bool:
-        """Say whether outcomes are here that nobody waits for."""
+        """True if outcomes are delayed."""
         return bool(self._outcomes.later)
 
     # --- taking
 
     def take_messages(self) -> Messages:
-        """Take the messages, read into columns; none if the journal has no capacity for them."""
+        """Take the messages, read into columns; an empty list if the journal has no capacity for them."""
         taken: Messages = []
         if not self._messages or not self._have_capacity():
             return taken
@@ -142,20 +144,20 @@ class CommitBatch:
                 while parts and size < RECORD_BYTES:
                     record.append(parts.pop(0))
                     size += _octets(record[-1][1])
-                found: Any = arrived([d.payload for _, deliveries in record for d in deliveries], self._broker.wall_ms())
+                read: Any = arrived([d.payload for _, deliveries in record for d in deliveries], self._broker.wall_ms())
                 route = destination.route if isinstance(destination, Posting) else destination
                 if isinstance(route, ExchangeRoute):
                     if isinstance(destination, Posting):
                         route = route._replace(transaction=destination.transaction.number)
-                    found = exchanges.read(self._broker, route, found)
-                taken.append((destination, record, found))
+                    read = exchanges.read(self._broker, route, read)
+                taken.append((destination, record, read))
         return taken
 
     def take_rest(self, messages: Messages) -> tuple[Dispositions, list[Action]]:
-        """Take outcomes and actions, for a pass that carries out these messages.
+        """Take outcomes and actions for a commit of these messages.
 
-        Outcomes that stand back come along where more is carried out that was said on their session; all of them where there are
-        actions, since the end of a link comes after all outcomes.
+        Delayed outcomes are included if their session has later requests in this commit. Actions include all delayed outcomes,
+        since a link ends after its outcomes.
         """
         actions, self._actions = self._actions, []
         outcomes = self._outcomes.take(every=bool(actions))
@@ -166,30 +168,30 @@ class CommitBatch:
         return outcomes, actions
 
     def bring(self, outcomes: Dispositions, chosen: Callable[[str], bool]) -> None:
-        """Take outcomes that stand back and are of the chosen queues, into `outcomes`."""
+        """Move delayed outcomes of the chosen queues into `outcomes`."""
         _add(outcomes, self._outcomes.take_of(lambda link: chosen(link.queue)))
 
     def take_standing_back(self) -> Dispositions:
-        """Take the outcomes that nobody waits for."""
+        """Take the outcomes without a waiting receiver."""
         return self._outcomes.take_later()
 
     def let_go_on(self) -> None:
-        """Read again from the connections that were held up."""
+        """Read again from the paused connections."""
         paused, self._paused = self._paused, {}
         for transport in paused:
             transport.resume(JOURNAL)
 
     def _have_capacity(self) -> bool:
-        """Say whether the messages can be carried out. Where the disk is full they go back to their senders."""
-        several = [part for parts in self._messages.values() for part in parts]
+        """Return True if the journal has capacity for the messages. If the disk is full, they are refused."""
+        parts = [part for waiting in self._messages.values() for part in waiting]
         try:
-            fits = self._fits(sum(_octets(deliveries) for _, deliveries in several))
+            fits = self._fits(sum(_octets(deliveries) for _, deliveries in parts))
         except errors.PenstockError as error:
             self._messages = {}
-            for link, deliveries in several:
+            for link, deliveries in parts:
                 link.refused(deliveries, error)
             return False
-        for link, _ in several if not fits else ():
+        for link, _ in parts if not fits else ():
             self._paused[link.transport] = None
             link.transport.pause(JOURNAL)
         return fits
@@ -197,7 +199,7 @@ class CommitBatch:
     def _fits(self, size: int) -> bool:
         if self._broker.has_space(size):
             return True
-        self._hold_up()  # before the second look: the news that there is capacity again must not fall between the two
+        self._hold_up()  # before the second check: news of capacity in between must not be missed
         return self._broker.has_space(size)
 
 

@@ -1,17 +1,28 @@
-"""Passes of the loop: what all sockets brought becomes few commands, one journal write, and effects that wait for the disk.
+"""The commit loop: the order of lock, append, sync and reply.
 
-The links hand in what came (`enqueue`, `settle`, `in_pass`, `has_capacity`): that is the *batch*. When the loop has served
-every socket that was ready, a pass carries it all out in one turn of the broker's lock: one Enqueue per queue, one Settle or
-Release per link and outcome, then acquisitions for the links that wait. Each command's *effect* (dispositions, transfers, an
-answer to an attach) stands with its log position in one line, and leaves when the journal's writer says that the log is durable
-up to there. For a small pass the frames are encoded while the disk syncs. The *gate* says when a pass runs.
+The event loop serves every socket that is ready. Links hand in their requests: messages (`enqueue`), outcomes (`settle`), actions
+(`in_commit`), and the capacity to take more (`has_capacity`). Then one commit carries out all of them:
 
-What a session says is durable in the order in which it was said, though a pass sorts it by queue and link: a pass is in the log
-as a whole or not at all, and carries all that its sessions have said before. So messages for which the journal has no capacity
-keep back whatever came with them or behind them, and an outcome that nobody waits for goes with what its session says next.
+1. Without the broker's lock, the messages become columns, one batch for each queue. If the journal has no capacity for them, they
+   wait, and so do all requests that came with them or later. Their connections are not read from meanwhile.
+2. Under the lock, in one turn, commands append to the log:
+   - outcomes of limited queues, since they make capacity
+   - messages, one Enqueue for each queue
+   - the other outcomes, one Settle or Release for each link and outcome
+   - actions, such as attaches and the ends of links
+   - acquisitions for the links that wait
+   - *immediate* messages, because the links must take waiting messages first
+3. Each answer (a disposition, a transfer, the answer to an attach) is an *effect*. It waits with its log position in one queue,
+   and no effect overtakes another.
+4. The log is written and synced, by the loop itself if the commit is small and the disk is fast, else by the journal's thread.
+5. When the log is durable up to an effect's position, the effect writes frames into its protocol machine. At the end, each
+   transport sends its frames. For a small commit, the frames are encoded while the disk syncs.
 
-`acquiring` says who acquires what. *Immediate* messages come last: what links can still take when they have taken all that waits
-decides which of these messages are stored (see `immediate`).
+A commit sorts by queue and link, but a session's requests still become durable in their order. A commit is in the log as a whole
+or not at all, and it contains all earlier requests of its sessions. An outcome without a waiting receiver may share a later sync,
+but never comes after the next request of its session.
+
+`gate` decides when a commit runs. `acquisitions` decides which link acquires which messages.
 """
 
 from __future__ import annotations
@@ -42,14 +53,14 @@ from .transport import Transport
 
 log = logging.getLogger("penstock.amqp")
 
-LINGER_S = 0.001  # outcomes that nobody waits for are carried out when everybody has been told, or after so long
+LINGER_S = 0.001  # outcomes without a waiting receiver are carried out after the next effects, or after this time
 
 
 class CommitLoop:
-    """Everything between the links and the broker. Used in the loop's thread, but for what `_on_…` says."""
+    """Everything between the links and the broker. Used in the loop's thread, except for `_on_arrival` and `_on_durable`."""
 
     def __init__(self, broker: BrokerService, loop: asyncio.AbstractEventLoop, has_run: Callable[[], None]) -> None:
-        """`has_run` is called behind each turn of the broker's lock, when its messages and outcomes have changed capacities."""
+        """`has_run` is called after each turn of the broker's lock, which may have changed capacities."""
         self._broker = broker
         self._loop = loop
         self._has_run = has_run
@@ -65,25 +76,25 @@ class CommitLoop:
         self.when_durable = self._effects.when_durable
         self._immediate: list[ImmediateMessages] = []
         self._to_send: dict[Transport, None] = {}
-        # Written by other threads as well:
-        self._news: dict[str, None] = {}  # queues in which something became available, in that order
+        # Other threads also write these attributes.
+        self._news: dict[str, None] = {}  # queues in which messages became available, in order.
         self._in_turn = False  # this thread has the broker's lock: the news is its own
-        self._woken = self._told = False  # a call is under way because of news; because of the disk
+        self._is_woken = self._is_notified = False  # a call of this loop is under way, for news; for the disk
         broker.add_arrival_listener(self._on_arrival)
         broker.journal.add_listener(self._on_durable)
 
     def close(self) -> None:
-        """Hear no more news, and evaluate nothing any more."""
+        """Receive no more news, and evaluate no more selectors."""
         self._broker.remove_arrival_listener(self._on_arrival)
         self.acquisitions.evaluation.close()
 
     @property
     def busy(self) -> bool:
-        """Say whether anything is still to be done without anybody's help, but for what waits for capacity of the journal."""
-        wanted = self._gate.state in (gate.SCHEDULED, gate.AT_ONCE)
-        return bool(wanted or not self._effects.idle or self._batch.stands_back or self._news or self._woken)
+        """True if the loop still has work of its own. Messages that wait for capacity of the journal do not count."""
+        wanted = self._gate.state in (gate.SCHEDULED, gate.READING_WANTED)
+        return bool(wanted or not self._effects.idle or self._batch.stands_back or self._news or self._is_woken)
 
-    # --- what the links hand in
+    # --- requests of links
 
     def enqueue(self, route: Route, sender: MessageSender, deliveries: list[Delivery]) -> None:
         """Carry out complete deliveries in the next commit. `sender.confirmed` or `sender.refused` reports the result."""
@@ -91,46 +102,47 @@ class CommitLoop:
         self.want()
 
     def settle(self, link: MessageReceiver, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
-        """Carry out the receiver's outcome for deliveries. `link.settled` is told when it holds, if the receiver waits for that;
-        if nobody does, it may share a later pass."""
+        """Carry out the receiver's outcome for deliveries. If the receiver does not wait for an answer, it may share a later
+        commit.
+        """
         if self._batch.add_outcome(link, disposition, deliveries):
             self.want()
         else:
             self._lingering.set()
 
-    def in_pass(self, action: Action) -> None:
-        """Carry out `action` under the lock in the next pass, after the outcomes and before anybody acquires."""
+    def in_commit(self, action: Action) -> None:
+        """Carry out `action` under the lock in the next commit, after the outcomes and before acquisitions."""
         self._batch.add_action(action)
         self.want()
 
     def behind_all(self, turn: Turn, effect: Effect) -> None:
-        """Let `effect` happen behind every effect so far and all that `turn` has executed: it must not overtake anything."""
+        """Run `effect` after every effect so far, when all that `turn` has executed is durable."""
         self._effects.behind_all(turn.end, effect)
 
     def after_all(self, effect: Effect) -> None:
-        """Let `effect` happen behind all that has been handed in."""
-        self.in_pass(lambda turn: self.behind_all(turn, effect))
+        """Run `effect` after the effects of all requests so far."""
+        self.in_commit(lambda turn: self.behind_all(turn, effect))
 
     def send_soon(self, transport: Transport) -> None:
-        """Send what the protocol machine of a transport has to say, at the end of the pass."""
+        """Send the output of a transport's protocol machine at the end of the commit."""
         self._to_send[transport] = None
         self.want()
 
     def forget(self, transport: Transport) -> None:
-        """Send nothing more: the connection has gone."""
+        """Send nothing more: the connection is lost."""
         self._to_send.pop(transport, None)
 
     # --- when a pass runs
 
     def reading(self) -> None:
-        """Note that the only socket that was ready is read from here on, until `read`."""
+        """Note that the only socket that was ready is being read, until `read`."""
         self._gate.happened(gate.READ)
 
     def read(self) -> None:
-        """Run the pass that the socket made necessary: nothing else comes into it, so another round of the loop is not needed."""
+        """Run the commit that the socket requires. No other socket is ready, so another round of the event loop is not needed."""
         try:
             self._gate.happened(gate.READ_OVER)
-        except Exception as error:  # as for what the loop calls itself: it is not the socket's fault
+        except Exception as error:  # the event loop logs it, as for its own calls: the socket did not cause it
             self._loop.call_exception_handler({"message": "a pass failed", "exception": error})
 
     def _called(self) -> None:
@@ -139,16 +151,16 @@ class CommitLoop:
     # --- other threads
 
     def _on_arrival(self, queue: str) -> None:
-        """Note that something became available. Called under the broker's lock by whoever made it so."""
+        """Note that messages became available. Called under the broker's lock, by any thread."""
         self._news[queue] = None
-        if not self._in_turn and not self._woken:
-            self._woken = True
+        if not self._in_turn and not self._is_woken:
+            self._is_woken = True
             self._call(self._wake)
 
     def _on_durable(self, durable: int) -> None:
         """Note that more of the log is durable. Called by the thread that has written it."""
-        if not self._told and (self._effects or self._gate.waits):
-            self._told = True
+        if not self._is_notified and (self._effects or self._gate.waits):
+            self._is_notified = True
             self._call(partial(self._advance, news=True))
 
     def _call(self, function: Effect) -> None:
@@ -158,14 +170,14 @@ class CommitLoop:
             log.debug("news after the loop has closed")
 
     def _wake(self) -> None:
-        self._woken = False
+        self._is_woken = False
         self.want()
 
     # --- a pass
 
     def _run(self) -> None:
-        """Run a pass, unless it is small and the disk is still at work on the one before: nothing could be told any earlier, and
-        what comes meanwhile makes one larger pass of it. A client that sends frame by frame would else make a pass of each.
+        """Run a commit. If it is small and the previous one is not durable, wait: no answer could leave earlier, and more
+        requests join it. Otherwise a client that sends frame by frame would cause a commit for each frame.
         """
         batch, effects, acquisitions = self._batch, self._effects, self.acquisitions
         if effects and batch.size < LARGE_PASS and effects.end > self._broker.journal.durable:
@@ -178,7 +190,7 @@ class CommitLoop:
         messages = batch.take_messages()
         outcomes: Dispositions = {}
         actions: list[Action] = []
-        if not batch.has_messages:  # else the rest may have been said behind what waits there
+        if not batch.has_messages:  # otherwise the other requests may have come after the waiting messages
             batch.let_go_on()
             outcomes, actions = batch.take_rest(messages)
         if messages or outcomes or actions or acquisitions or self._news or self._immediate:
@@ -188,22 +200,22 @@ class CommitLoop:
         self._advance(handled + acquisitions.handled)
 
     def _immediate_of(self, messages: Messages) -> Iterator[ImmediateMessages]:
-        """Yield the *immediate* messages, with the selectors evaluated that links wait with; without the broker's lock."""
-        for destination, parts, found in messages:
-            if isinstance(destination, Immediate) and found.rows:
-                waiting = ImmediateMessages(destination.queue, parts, found)
-                waiting.evaluate(self.acquisitions.selectors(destination.queue))
+        """Yield the *immediate* messages with the evaluated selectors of waiting links. Runs without the broker's lock."""
+        for route, parts, arrived in messages:
+            if isinstance(route, Immediate) and arrived.rows:
+                waiting = ImmediateMessages(route.queue, parts, arrived)
+                waiting.evaluate(self.acquisitions.selectors(route.queue))
                 yield waiting
 
     def _watch_outcomes(self) -> None:
-        """See to it that outcomes that nobody waits for do not wait for ever."""
+        """Limit how long outcomes without a waiting receiver are delayed."""
         if self._batch.stands_back:
             self._lingering.set()
         else:
             self._lingering.cancel()
 
     def _catch_up(self) -> None:
-        """Carry out the outcomes that nobody waits for, unless something is to be carried out that was said before them."""
+        """Carry out the outcomes without a waiting receiver, unless earlier requests are still to be carried out."""
         if self._batch.is_wanted:
             return
         if outcomes := self._batch.take_standing_back():
@@ -221,16 +233,17 @@ class CommitLoop:
             try:
                 if messages:
                     self._make_capacity(turn, outcomes)
-                # Who asks for messages may have said these just before, and asks for what they free, too.
-                if self.acquisitions and not batch.has_messages:  # else this may have been said behind what waits there
+                # A client that asks for messages may have sent these outcomes just before, and expect the messages that they
+                # free.
+                if self.acquisitions and not batch.has_messages:  # else they may have come after the waiting messages
                     batch.bring(outcomes, turn.view.is_freed_by_outcomes)
-                for destination, parts, found in messages:
-                    if isinstance(destination, Posting):
-                        self._confirm(parts, *self._post(turn, destination, parts, found))
-                    elif isinstance(destination, ExchangeRoute):
-                        self._confirm(parts, *exchanges.carry_out(turn, found))
-                    elif isinstance(destination, str) or not found.rows:
-                        self._confirm(parts, *self._enqueue(turn, destination, found))
+                for route, parts, arrived in messages:
+                    if isinstance(route, Posting):
+                        self._confirm(parts, *self._post(turn, route, parts, arrived))
+                    elif isinstance(route, ExchangeRoute):
+                        self._confirm(parts, *exchanges.carry_out(turn, arrived))
+                    elif isinstance(route, str) or not arrived.rows:
+                        self._confirm(parts, *self._enqueue(turn, route, arrived))
                 for (link, disposition), deliveries in outcomes.items():
                     link.settle(turn, disposition, deliveries)
                 for action in actions:
@@ -241,8 +254,9 @@ class CommitLoop:
         self._has_run()
 
     def _make_capacity(self, turn: Turn, outcomes: Dispositions) -> None:
-        """Carry out outcomes of queues that are limited, and take them out of `outcomes`: what comes may need the capacity that
-        they make, and who sends it may have said them just before."""
+        """Carry out outcomes of limited queues, and remove them from `outcomes`. The new messages may need the capacity that they
+        free, and may come from the same client.
+        """
         self._batch.bring(outcomes, turn.view.is_limited)
         for link, disposition in [key for key in outcomes if turn.view.is_limited(key[0].queue)]:
             link.settle(turn, disposition, outcomes.pop((link, disposition)))
@@ -258,7 +272,7 @@ class CommitLoop:
                 self._confirm(batch.parts, *self.acquisitions.deliver(turn, batch))
             else:
                 self._immediate.append(batch)
-        if self._news:  # an acquisition made something AVAILABLE elsewhere
+        if self._news:  # an acquisition made messages available elsewhere
             self.want()
 
     @staticmethod
@@ -267,11 +281,11 @@ class CommitLoop:
             action(turn)
         except errors.StorageError:
             raise
-        except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
+        except Exception:  # a bug: it concerns one link, and all others are served
             log.exception("something of a pass failed; the connection it belongs to may hang until it times out")
 
     def _enqueue(self, turn: Turn, to: str | Immediate, arrived: ArrivedMessages) -> EnqueueResult:
-        if isinstance(to, Immediate) or not arrived.rows:  # no message is among them
+        if isinstance(to, Immediate) or not arrived.rows:  # the batch contains no valid message
             return EnqueueResult(arrived.refused, None, turn.end)
         placed, error, end = turn.enqueue(to, arrived)
         refused = arrived.refused
@@ -280,19 +294,19 @@ class CommitLoop:
         return EnqueueResult(refused, error, end)
 
     @staticmethod
-    def _post(turn: Turn, posting: Posting, parts: Parts, found: Any) -> EnqueueResult:
+    def _post(turn: Turn, posting: Posting, parts: Parts, arrived: Any) -> EnqueueResult:
         """Stage messages of a transaction. Their senders' credit is renewed now: a transaction may be larger than any credit."""
         transaction = posting.transaction
         if isinstance(posting.route, ExchangeRoute):
-            confirmation = exchanges.carry_out(turn, found)
-        elif found.rows:
-            _, error, end = turn.post(transaction.number, posting.route, found)
-            confirmation = EnqueueResult(found.refused, error, end)
+            confirmation = exchanges.carry_out(turn, arrived)
+        elif arrived.rows:
+            _, error, end = turn.post(transaction.number, posting.route, arrived)
+            confirmation = EnqueueResult(arrived.refused, error, end)
         else:
-            confirmation = EnqueueResult(found.refused, None, turn.end)
+            confirmation = EnqueueResult(arrived.refused, None, turn.end)
         refused, error, _ = confirmation
         if error is not None or refused:
-            transaction.fail(refused[0][1] if error is None else error)  # now: its discharge may stand behind this
+            transaction.fail(refused[0][1] if error is None else error)  # now: the discharge may come next in this commit
         else:
             transaction.done += sum(len(deliveries) for _, deliveries in parts)
         return confirmation
@@ -300,23 +314,23 @@ class CommitLoop:
     def _confirm(self, parts: Parts, refused: Refused, error: errors.PenstockError | None, end: int) -> None:
         self.when_durable(end, lambda: confirm(parts, refused, error))
 
-    # --- what leaves
+    # --- answers
 
     def _advance(self, handled: int = LARGE_PASS, *, news: bool = False) -> None:
-        """Let all happen that the disk allows, and send what comes of it.
+        """Run all effects that the disk allows, and send the result.
 
-        `handled`: the deliveries of a pass just done. `news`: more of the log is durable; what becomes so meanwhile is news, too.
-        Without any, a pass that waits for the disk goes on waiting.
+        `handled`: the deliveries of the commit that has just run. `news`: more of the log is durable. Without news, a commit that
+        waits for the disk continues to wait.
         """
         journal, effects = self._broker.journal, self._effects
         end, before = effects.end, journal.durable
-        self._told = True  # what the loop writes itself is no news
+        self._is_notified = True  # the loop's own writing is not news
         written = self._syncs.begin(end, handled, lambda: effects.happen(end))
-        self._told = False
+        self._is_notified = False
         if written and journal.durable < end:
             self._fall_silent()
             return
-        happened = effects.happen(journal.durable) or written  # now: what was told in between was told in vain
+        happened = effects.happen(journal.durable) or written  # read again: calls of `_on_durable` in between were ignored
         waited = self._gate.waits
         if news or journal.durable > before:
             self._gate.happened(gate.DISK)
@@ -326,7 +340,7 @@ class CommitLoop:
         self._syncs.rest()
 
     def _fall_silent(self) -> None:
-        """Cut off everybody: the journal failed when all had been made ready to be told, and nobody may hear of it."""
+        """Drop all connections whose answers were prepared: the journal failed, so none of these answers may leave."""
         for transport in self._to_send:
             transport.abort()
 

@@ -1,7 +1,7 @@
-"""Effects, which may be told when the disk has what they tell: a line of them, each behind a log position, in order.
+"""Effects: answers that may leave when the log is durable up to their position, in one queue.
 
-An effect writes what a peer is told (dispositions, transfers, the answer to an attach) into its protocol machine; the octets
-leave at the end of a pass. None overtakes another that stands in the line.
+An effect writes frames (dispositions, transfers, the answer to an attach) into the protocol machine of its peer. The octets leave
+at the end of the commit. No effect overtakes another one in the queue.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ log = logging.getLogger("penstock.amqp")
 
 
 class EffectQueue:
-    """The line of one plane. Used in the loop's thread; other threads may ask whether anything stands in it."""
+    """The queue of one plane. Used in the loop's thread; other threads may ask whether it contains effects."""
 
     __slots__ = ("_immediate", "_line")
 
@@ -25,23 +25,23 @@ class EffectQueue:
         self._immediate: list[Effect] = []
 
     def __bool__(self) -> bool:
-        """Say whether anything waits for the disk."""
+        """Return True if any effect waits for the disk."""
         return bool(self._line)
 
     @property
     def end(self) -> int:
-        """The log position that the last of them waits for; 0 where none waits."""
+        """The log position that the last effect waits for; 0 without effects."""
         return self._line[-1][0] if self._line else 0
 
     @property
     def idle(self) -> bool:
-        """Say whether there is no effect at all."""
+        """True if there is no effect."""
         return not (self._line or self._immediate)
 
     def when_durable(self, end: int, effect: Effect) -> None:
-        """Let `effect` happen when the log is durable up to `end` and every effect before it has happened.
+        """Run `effect` when the log is durable up to `end`, after all effects before it.
 
-        With an `end` of 0 it waits for nothing: the sender of a message that need not survive a crash is told at once.
+        With an `end` of 0 it does not wait: the message that it confirms need not survive a crash.
         """
         if end:
             self._line.append((end, effect))
@@ -49,12 +49,13 @@ class EffectQueue:
             self._immediate.append(effect)
 
     def behind_all(self, end: int, effect: Effect) -> None:
-        """Let `effect` happen when the log is durable up to `end`, and behind every effect so far."""
+        """Run `effect` when the log is durable up to `end`, after every effect so far."""
         self._line.append((max(end, self.end), effect))
 
     def happen(self, durable: int) -> bool:
-        """Carry out the effects that wait for no more than `durable`. Returns whether there were any. One that raises is
-        logged."""
+        """Run the effects whose position is at most `durable`. Returns whether there were any. An exception of an effect is
+        logged.
+        """
         line = self._line
         ready, self._immediate = self._immediate, []
         while line and line[0][0] <= durable:

@@ -1,8 +1,8 @@
-"""Selectors of links, evaluated on a thread of their own where nobody has looked yet: the loop never waits for the disk.
+"""Evaluation of selectors in a thread, so that the loop never waits for the disk.
 
-A link that came to such a place awaits it, and keeps its turn (see `interest`); the chunk that it needs is evaluated once for all
-that wait with the same selector; then they look again, and see how far that brings them. Chunks of all queues stand in one line,
-so that a large one that is cold keeps nobody else from his for longer than a chunk takes.
+A link whose selector is not evaluated for a chunk of messages awaits the evaluation, and keeps its place (see `interest`). Each
+chunk is evaluated once for all links with the same selector. Then the links look again. The chunks of all queues wait in one
+line, so a large cold queue delays the others by one chunk at most.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Key = tuple[str, str]  # queue, selector
 
 
 class SelectorEvaluation:
-    """Evaluation of selectors, for the loop's thread. What waits is bounded by the links that there are."""
+    """Evaluation of selectors, for the loop's thread. The number of links bounds the waiting evaluations."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class SelectorEvaluation:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-selecting")
 
     def __bool__(self) -> bool:
-        """Say whether anything is being evaluated."""
+        """Return True if an evaluation is under way."""
         return bool(self._waiting)
 
     def look_further(self, link: MessageReceiver, block: int) -> None:
@@ -57,7 +57,7 @@ class SelectorEvaluation:
             self._matcher.look_further(key[0], selector, block)
         except errors.PenstockError as error:
             failure = error
-        except Exception as error:  # a mistake of ours: these links cannot go on, and everybody else can
+        except Exception as error:  # a bug: these links cannot continue, all others can
             log.exception("the selector %r could not be evaluated", key[1])
             failure = errors.InvalidRequest(f"the selector {key[1]!r:.200} could not be evaluated: {error}")
         try:
@@ -69,5 +69,5 @@ class SelectorEvaluation:
         self._evaluated(self._waiting.pop(key), failure)
 
     def close(self) -> None:
-        """Stop: nothing is evaluated any more."""
+        """Stop all evaluations."""
         self._thread.shutdown(wait=False, cancel_futures=True)

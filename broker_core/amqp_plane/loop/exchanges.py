@@ -1,7 +1,7 @@
-"""Messages that a client sends to an exchange: what one pass brings for it is one command.
+"""Messages for an exchange: one command for all of a commit.
 
-A message that the exchange leads to no queue, and does not drop either, is answered *released*, as RabbitMQ 4 does: nothing is
-wrong with it, and sent again later it may find a queue. One that its sender has settled cannot be told so, and is gone.
+If an exchange routes a message to no queue and does not drop it, the answer is *released*, as in RabbitMQ 4. The message is
+valid, and may find a queue later. If its sender has settled it, the sender cannot be answered, and the message is dropped.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from .requests import ExchangeRoute
 
 
 class Exchanged(NamedTuple):
-    """Messages read before the lock, as the broker has prepared them; None where there is none among what came."""
+    """Messages read before the lock, as the broker has prepared them; None if the batch contains no valid message."""
 
     exchange: str
-    found: ArrivedMessages
+    arrived: ArrivedMessages
     message: Prepared | None
 
 
-def read(broker: BrokerService, route: ExchangeRoute, found: ArrivedMessages) -> Exchanged:
-    """Read what the exchange's bindings have to know of messages that have come. Holds the lock for a moment only."""
-    if not found.rows:
-        return Exchanged(route.exchange, found, None)
-    payload = store(found.payload, found.mask)
+def read(broker: BrokerService, route: ExchangeRoute, arrived: ArrivedMessages) -> Exchanged:
+    """Read the parts of messages that the exchange's bindings need. Holds the lock only briefly."""
+    if not arrived.rows:
+        return Exchanged(route.exchange, arrived, None)
+    payload = store(arrived.payload, arrived.mask)
     sending = ExchangeMessages(
-        route.exchange, payload, found.sizes, route.key, found.durable, route.container, transaction=route.transaction
+        route.exchange, payload, arrived.sizes, route.key, arrived.durable, route.container, transaction=route.transaction
     )
-    return Exchanged(route.exchange, found, prepare(broker, sending))
+    return Exchanged(route.exchange, arrived, prepare(broker, sending))
 
 
 def carry_out(turn: Turn, exchanged: Exchanged) -> EnqueueResult:
-    """Have messages routed."""
-    found, message = exchanged.found, exchanged.message
+    """Route messages."""
+    arrived, message = exchanged.arrived, exchanged.message
     if message is None:
-        return EnqueueResult(found.refused, None, turn.end)
+        return EnqueueResult(arrived.refused, None, turn.end)
     sent, error, end = message.carry_out(turn)
     return EnqueueResult([] if error is not None else _refusals(exchanged, sent), error, end)
 
 
 def _refusals(exchanged: Exchanged, sent: Sent) -> Refused:
-    """List refusals by the number of a delivery, counted with those that were no messages."""
-    refused = list(exchanged.found.refused)
+    """Return refusals by the number of a delivery; invalid messages count in these numbers."""
+    refused = list(exchanged.arrived.refused)
     unroutable, kept_out = as_array(sent.unroutable).tolist(), as_array(sent.refused).tolist()
     if not unroutable and not kept_out:
         return refused
-    numbers = exchanged.found.numbers
+    numbers = exchanged.arrived.numbers
     nowhere = NoRoute(Condition.NOT_FOUND, f"exchange {exchanged.exchange!r:.80} leads it to no queue")
     refused += [(numbers[row], nowhere) for row in unroutable]
     if sent.error is not None:

@@ -1,24 +1,24 @@
-"""The gate of the passes, which says when one runs: a state, and one table of what each event makes of it.
+"""The gate, which decides when a commit runs: a state, and one table with the transition of each event.
 
 | state | meaning |
 |---|---|
-| idle | nothing is wanted |
-| scheduled | the event loop will call the next pass |
-| reading | the only socket that was ready is being read, and nothing is wanted yet |
-| at once | the same, and a pass is wanted: it runs when the socket is read, without another round of the event loop |
-| waiting | a pass waits for the disk: it is small and the one before is not durable, or the journal has no capacity for it |
+| idle | no request requires a commit |
+| scheduled | the event loop will call the next commit |
+| reading | the only socket that was ready is being read, and no request requires a commit yet |
+| reading, wanted | the same, and a commit is required: it runs when the socket is read, without another round of the event loop |
+| waiting | a commit waits for the disk: it is small and the previous one is not durable, or the journal has no capacity for it |
 | reading, waiting | the same, while the only socket that was ready is being read |
 
 | event | meaning |
 |---|---|
-| want | something was handed in |
-| read, read over | the only socket that was ready is read from here on; has been read |
-| run | the event loop calls the pass |
-| hold up | the pass has to wait for the disk |
+| want | a request requires a commit |
+| read, read over | reading of the only socket that was ready begins; ends |
+| run | the event loop calls the commit |
+| hold up | the commit has to wait for the disk |
 | disk | more of the log is durable, or may be |
 
-While a pass runs the state is that of the next one: idle, until something is wanted. The deadline of outcomes that nobody waits
-for runs beside every state, so it is not in the table (see `passes`).
+While a commit runs, the state is that of the next one. The deadline of delayed outcomes runs independently of the state, so it is
+not in the table (see `commit_loop`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Final
 IDLE: Final = "idle"
 SCHEDULED: Final = "scheduled"
 READING: Final = "reading"
-AT_ONCE: Final = "at once"
+READING_WANTED: Final = "reading, wanted"
 WAITING: Final = "waiting"
 READING_WAITING: Final = "reading, waiting"
 
@@ -64,11 +64,11 @@ TRANSITIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         DISK: (SCHEDULED, NOTHING),
     },
     READING: {
-        WANT: (AT_ONCE, NOTHING),
+        WANT: (READING_WANTED, NOTHING),
         READ_OVER: (IDLE, NOTHING),
     },
-    AT_ONCE: {
-        WANT: (AT_ONCE, NOTHING),
+    READING_WANTED: {
+        WANT: (READING_WANTED, NOTHING),
         READ_OVER: (IDLE, RUN_NOW),
     },
     WAITING: {
@@ -77,25 +77,27 @@ TRANSITIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         DISK: (SCHEDULED, CALL_SOON),
     },
     READING_WAITING: {
-        WANT: (AT_ONCE, NOTHING),
+        WANT: (READING_WANTED, NOTHING),
         READ_OVER: (WAITING, NOTHING),
     },
 }
 
 
 class Gate:
-    """The state of one plane's passes. Used in the loop's thread; other threads may look at `waits`."""
+    """The state of one plane's commits. Used in the loop's thread; other threads may read `waits`."""
 
     __slots__ = ("_call_soon", "_run", "state")
 
     def __init__(self, call_soon: Callable[[], object], run: Callable[[], object]) -> None:
-        """`call_soon` makes the event loop call back, where RUN is to be said; `run` runs the pass."""
+        """`call_soon` lets the event loop call back, and the callback reports RUN. `run` runs the commit."""
         self._call_soon = call_soon
         self._run = run
         self.state: str = IDLE
 
     def happened(self, event: str) -> None:
-        """Change the state, and do what belongs to that. KeyError for an event that cannot happen in this state."""
+        """Change the state, and do the action of the transition. Raises KeyError for an event that cannot happen in this
+        state.
+        """
         self.state, action = TRANSITIONS[self.state][event]
         if action is RUN_NOW:
             self._run()
@@ -103,11 +105,11 @@ class Gate:
             self._call_soon()
 
     def want(self) -> None:
-        """Have a pass run soon."""
+        """Require a commit soon."""
         if self.state is not SCHEDULED:
             self.happened(WANT)
 
     @property
     def waits(self) -> bool:
-        """Say whether a pass waits for the disk."""
+        """True if a commit waits for the disk."""
         return self.state is WAITING or self.state is READING_WAITING

@@ -1,27 +1,30 @@
-"""Consumers of one queue by interest and priority: who of them is told that there is work.
+"""The links of one queue by interest and priority: which link looks for messages next.
 
-*Not interested* is who lacks credit, or whose socket is full: nobody wakes it, and it says itself when that changes (`wants`).
-*Interested* is who found nothing and waits for news. *Notified* is who is to look; it stays so while it takes messages, and goes
-to the interested ones' tail when it finds nothing. *Awaiting* is who looked, and whose selector is not evaluated yet for what it
-came to: it keeps its turn. Those who *do not acquire* hear all news: nobody takes anything from another.
+- *Not interested*: the link has no credit, or its socket is full. It reports a change itself (`wants`).
+- *Interested*: the link found nothing, and waits for news.
+- *Notified*: the link is to look. It stays notified while it takes messages. When it finds nothing, it goes to the tail of the
+  interested links.
+- *Awaiting*: the link has looked, and needs an evaluation of its selector. It keeps its place.
+
+Browsers receive all news, since they take no messages from each follower.
 
     not interested ──wants──▶ notified ──next──▶ looks ──stays──▶ notified
                                                    ▲ ├──waits──▶ interested
                               interested ──next────┘ ├──rests──▶ not interested
                                 notified ◀──resumes──┴──awaits─▶ awaiting
 
-Who comes after an awaiting one may have only what that one has passed (`ahead_of`): who has a lower priority, or, where the
-awaiting one had waited for news, comes later in turn among its equals. Who finds nothing but what it has to leave to others is
-*held back*, and looks again when one of those goes on. Equals are held up for `ROUNDS` evaluations: over much that waits there is
-enough for all, and a cold selector takes long.
+An awaiting link has precedence over links of a lower priority. If it waited for news before, it also precedes later links of its
+own priority, for at most `ROUNDS` evaluations. With many waiting messages there is enough for all, and a cold selector takes
+long. A link behind an awaiting link may take only messages that the awaiting link has passed (`ahead_of`). If it finds no others,
+it is *held back*, and looks again when the awaiting link continues.
 
-A notification is not handed from one to the next, where it could get lost. Rather, `next` asks each time: is anything AVAILABLE,
-and who waits that has not looked since the last news? What one may not have, for its selector or a message group, another may; so
-all who wait are asked in turn, each once per news, the highest priority first, until nothing is AVAILABLE. An arrival of which
-the first takes all leaves nothing: so it costs the same with one who waits and with a thousand.
+Links do not pass notifications on, which could get lost. Instead, `next` asks each time: are messages available, and which
+waiting link has not looked since the last news? A selector or a message group may exclude one link and not another. So all
+waiting links are asked, once for each news, the highest priority first, until no message is available. If the first link takes
+all of an arrival, the cost is the same for one waiting link and for a thousand.
 
-So, when `next` has said None and nobody is notified, who waits has looked since the last news, or nothing is AVAILABLE, or it
-is held back by one who awaits.
+When `next` has returned None and no link is notified, each waiting link has looked since the last news, or no message is
+available, or the link is held back.
 """
 
 from __future__ import annotations
@@ -30,40 +33,40 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-#: Where a consumer stands. LOOKS: `next` has named it, and its answer is not there yet.
+#: The states of a link. LOOKS: `next` has named it, and it has not answered yet.
 RESTS, INTERESTED, NOTIFIED, LOOKS, AWAITS = range(5)
 
-UNAWARE = -1  # what a consumer knows of the news that is to look whatever they are
-ROUNDS = 2  # the first may be one that began before the news came
+UNAWARE = -1  # the value of `looked` of a link that looks without news
+ROUNDS = 2  # the first evaluation may have begun before the news
 
-PRIORITIES = range(-128, 128)  # what lies beyond is as the nearest of these: each in use costs `next` a little
+PRIORITIES = range(-128, 128)  # other values count as the nearest of these; each value in use costs `next` a little time
 
 
 class Candidate:
-    """A consumer, as `Interest` keeps it. The first two are fixed while it is a member."""
+    """A link, as `Interest` orders it. `priority` and `acquires` do not change while it is a member."""
 
-    priority = 0  # one of PRIORITIES; a higher one goes first
+    priority = 0  # one of PRIORITIES; higher values go first
     acquires = True
     standing = RESTS
-    looked = 0  # the news that it knows
-    served = 0  # the pass in which it looked last
-    number = 0  # what the engine has for it
-    ticket = 0  # since when it has its turn, in the order in which `next` named them; 0: it has none
-    rounds = 0  # how often it has awaited an evaluation in its turn
-    caught_up = False  # before its turn it had looked at everything, and waited
+    looked = 0  # the last news that it has seen.
+    served = 0  # the round in which it looked last.
+    number = 0  # its number in the engine.
+    ticket = 0  # its place in the order in which `next` named the links; 0: it has no place
+    rounds = 0  # how often it has awaited an evaluation in its place
+    caught_up = False  # before, it had looked at everything, and waited
 
 
 C = TypeVar("C", bound=Candidate)
 
 
-def _goes_before(awaiting: Candidate, other: Candidate) -> bool:
-    if awaiting.priority != other.priority:
-        return awaiting.priority > other.priority
-    return awaiting.caught_up and awaiting.rounds <= ROUNDS and awaiting.ticket < other.ticket
+def _goes_before(awaiting: Candidate, follower: Candidate) -> bool:
+    if awaiting.priority != follower.priority:
+        return awaiting.priority > follower.priority
+    return awaiting.caught_up and awaiting.rounds <= ROUNDS and awaiting.ticket < follower.ticket
 
 
 class _Level(Generic[C]):
-    """Consumers who go round, first come first: those of one priority, or those who do not acquire."""
+    """Links of one priority, or browsers, first come first served."""
 
     __slots__ = ("interested", "notified", "priority")
 
@@ -73,218 +76,222 @@ class _Level(Generic[C]):
         self.interested: OrderedDict[C, None] = OrderedDict()  # in the order in which they looked
 
     def first_notified(self, current: int) -> C | None:
-        """Find the next that is to look and did not in this pass. Those behind one that did came since: they are for the
-        next one."""
-        consumer = next(iter(self.notified), None)
-        return None if consumer is None or consumer.served == current else consumer
+        """Return the next link that is to look and has not looked in this round. Links behind it came later, and are for the next
+        round.
+        """
+        link = next(iter(self.notified), None)
+        return None if link is None or link.served == current else link
 
 
 class Interest(Generic[C]):
-    """Interest of one queue's consumers and browsers. `members` are by the number that the engine has for each."""
+    """Interest of one queue's consumers and browsers. `members`: by the number that the engine has for each."""
 
     def __init__(self) -> None:
         self.members: dict[int, C] = {}
-        self._news = 0  # how often something became AVAILABLE
+        self._news = 0  # how often messages became available
         self._pass = 0
         self._levels: list[_Level[C]] = []  # the highest priority first
         self._browsers: _Level[C] = _Level(0)
-        self._only: int | None = None  # who alone may acquire now; 0: nobody
+        self._only: int | None = None  # the only link that may acquire now; 0: no link may
         self._tickets = 0
         self._awaiting: dict[C, None] = {}
         self._held_back: dict[C, None] = {}
 
-    # --- what a consumer says
+    # --- reports of a link
 
-    def join(self, number: int, consumer: C) -> None:
-        """A new consumer, which rests."""
-        self.members[number] = consumer
-        consumer.number = number
+    def join(self, number: int, link: C) -> None:
+        """Add a link, which rests."""
+        self.members[number] = link
+        link.number = number
 
     def leave(self, number: int) -> None:
-        """Take out a consumer that has ended, wherever it stood."""
-        consumer = self.members.pop(number, None)
-        if consumer is not None:
-            self.rests(consumer)
+        """Remove a link that has ended."""
+        link = self.members.pop(number, None)
+        if link is not None:
+            self.rests(link)
 
-    def wants(self, consumer: C, *, anyway: bool = False) -> None:
-        """Have it look: it may be able to take messages. One that waits for news would find nothing, and looks only `anyway`."""
-        if consumer.standing == RESTS or (anyway and consumer.standing == INTERESTED):
-            self.stays(consumer)
+    def wants(self, link: C, *, anyway: bool = False) -> None:
+        """Let a link look, since it may be able to take messages. One that waits for news would find nothing, and looks only
+        `anyway`.
+        """
+        if link.standing == RESTS or (anyway and link.standing == INTERESTED):
+            self.stays(link)
 
-    def resumes(self, consumer: C) -> None:
-        """Let an awaiting one go on with its turn: what it wanted to know is known."""
-        if consumer.standing == AWAITS:
-            consumer.standing = NOTIFIED
-            notified = self._level(consumer).notified
-            notified[consumer] = None
-            notified.move_to_end(consumer, last=False)
+    def resumes(self, link: C) -> None:
+        """Let an awaiting link continue in its place: the evaluation is done."""
+        if link.standing == AWAITS:
+            link.standing = NOTIFIED
+            notified = self._level(link).notified
+            notified[link] = None
+            notified.move_to_end(link, last=False)
 
-    # --- what it says after `next` has named it
+    # --- its answer to `next`
 
-    def stays(self, consumer: C) -> None:
-        """Keep it notified: it took something, and would take more."""
-        if self._only is not None and consumer.acquires and self.members.get(self._only) is not consumer:
-            self.waits(consumer)  # not its turn; should that come, it is news
+    def stays(self, link: C) -> None:
+        """Keep a link notified: it took messages, and could take more."""
+        if self._only is not None and link.acquires and self.members.get(self._only) is not link:
+            self.waits(link)  # it may not acquire now; if it may later, that is news
             return
-        consumer.caught_up = consumer.caught_up and consumer.standing != LOOKS
-        self._take_out(consumer)
-        self._level(consumer).notified[consumer] = None
-        consumer.standing = NOTIFIED
-        self._end_turn(consumer)
+        link.caught_up = link.caught_up and link.standing != LOOKS
+        self._take_out(link)
+        self._level(link).notified[link] = None
+        link.standing = NOTIFIED
+        self._end_turn(link)
 
-    def waits(self, consumer: C) -> None:
-        """Let it wait for news: it found nothing for it, and would take what comes."""
-        self._take_out(consumer)
-        self._level(consumer).interested[consumer] = None
-        consumer.standing, consumer.looked, consumer.caught_up = INTERESTED, self._news, True
-        self._end_turn(consumer)
+    def waits(self, link: C) -> None:
+        """Let a link wait for news: it found nothing, and could take messages."""
+        self._take_out(link)
+        self._level(link).interested[link] = None
+        link.standing, link.looked, link.caught_up = INTERESTED, self._news, True
+        self._end_turn(link)
 
-    def rests(self, consumer: C) -> None:
-        """Let it rest: it can take nothing now, whatever there is."""
-        self._take_out(consumer)
-        consumer.caught_up = False
-        self._end_turn(consumer)
+    def rests(self, link: C) -> None:
+        """Let a link rest: it can take nothing now."""
+        self._take_out(link)
+        link.caught_up = False
+        self._end_turn(link)
 
-    def awaits(self, consumer: C) -> None:
-        """Let it await an evaluation: `resumes` says when that is there."""
-        if not consumer.acquires:
-            self.rests(consumer)
+    def awaits(self, link: C) -> None:
+        """Let a link await an evaluation, until `resumes`."""
+        if not link.acquires:
+            self.rests(link)
             return
-        consumer.standing, consumer.rounds = AWAITS, consumer.rounds + 1
-        if consumer in self._awaiting:  # it has passed some more
+        link.standing, link.rounds = AWAITS, link.rounds + 1
+        if link in self._awaiting:  # it has passed more messages
             self._let_on()
-        self._awaiting[consumer] = None
+        self._awaiting[link] = None
 
-    def stands_back(self, consumer: C) -> None:
-        """Hold it back: it found only what it has to leave to those ahead of it."""
-        ticket = consumer.ticket
-        self.waits(consumer)
-        consumer.ticket = ticket
-        self._held_back[consumer] = None
+    def stands_back(self, link: C) -> None:
+        """Hold a link back: it found only messages that links ahead of it have not passed."""
+        ticket = link.ticket
+        self.waits(link)
+        link.ticket = ticket
+        self._held_back[link] = None
 
-    def misses(self, consumer: C) -> None:
-        """Hear that nothing is AVAILABLE. If it has awaited an evaluation meanwhile, it keeps its turn for what comes next."""
-        ticket, awaited = consumer.ticket, consumer in self._awaiting
-        self.waits(consumer)
+    def misses(self, link: C) -> None:
+        """Note that no message is available. A link that has awaited an evaluation meanwhile keeps its place for the next
+        messages.
+        """
+        ticket, awaited = link.ticket, link in self._awaiting
+        self.waits(link)
         if awaited:
-            consumer.ticket = ticket
-            self._move_up(consumer)
+            link.ticket = ticket
+            self._move_up(link)
 
-    def ahead_of(self, consumer: C) -> tuple[int, ...]:
-        """The numbers of those who await and go before this one: what they have not passed is theirs first."""
-        if not self._awaiting or not consumer.acquires:
+    def ahead_of(self, link: C) -> tuple[int, ...]:
+        """Return the numbers of the awaiting links with precedence over this one."""
+        if not self._awaiting or not link.acquires:
             return ()
-        return tuple(each.number for each in self._awaiting if _goes_before(each, consumer))
+        return tuple(ahead.number for ahead in self._awaiting if _goes_before(ahead, link))
 
     @property
     def is_awaiting(self) -> bool:
-        """Say whether any consumer awaits an evaluation."""
+        """True if any link awaits an evaluation."""
         return bool(self._awaiting)
 
     def waiting(self) -> Iterator[list[C]]:
-        """Yield the acquiring consumers that wait for news and may take it, by priority, the highest first, in the order in which
-        `next` would name them."""
+        """Yield the consumers that wait for news and may take it, by priority, the highest first, in the order of `next`."""
         only = None if self._only is None else self.members.get(self._only)
         for level in self._levels:
-            yield [each for each in level.interested if self._only is None or each is only]
+            yield [link for link in level.interested if self._only is None or link is only]
 
-    def _take_out(self, consumer: C) -> None:
-        """Of the list where it stands."""
-        if consumer.standing == INTERESTED:
-            del self._level(consumer).interested[consumer]
-            self._held_back.pop(consumer, None)
-        elif consumer.standing == NOTIFIED:
-            del self._level(consumer).notified[consumer]
-        consumer.standing = RESTS
+    def _take_out(self, link: C) -> None:
+        """Remove a link from the list in which it stands."""
+        if link.standing == INTERESTED:
+            del self._level(link).interested[link]
+            self._held_back.pop(link, None)
+        elif link.standing == NOTIFIED:
+            del self._level(link).notified[link]
+        link.standing = RESTS
 
-    def _end_turn(self, consumer: C) -> None:
-        consumer.ticket = consumer.rounds = 0
-        if consumer in self._awaiting:
-            del self._awaiting[consumer]
+    def _end_turn(self, link: C) -> None:
+        link.ticket = link.rounds = 0
+        if link in self._awaiting:
+            del self._awaiting[link]
             self._let_on()
 
     def _let_on(self) -> None:
-        """Let those look again who were held back, if anything is AVAILABLE, and before those who came after them."""
+        """Let the links that were held back look again, before links that came after them."""
         held, self._held_back = self._held_back, {}
-        for consumer in reversed(held):
-            self._move_up(consumer)
+        for link in reversed(held):
+            self._move_up(link)
 
-    def _move_up(self, consumer: C) -> None:
-        """An interested one is asked first among its equals, whatever it has looked at."""
-        consumer.looked = UNAWARE
-        self._level(consumer).interested.move_to_end(consumer, last=False)
+    def _move_up(self, link: C) -> None:
+        """Put an interested link first in its priority, and let it look again."""
+        link.looked = UNAWARE
+        self._level(link).interested.move_to_end(link, last=False)
 
-    # --- what the queue says
+    # --- reports of the queue
 
     def news(self) -> None:
-        """Hear that something became AVAILABLE: it arrived, came back, fell due, was committed, or its group was freed."""
+        """Note that messages became available: by arrival, return, due time, commit, or because their group was freed."""
         self._news += 1
         if self._browsers.interested:
-            for consumer in list(self._browsers.interested):
-                self.stays(consumer)
+            for link in list(self._browsers.interested):
+                self.stays(link)
 
     def only(self, number: int | None) -> None:
-        """The single consumer that the queue gives messages to, 0 where that is none of the members; None: to all."""
+        """Set the only link to which the queue gives messages: 0 if it is not a member, None for all links."""
         if number != self._only:
             self._only = number
-            self.news()  # others may have now what they could not have
+            self.news()  # other links may now take messages that they could not take before
 
-    # --- who is to look
+    # --- the next link
 
     @property
     def busy(self) -> bool:
-        """Say whether somebody is notified."""
+        """True if any link is notified."""
         return bool(self._browsers.notified) or any(level.notified for level in self._levels)
 
     def begin_pass(self) -> None:
-        """Let everybody look once more."""
+        """Begin a round: each link may look again."""
         self._pass += 1
 
     def next(self, available: bool) -> C | None:
-        """Name the one that is to look now; None when nobody has to, or all that have did so in this pass.
+        """Return the link that is to look now; None if no link has to, or all have looked in this round.
 
-        `available`: whether the queue has anything AVAILABLE. The one named answers by `stays`, `waits`, `misses`, `rests`,
-        `awaits` or `stands_back`, or leaves, before the next is asked for.
+        `available`: whether the queue has available messages. The link answers by `stays`, `waits`, `misses`, `rests`, `awaits`
+        or `stands_back`, or leaves, before the next call.
         """
-        consumer = self._next_acquiring(available) or self._browsers.first_notified(self._pass)
-        if consumer is not None:
-            self._take_out(consumer)
-            consumer.standing, consumer.served = LOOKS, self._pass
-            if not consumer.ticket:
+        link = self._next_acquiring(available) or self._browsers.first_notified(self._pass)
+        if link is not None:
+            self._take_out(link)
+            link.standing, link.served = LOOKS, self._pass
+            if not link.ticket:
                 self._tickets += 1
-                consumer.ticket = self._tickets
-        return consumer
+                link.ticket = self._tickets
+        return link
 
     def _next_acquiring(self, available: bool) -> C | None:
         for level in self._levels:
-            consumer = level.first_notified(self._pass)
-            if consumer is None and available:
-                consumer = self._unaware(level)
-                if consumer is None and level.notified:
+            link = level.first_notified(self._pass)
+            if link is None and available:
+                link = self._unaware(level)
+                if link is None and level.notified:
                     return None  # these have had their share of this pass and want more: lower ones wait
-            if consumer is not None:
-                return consumer
+            if link is not None:
+                return link
         return None
 
     def _unaware(self, level: _Level[C]) -> C | None:
         """One that waits, and has not looked since the last news."""
         if self._only is None:
-            consumer = next(iter(level.interested), None)  # if this one has looked, so have all behind it
+            link = next(iter(level.interested), None)  # if this one has looked, so have all behind it
         else:
-            consumer = self.members.get(self._only)
-            if consumer not in level.interested:
+            link = self.members.get(self._only)
+            if link not in level.interested:
                 return None
-        return None if consumer is None or consumer.looked == self._news else consumer
+        return None if link is None or link.looked == self._news else link
 
-    def _level(self, consumer: C) -> _Level[C]:
-        if not consumer.acquires:
+    def _level(self, link: C) -> _Level[C]:
+        if not link.acquires:
             return self._browsers
         at = 0
         for level in self._levels:
-            if level.priority == consumer.priority:
+            if level.priority == link.priority:
                 return level
-            if level.priority < consumer.priority:
+            if level.priority < link.priority:
                 break
             at += 1
-        self._levels.insert(at, _Level(consumer.priority))
+        self._levels.insert(at, _Level(link.priority))
         return self._levels[at]

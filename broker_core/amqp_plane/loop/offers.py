@@ -22,19 +22,19 @@ from ...messages.encoding.arriving import ArrivedMessages
 from ...selectors import Selector
 from .parties import MessageReceiver, Parts
 
-QUANTUM_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its share soon
+QUANTUM_MESSAGES = 512  # of one acquisition: large ones are cheap, and small ones let the next link have its share soon
 
 
 class ImmediateMessages:
-    """Messages that one pass brought for one queue, at least one; not stored."""
+    """Messages of one commit for one queue, at least one; not stored."""
 
     def __init__(self, queue: str, parts: Parts, arrived: ArrivedMessages) -> None:
         self.queue, self.parts, self.arrived = queue, parts, arrived
         self._matches: dict[Selector, npt.NDArray[np.bool_]] = {}
 
-    def evaluate(self, several: Iterable[Selector]) -> None:
+    def evaluate(self, chosen: Iterable[Selector]) -> None:
         """Evaluate selectors that are likely to be needed, before the broker's lock is taken."""
-        for selector in several:
+        for selector in chosen:
             self.matches(selector)
 
     def matches(self, selector: Selector) -> npt.NDArray[np.bool_]:
@@ -56,9 +56,9 @@ class Offers:
         self.links: dict[int, MessageReceiver] = {}
         self._count, self._matches = count, matches
         self._grouped = grouped
-        self._indexes: dict[object, int] = {}  # of each budget, by the connection's capacity or the session
-        self._spare: list[int] = []  # budgets less what is certain to be taken
-        self._left = count  # messages less what is certain to be taken
+        self._indexes: dict[object, int] = {}  # of offer budget, by the connection's capacity or the session
+        self._spare: list[int] = []  # the same for each budget
+        self._left = count  # messages that are not certain to be taken
 
     def add(self, links: Iterable[MessageReceiver]) -> None:
         """Add the offers of links of one priority, except for links that get nothing because earlier ones take all messages."""
@@ -70,9 +70,9 @@ class Offers:
             if capacity > 0:
                 offers.append(self._offer(link, capacity))
         while offers:
-            self.offers += [each._replace(messages=min(each.messages, QUANTUM_MESSAGES)) for each in offers]
-            rest = [each._replace(messages=each.messages - QUANTUM_MESSAGES) for each in offers]
-            offers = [each for each in rest if each.messages > 0]
+            self.offers += [offer._replace(messages=min(offer.messages, QUANTUM_MESSAGES)) for offer in offers]
+            rest = [offer._replace(messages=offer.messages - QUANTUM_MESSAGES) for offer in offers]
+            offers = [offer for offer in rest if offer.messages > 0]
 
     def _offer(self, link: MessageReceiver, capacity: int) -> c.Offer:
         self.links[link.holder] = link

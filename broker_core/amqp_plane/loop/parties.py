@@ -21,7 +21,7 @@ from .transport import Transport
 
 
 class MessageSender(Protocol):
-    """A sender of messages: a link, or the waiting list of one. The loop reports what became of its deliveries."""
+    """A sender of messages: a link, or the waiting list of a link. The loop reports the result of each delivery."""
 
     @property
     def transport(self) -> Transport:
@@ -32,7 +32,7 @@ class MessageSender(Protocol):
         """The session that it sends on."""
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
-        """Accept deliveries: they are in the queue, and as safe as the queue's durability demands."""
+        """Accept deliveries: they are in the queue, and durable if the queue is."""
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
         """Reject deliveries, which are not in the queue, with the reason."""
@@ -47,9 +47,9 @@ class MessageReceiver(Candidate):
     link: Sender
     queue: str
     selector: Selector | None
-    undecided: int | None = None  # the block that the last `take` without a result found not evaluated
+    undecided: int | None = None  # the block in which the last `take` needed an evaluation
     holder = 0
-    interest: Interest[MessageReceiver] | None = None  # that of its queue, set when its attach is carried out
+    interest: Interest[MessageReceiver] | None = None  # of its queue; set when its attach is carried out
     took_at = 0  # when it last took something, among the links of its connection
     ended = False
 
@@ -64,7 +64,7 @@ class MessageReceiver(Candidate):
 
     @abstractmethod
     def budgets(self) -> tuple[tuple[object, int], ...]:
-        """Return the limits that it shares with other links: what shares each limit, and how many messages are left."""
+        """Return the limits that it shares with other links, each with the number of messages that are left."""
 
     @abstractmethod
     def known_matches(self) -> View | None:
@@ -73,7 +73,7 @@ class MessageReceiver(Candidate):
     @property
     @abstractmethod
     def looks_anyway(self) -> bool:
-        """Return True if it looks although nothing is available."""
+        """True if it looks although no message is available."""
 
     @abstractmethod
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:

@@ -10,9 +10,10 @@ from ...errors import TransactionRolledBack
 
 
 class TransactionWork:
-    """Counts of a transaction: if they differ at its commit, it is rolled back.
+    """Counts of a transaction. If they differ at its commit, it is rolled back.
 
-    `asked`: messages and outcomes that named it. `done`: those that were carried out. `failed`: why it can only be rolled back.
+    `asked`: messages and outcomes that named it. `done`: messages and outcomes that were carried out. `failed`: why it can only
+    be rolled back.
     """
 
     __slots__ = ("asked", "done", "failed", "number")
@@ -28,7 +29,7 @@ class TransactionWork:
             self.failed = error
 
     def check(self) -> None:
-        """Fail the transaction, before its commit, unless all of it has been done."""
+        """Fail the transaction before its commit, unless all of it was carried out."""
         if self.done != self.asked:
             self.fail(
                 TransactionRolledBack(

@@ -1,7 +1,7 @@
-"""Writing what the passes carried out: at once where somebody waits for it, soon where nobody does.
+"""Requests to the journal to write: immediately if an answer waits for the log, soon otherwise.
 
-A thread of the journal's does it, unless the pass was small: to wake that thread, and to be woken by it, takes longer than a
-quick disk. Then the loop writes itself, and all others wait so long; the journal says no where that is not known to be short.
+The journal's thread writes. To wake that thread and to be woken by it takes longer than a fast disk. So after a small commit the
+loop writes itself, if the journal expects that to be quick; all other sockets wait that long.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from ...journal import Journal
 
-FEW = 4  # deliveries of a pass, in and out: with more there is something to do while the thread writes
-REST_S = 0.002  # what nobody waits for is written with what somebody does, or after so long
+FEW = 4  # deliveries of a commit, in and out; with more, the loop has work while the thread writes
+REST_S = 0.002  # how long the log may wait for a write that an answer needs
 
 
 class Syncs:
@@ -21,14 +21,14 @@ class Syncs:
     def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
         self._journal = journal
         self._rest = Deadline(loop, REST_S, self._rested)
-        self._resting = 0  # the log's end when the deadline was set
-        self._asked = 0  # the journal was told that somebody waits for the log up to here
+        self._resting = 0  # the end of the log when the deadline was set
+        self._asked = 0  # the position up to which the journal was asked to write
 
     def begin(self, end: int, deliveries: int, meanwhile: Callable[[], object]) -> bool:
-        """Have the log written up to `end`, which somebody waits for; a pass of so many `deliveries` has brought it.
+        """Have the log written up to `end`, for the answers of a commit with this number of `deliveries`.
 
-        Returns whether this thread has written it: then it is durable, or the journal has failed, and `meanwhile` may have
-        been called: see `Journal.write_here`.
+        Returns whether this thread has written it: then it is durable, or the journal has failed, and `meanwhile` may have been
+        called: see `Journal.write_here`.
         """
         if end <= self._journal.durable:
             return False
@@ -38,9 +38,9 @@ class Syncs:
         return False
 
     def rest(self) -> None:
-        """See to it that the log is written up to its end soon, though nobody waits for it."""
+        """Have the log written up to its end soon, although no answer waits for it."""
         sure, end = max(self._journal.durable, self._asked), self._journal.end
-        if self._resting <= sure:  # or it does not run
+        if self._resting <= sure:  # or the deadline does not run
             self._rest.cancel()
             if end > sure:
                 self._resting = end
@@ -68,12 +68,14 @@ class Deadline:
         self._handle: asyncio.TimerHandle | None = None
 
     def set(self) -> None:
-        """Let it run from now on. One that runs already is left as it is."""
+        """Start the timer, unless it runs already."""
         if self._handle is None:
             self._handle = self._loop.call_later(self._seconds, self._reached)
 
     def cancel(self) -> None:
-        """Stop it, if it runs. The event loop drops cancelled timers without waking for them."""
+        """Stop the timer, if it runs. A timer that fires with nothing to do costs a round of the event loop; a cancelled one does
+        not.
+        """
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

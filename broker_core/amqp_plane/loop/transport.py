@@ -1,7 +1,7 @@
 """The transport of one connection: its socket, the layers above it (TLS, WebSocket), and back pressure.
 
-A socket that takes no more octets, because its peer does not read, is not read from either, and nothing is acquired for it. So
-`WRITE_BUFFER` limits what a peer can make the broker keep.
+If a peer does not read, its socket takes no more octets. Then it is not read from either, and no messages are acquired for it. So
+`WRITE_BUFFER` limits the memory that a peer can use.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ...amqp import Connection
 from ..layers import Layer
 
 WRITE_BUFFER = 1 << 20  # bytes that wait for a socket before its peer counts as stalled
-CLOSE_TIMEOUT_S = 5.0  # for a peer to answer our close, and for what is written to leave
+CLOSE_TIMEOUT_S = 5.0  # for a peer to answer our close, and for written octets to leave
 
 # Reasons not to read from a socket.
-FULL = "it does not read what we send"
+FULL = "it does not read our frames"
 LOGIN = "its password is being checked"
 JOURNAL = "the journal has no room"
 
@@ -48,7 +48,7 @@ class Transport:
         return FULL in self._paused
 
     def send(self) -> None:
-        """Write what the protocol machine has to send; close if it has finished."""
+        """Write the output of the protocol machine; close if it has finished."""
         connection = self.connection
         assert connection is not None
         data = connection.data_to_send()
@@ -64,7 +64,7 @@ class Transport:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close, when what is written has left, or after `CLOSE_TIMEOUT_S`."""
+        """Close when all written octets have left, or after `CLOSE_TIMEOUT_S`."""
         if self._transport is None or self._transport.is_closing():
             return
         self._layer.close()
@@ -77,7 +77,7 @@ class Transport:
         self._deadline = self._now() + CLOSE_TIMEOUT_S
 
     def abort(self) -> None:
-        """Drop the connection immediately. What is not written is lost."""
+        """Drop the connection immediately. Octets that are not written are lost."""
         if self._transport is not None:
             self._transport.abort()
 

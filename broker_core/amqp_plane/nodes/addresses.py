@@ -1,9 +1,9 @@
-"""Addresses of a link's termini: a node that is there and that the user may use, one to be made, or a refusal with its condition.
+"""Addresses of a link's termini: an existing node that the user may use, a node to be made, or a refusal with its condition.
 
-An address is the name of a queue or of an exchange (no two share a name), or EXCHANGE/KEY: a routing key to send with, a key or
-pattern to subscribe to. A capability may say which of the two is meant: JMS names its queues `queue` and its topics `topic`.
-Only an attach that asks for a dynamic node makes one, and one that names what a policy makes with its first use. An address in
-the notation of another broker (`/queues/q`, `queue://q`) is refused with the plain one, unless there is an exchange of that name.
+An address is the name of a queue or of an exchange (their names are distinct), or EXCHANGE/KEY with a routing key or a pattern. A
+capability may choose between the two: JMS uses `queue` for queues and `topic` for topics. An attach makes a node if it asks for a
+dynamic node, or if a policy makes this node on first use. An address in the notation of another broker (`/queues/q`, `queue://q`)
+is refused with the right address, unless an exchange has that name.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from .dynamic import lifetime_of
 from .filters import filters_of
 
 QUEUES, TOPICS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
-OWNED = {"temporary-queue", "temporary-topic"}  # a dynamic node that is its connection's own
+OWNED = {"temporary-queue", "temporary-topic"}  # of dynamic nodes from which only their connection receives
 
 
 class Node(NamedTuple):
-    """The node that an address names. `key` is None where it has none, and where it names a queue."""
+    """The node that an address names. `key`: the routing key of an exchange; None for a queue."""
 
     name: str
     is_exchange: bool = False
@@ -46,12 +46,12 @@ class Node(NamedTuple):
 
 
 def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Node:
-    """Find the node of that address. Raises Refusal if there is none of the kind, or none for this user."""
+    """Return the node of an address. Raises Refusal if it does not exist, is of the wrong kind, or is forbidden for this user."""
     if not isinstance(address, str) or not address:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
     name, separator, key = address.partition("/")
     nodes = peer.host.nodes
-    # A subscription gets its own copies: to ask for copies of an exchange is to receive.
+    # A subscription has its own copies, so browsing an exchange needs the right to receive.
     needed = Right.RECEIVE if right is Right.BROWSE and nodes.has_exchange(name) else right
     allowed = peer.may(needed, name)
     if allowed:
@@ -80,7 +80,7 @@ def _missing(kind: str, name: str, is_other: bool) -> Refusal:
 
 
 def target_of(peer: Peer, target: object) -> TargetTerminus | None:
-    """Form the target of a sender's attach; None for the anonymous terminus. Raises PenstockError, Refusal."""
+    """Return the target of a sender's attach; None for the anonymous terminus. Raises PenstockError, Refusal."""
     if isinstance(target, Described):
         raise Refusal(
             Condition.NOT_IMPLEMENTED, f"a target is amqp:target:list or amqp:coordinator:list, not {target.descriptor!r:.80}"
@@ -99,13 +99,13 @@ def target_of(peer: Peer, target: object) -> TargetTerminus | None:
 
 
 def route_to(peer: Peer, address: str | None) -> str | ExchangeRoute:
-    """Route a message by the address in it: to a queue, or through an exchange. Raises Refusal."""
+    """Return the route of a message by the address that it names. Raises Refusal."""
     node = find(peer, address, Right.SEND)
     return exchange_route(peer, node.name, node.key) if node.is_exchange else node.name
 
 
 def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
-    """Form the source of a receiver's attach. Raises PenstockError, Refusal."""
+    """Return the source of a receiver's attach. Raises PenstockError, Refusal."""
     source = attach.source
     if source is None:
         return KnownSubscription(peer, attach.name, subscriptions.of_name(peer, attach.name, attach.desired_capabilities))

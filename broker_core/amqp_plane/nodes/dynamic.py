@@ -1,8 +1,8 @@
-"""Nodes that an attach makes (3.5.3, 3.5.4: *dynamic*): a queue, or for a temporary topic an exchange.
+"""Nodes that an attach makes (3.5.3, 3.5.4: *dynamic*): a queue, or an exchange for a temporary topic.
 
-The broker names it `temp:…`. Anybody who may can send to it, and receive from it; only with the capability *temporary-queue* or
-*temporary-topic* its connection alone receives from it. Who that is, and how long a node lives, is decided in the engine
-(`lifetimes`), which is told when a link to it begins and when it ends.
+The broker names it `temp:…`. Any user with the right may send to it and receive from it. With the capability *temporary-queue* or
+*temporary-topic*, only its connection receives from it. The engine decides about that and about the node's lifetime
+(`lifetimes`), from the commands at the begin and end of a link.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..conditions import Refusal, forbidden
 from ..connections.peer import Peer
 
 PREFIX = "temp:"
-NAME_OCTETS = 12  # random ones: nobody else's name is guessed or made twice
+NAME_OCTETS = 12  # random, so that a name is unique and cannot be guessed
 LIFETIME_POLICY = "lifetime-policy"
-#: How a policy says its name on the wire → the option `lifetime` of a queue.
+#: The descriptor of a policy → the option `lifetime` of a queue.
 LIFETIMES = {
     0x2B: "link",
     "amqp:delete-on-close:list": "link",
@@ -37,18 +37,20 @@ _POLICIES = {lifetime: code for code, lifetime in LIFETIMES.items() if isinstanc
 
 
 def new_name() -> str:
-    """Make a name that nobody has: `temp:` and random octets in hexadecimal."""
+    """Return a unique name: `temp:` and random octets in hexadecimal."""
     return PREFIX + secrets.token_hex(NAME_OCTETS)
 
 
 def lifetime_of(properties: Mapping[str, Any] | None) -> str:
-    """Read the lifetime that an attach asks for; without a policy a node goes with the link that made it. Raises Refusal."""
+    """Read the lifetime that an attach asks for. Without a policy, a node ends with the link that made it. Raises Refusal."""
     policy = (properties or {}).get(LIFETIME_POLICY)
     if policy is None:
         return "link"
     known = ", ".join(name for name in LIFETIMES if isinstance(name, str))
     if not isinstance(policy, Described):  # 3.5.9: the value is of a type that provides the archetype
-        raise Refusal(Condition.INVALID_FIELD, f"{LIFETIME_POLICY} is no described list, but {policy!r:.80}; known are {known}")
+        raise Refusal(
+            Condition.INVALID_FIELD, f"{LIFETIME_POLICY} must be a described list, not {policy!r:.80}; known are {known}"
+        )
     found = LIFETIMES.get(policy.descriptor) if isinstance(policy.descriptor, (int, str)) else None
     if found is None:
         text = f"{LIFETIME_POLICY} {policy.descriptor!r:.80} is not known; known are lists described as {known}"
@@ -61,12 +63,12 @@ def lifetime_of(properties: Mapping[str, Any] | None) -> str:
 
 
 def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
-    """Make a node, and return its name. Raises Refusal where such nodes are not for this user, PenstockError."""
+    """Make a node, and return its name. Raises Refusal if the user may not have such nodes, and PenstockError."""
     name = new_name()
     if not peer.may(Right.RECEIVE, name):
         raise forbidden(peer.user, Right.RECEIVE, f"{PREFIX}*")
     if is_topic:
-        # It keeps no messages that could keep it.
+        # It holds no messages, so messages cannot extend its life.
         kept = "unused" if lifetime == "unused" else "link"
         turn.execute(c.DeclareExchange(name, "fanout", {"unroutable": "drop", "lifetime": kept}, peer.maker))
     else:
@@ -75,5 +77,5 @@ def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
 
 
 def described(lifetime: str) -> dict[str, Any]:
-    """Form the properties of a dynamic node, as our attach says them."""
+    """Return the properties of a dynamic node for our attach."""
     return {Symbol(LIFETIME_POLICY): Described(ULong(_POLICIES[lifetime]), [])}

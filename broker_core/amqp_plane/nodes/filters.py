@@ -1,8 +1,8 @@
-"""The filters of a source (3.5.8): those that JMS has, a selector and no-local. Our answer contains the granted filters; the log
-names the others.
+"""The filters of a source (3.5.8): JMS's selector and no-local. Our answer contains the granted filters; the log names the
+others.
 
-What says which filter it is, is the descriptor of its value, as a name or as a number; some clients put the name into the key
-alone. The answer is kept as long as the link, so it holds nothing of the peer's but a key, a descriptor and a selector.
+The descriptor of a filter's value, a name or a number, identifies the filter; some clients use the key instead. The answer is
+kept as long as the link, so it contains only a key, a descriptor and a selector of the peer.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..conditions import Refusal
 SELECTOR = ("apache.org:selector-filter:string", 0x0000468C00000004)
 NO_LOCAL = ("apache.org:no-local-filter:list", 0x0000468C00000003)
 
-MAX_KEY = 255  # characters of the key of a filter that we know: each link keeps its own; the longest in use have 32
+MAX_KEY = 255  # characters of the key of a known filter: each link keeps its own; the longest in use have 32
 
 
 class Filters(NamedTuple):
-    """Filters that a link asks for, and the filter-set that says so in our answer."""
+    """Filters that a link asks for, and the filter-set of our answer."""
 
     selector: Selector | None = None
     no_local: bool = False
     answered: Mapping[str, Value] | None = None
 
     def of_queue(self) -> Filters:
-        """Leave out no-local, which is for subscriptions: JMS leaves open what it means at a queue."""
+        """Leave out no-local, which is for subscriptions: JMS does not define it for a queue."""
         kept = {key: value for key, value in (self.answered or {}).items() if _kind(key, value) not in NO_LOCAL}
         return Filters(self.selector, answered=kept or None)
 
@@ -39,8 +39,10 @@ def _kind(key: str, value: Value) -> object:
 
 
 def filters_of(source: Source) -> Filters:
-    """Read the filters of a source. A blank selector is granted, and filters nothing. Raises Refusal for a second selector,
-    InvalidRequest for one that cannot be read."""
+    """Read the filters of a source. A blank selector is granted, and filters nothing.
+
+    Raises Refusal for a second selector, InvalidRequest for an invalid one.
+    """
     selector, selects, no_local = None, False, False
     answered: dict[str, Value] = {}
     for key, value in (source.filter or {}).items():
@@ -59,7 +61,7 @@ def filters_of(source: Source) -> Filters:
                 raise Refusal(Condition.INVALID_FIELD, f"a selector is a string, not {text!r:.80}")
             selector, selects = parse_optional(text), True
             answered[key] = Described(value.descriptor, text) if isinstance(value, Described) else text
-        elif not no_local:  # the same again says nothing more
+        elif not no_local:  # a second one changes nothing
             no_local = True
             answered[key] = Described(value.descriptor if isinstance(value, Described) else Symbol(NO_LOCAL[0]), [])
     return Filters(selector, no_local, answered or None)
@@ -72,7 +74,7 @@ def not_granted(asked: Source, granted: Source) -> list[str]:
 
 
 def filter_set(selector: str | None, no_local: bool) -> Mapping[str, Value] | None:
-    """Form the filter-set of a subscription of which only the engine's binding is known."""
+    """Return the filter-set of a subscription of which only the engine's binding is known."""
     found: dict[str, Value] = {}
     if selector is not None:
         found[Symbol("jms-selector")] = Described(Symbol(SELECTOR[0]), selector)

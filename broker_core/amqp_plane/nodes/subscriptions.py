@@ -1,13 +1,17 @@
 """Subscriptions: a link from an exchange is a link from a queue of its own that is bound there.
 
-What keeps the queue is the subscription's kind (OASIS *AMQP binding for JMS*). A plain one ends with its link. A shared one,
-which links of one container or of all use together, ends with the last of them. A durable one (expiry *never*) outlives them, and
-the broker, under its link's name: until a link detaches from it with *closed*, or it is asked for with another address or filter,
-which makes it anew. The queue's name says whose it is:
+The kind of the subscription decides how long the queue lives (OASIS *AMQP binding for JMS*). A plain subscription ends with its
+link. A shared one is used by links of one container, or of all containers, and ends with the last of them. A durable one (expiry
+*never*) has its link's name, and outlives its links and the broker. It ends when a link detaches with *closed*, or when an attach
+asks for another address or filter, which makes a new one. The queue's name contains its owner:
 
-    temp:RANDOM                                  plain
-    shared:NAME, shared:USER:CONTAINER:NAME      shared by all, by the links of one container
-    sub:NAME,    sub:USER:CONTAINER:NAME         durable: shared by all; of one container, shared or not
+| queue | subscription |
+|---|---|
+| `temp:RANDOM` | plain |
+| `shared:NAME` | shared by all containers |
+| `shared:USER:CONTAINER:NAME` | shared by the links of one container |
+| `sub:NAME` | durable, shared by all containers |
+| `sub:USER:CONTAINER:NAME` | durable, of one container, shared or not |
 """
 
 from __future__ import annotations
@@ -30,13 +34,13 @@ from .dynamic import new_name
 from .filters import Filters, filter_set
 
 SHARED, GLOBAL = "shared", "global"
-SUFFIX = "|"  # what tells several links of one shared subscription apart stands behind it
+SUFFIX = "|"  # the rest of the name distinguishes the links of one shared subscription
 EVERYTHING = "#"  # the pattern of a topic exchange that matches every key
 
 
 @dataclass(frozen=True)
 class LinkSubscription:
-    """A subscription that a link wants to have. `key`: the routing key or pattern of its address, None where it has none."""
+    """A subscription that a link asks for. `key`: the routing key or pattern of its address, if there is one."""
 
     queue: str
     exchange: str
@@ -47,8 +51,10 @@ class LinkSubscription:
     shared: bool
 
     def open(self, turn: Turn, peer: Peer) -> None:
-        """Find it, or make it. Raises Refusal where it is there otherwise and in use, or shared and this is not;
-        PenstockError."""
+        """Find or make the subscription.
+
+        Raises Refusal if it exists with other properties and is in use, or if only one of the two is shared; and PenstockError.
+        """
         queue, binding = turn.view.queue_facts(self.queue), self._binding(turn)
         if queue is not None:
             self._check_kind(queue)
@@ -56,7 +62,7 @@ class LinkSubscription:
                 return
             self._check_unused(queue)
             check_rights(turn, peer, self.queue)
-            turn.execute(binding)  # what cannot be bound changes nothing
+            turn.execute(binding)  # first: a failed binding changes nothing
             turn.execute(c.DeleteQueue(self.queue))
         turn.execute(c.DeclareQueue(self.queue, options=self._options, maker=peer.maker))
         try:
@@ -90,37 +96,36 @@ class LinkSubscription:
         if queue.in_use:
             text = f"the subscription {self.queue!r} is in use with another address or filter: end its links first"
             raise Refusal(Condition.RESOURCE_LOCKED, text)
-        if queue.acquired:  # not by links
+        if queue.acquired:  # by transactions or leases
             text = f"messages of the subscription {self.queue!r} are in an open transaction, or a lease's: end that first"
             raise Refusal(Condition.RESOURCE_LOCKED, text)
 
 
 def is_alone(queue: QueueFacts) -> bool:
-    """Say whether a durable subscription is one link's at a time."""
+    """Return True if a durable subscription has one link at a time."""
     return queue.consumers == "exclusive"
 
 
 def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
-    """Check that the user may receive from what a durable subscription is about: its name is not only its maker's. Raises
-    Refusal."""
+    """Check that the user may receive from the exchanges of a durable subscription. Raises Refusal."""
     about = [exchange for exchange, _ in turn.view.bindings(queue)]
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
             raise forbidden(peer.user, Right.RECEIVE, exchange)
     there, everybodys = turn.view.queue_facts(queue), queue.count(":") == 1
-    if not about and everybodys and there is not None and there.live:  # whose its messages are nobody knows any more
+    if not about and everybodys and there is not None and there.live:  # the user who may receive its messages is unknown
         text = f"the exchange of the subscription {queue!r} is gone: an operator may delete it by `penstock queue delete`"
         raise Refusal(Condition.PRECONDITION_FAILED, text)
 
 
 def _leads(turn: Turn, wanted: c.Bind) -> bool:
-    """Say whether just this binding leads to its queue."""
+    """Return True if only this binding leads to its queue."""
     there = [(exchange, each.key, each.selector, each.no_local) for exchange, each in turn.view.bindings(wanted.queue)]
     return there == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
 
 
 def end(turn: Turn, queue: str) -> bool:
-    """End a durable subscription; False where other links are still there."""
+    """End a durable subscription. Returns False if other links still use it."""
     there = turn.view.queue_facts(queue)
     if there is not None and there.in_use:
         return False
@@ -130,20 +135,20 @@ def end(turn: Turn, queue: str) -> bool:
 
 
 def in_use(name: str) -> Error:
-    """Form the error for a link that wants to end a durable subscription from which other links receive."""
+    """Return the error for a link that wants to end a durable subscription in use."""
     text = f"the subscription {name!r:.80} is in use: end its other links first"
     return Error(condition=Condition.RESOURCE_LOCKED, description=text)
 
 
 def of_topic(peer: Peer, topic: str, filters: Filters) -> LinkSubscription:
-    """Form the subscription of a link for which a temporary topic is made."""
+    """Return the subscription of a link for which a temporary topic is made."""
     selector = None if filters.selector is None else filters.selector.text
     no_local = peer.container if filters.no_local else None
     return LinkSubscription(new_name(), topic, None, selector, no_local, durable=False, shared=False)
 
 
 def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | None, filters: Filters) -> LinkSubscription:
-    """Form the subscription of a link with this name and source. Raises Refusal for a name that is too long."""
+    """Return the subscription of a link with this name and source. Raises Refusal for a name that is too long."""
     durable = source.expiry_policy == NEVER
     shared, everybodys = SHARED in source.capabilities, GLOBAL in source.capabilities
     if not durable and not shared:
@@ -155,7 +160,7 @@ def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | Non
 
 
 def of_name(peer: Peer, name: str, desired: tuple[str, ...]) -> str:
-    """Name the queue of the durable subscription that a link without a source means by its name."""
+    """Return the queue of the durable subscription that a link without a source names."""
     everybodys = GLOBAL in desired
     return _queue(peer, name.partition(SUFFIX)[0] if everybodys else name, durable=True, everybodys=everybodys)
 
@@ -169,7 +174,7 @@ def _queue(peer: Peer, name: str, *, durable: bool, everybodys: bool) -> str:
 
 
 def _quoted(part: str) -> str:
-    """Escape what separates parts, or an exchange from its key, or cannot be in a name (see `engine.model.names`)."""
+    """Escape characters that separate parts or routing keys, or are invalid in a name (see `engine.model.names`)."""
     return "".join(_escaped(char) if char in ":/%" or not char.isprintable() else char for char in part)
 
 
@@ -178,12 +183,12 @@ def _escaped(char: str) -> str:
 
 
 def described(turn: Turn, queue: str) -> Source | None:
-    """Form the source of a durable subscription that is known by its queue alone; None when it is not there."""
+    """Return the source of a durable subscription of which only the queue is known; None if it does not exist."""
     there = turn.view.queue_facts(queue)
     if there is None:
         return None
     capabilities = ("topic",) if is_alone(there) else ("topic", SHARED)
-    # Its exchange may be gone: then the queue is all there is.
+    # Its exchange may be deleted; then only the queue is known.
     source = Source(address=queue, durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
     for exchange, binding in turn.view.bindings(queue):
         source.address = exchange if binding.key in ("", EVERYTHING) else f"{exchange}/{binding.key}"

@@ -1,9 +1,9 @@
-"""Messages that a link acquires in a transaction (4.4.3, 4.4.4): the receiver's flow names it, until it is discharged.
+"""Messages that a link acquires in a transaction (4.4.3, 4.4.4), which the receiver's flow names.
 
 They leave with the transaction as their state, and their outcomes must name it. A commit applies the outcomes; a message without
-one is the link's from then on, as any delivery. A rollback undoes the acquisition as well: the messages come back as after any
-attempt that failed, whatever the link's default outcome, and their deliveries end. If the link or its control link is lost, only
-the messages that the receiver had begun with have failed (see `links.progress`).
+an outcome then belongs to the link like any delivery. A rollback undoes the acquisition: the messages go back as after a failed
+attempt, independent of the link's default outcome, and their deliveries end. If the link or its control link is lost, only the
+messages that the receiver had begun with count as failed (see `links.resumptions`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ACCEPTED = Disposition(outcome=Outcome.ACCEPTED)
 
 
 class Acquisition:
-    """Transactions of one link: the `transaction` in which it acquires, if any, and that in which each delivery was acquired.
+    """Transactions of one link: the `transaction` in which it acquires, and the transaction of each delivery.
 
-    `aborts`: the transaction of a delivery whose end waits for the session's window: the rest of it is aborted.
+    `aborts`: the transaction of a half-sent delivery, which is aborted when the session's window opens.
     """
 
     __slots__ = ("_link", "_untouched", "aborts", "deliveries", "transaction")
@@ -44,15 +44,17 @@ class Acquisition:
         self.transaction: OpenTransaction | None = None
         self.deliveries: dict[Delivery, OpenTransaction] = {}
         self.aborts: OpenTransaction | None = None
-        self._untouched: set[Delivery] = set()  # that came back though the receiver had not begun with them
+        self._untouched: set[Delivery] = set()  # that go back although the receiver had not begun with them
 
     @property
     def state(self) -> TransactionalState | None:
-        """The state of what is sent now."""
+        """The state of deliveries that leave now."""
         return None if self.transaction is None else TransactionalState(txn_id=self.transaction.id)
 
     def asked(self, txn_id: Value) -> None:
-        """Begin in the transaction that the receiver's flow names, None: in none. Where that cannot be, detach the link."""
+        """Acquire in the transaction that the receiver's flow names; None: in no transaction. Detaches the link if that is
+        impossible.
+        """
         try:
             self.begin(None if txn_id is None else self._find(txn_id))
         except Refusal as error:
@@ -64,7 +66,7 @@ class Acquisition:
         return self._link.transactions.find(txn_id)
 
     def begin(self, transaction: OpenTransaction | None) -> None:
-        """Acquire in this transaction from here on. What has not left yet was acquired otherwise: it is acquired again."""
+        """Acquire in this transaction from now on. Messages that have not left are given back and acquired again."""
         self._link.link.txn_id = None if transaction is None else transaction.id
         if transaction is not self.transaction:
             self.transaction = transaction
@@ -73,7 +75,7 @@ class Acquisition:
             self._link.return_unsent()
 
     def sent(self, deliveries: Iterable[Delivery]) -> None:
-        """Note deliveries that have left, not settled."""
+        """Note unsettled deliveries that have left."""
         if self.transaction is not None:
             state = self.state
             for delivery in deliveries:
@@ -96,11 +98,13 @@ class Acquisition:
             except PenstockError as error:
                 transaction.fail(error)
 
-        link.loop.in_pass(retire)
+        link.loop.in_commit(retire)
 
     def without_strays(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Leave out deliveries whose outcome came outside of the transaction in which they were acquired. If there is one,
-        that cannot be committed, and its control link ends (4.4.2, 4.4.4)."""
+        """Leave out deliveries whose outcome came outside of the transaction in which they were acquired.
+
+        Such a transaction cannot be committed, and its control link ends (4.4.2, 4.4.4).
+        """
         strays = {d: t for d in deliveries if (t := self.deliveries.get(d)) is not None and not t.discharging}
         text = "an outcome outside of the transaction in which its delivery was acquired"
         for transaction in strays.values():
@@ -110,15 +114,15 @@ class Acquisition:
     # --- the end: of a transaction, or of the link
 
     def roll_back(self, turn: Turn, transaction: OpenTransaction) -> None:
-        """Bring back what was acquired in a transaction that the client rolled back."""
+        """Return the messages of a transaction that the client rolled back."""
         self._return(turn, [d for d, each in self.deliveries.items() if each is transaction], Cause.ROLLBACK)
 
     def abandon(self, turn: Turn, transaction: OpenTransaction, cause: Cause) -> None:
-        """Bring back what was acquired in a transaction whose control link has ended, for `cause`."""
+        """Return the messages of a transaction whose control link has ended, for `cause`."""
         self._abandon(turn, [d for d, each in self.deliveries.items() if each is transaction], cause)
 
     def end(self, turn: Turn) -> None:
-        """Bring back, as the link ends, what was acquired in transactions that go on and has no outcome."""
+        """Return, at the link's end, messages of open transactions without an outcome."""
         self._abandon(turn, [d for d, each in self.deliveries.items() if not each.over and _is_open(d)], self._link.end_cause)
 
     def _abandon(self, turn: Turn, deliveries: list[Delivery], cause: Cause) -> None:
@@ -139,7 +143,7 @@ class Acquisition:
                 link.execute(turn, c.Release(link.queue, link.holder, rows, cause))
 
     def over(self, transaction: OpenTransaction, *, committed: bool) -> None:
-        """Tell the receiver that deliveries have ended, or let those that go on be as any: an effect."""
+        """End the deliveries of a transaction, or after a commit let them continue as others do. An effect."""
         link = self._link
         mine = [delivery for delivery, each in self.deliveries.items() if each is transaction]
         for delivery in mine:
@@ -163,11 +167,13 @@ class Acquisition:
             link.gained_capacity()
 
     def ends_later(self, transaction: OpenTransaction) -> bool:
-        """Say whether an aborted delivery of this transaction has not ended yet for its receiver. A session has one at most: it
-        sends nothing behind it."""
+        """Return True if the receiver has not received the end of an aborted delivery of this transaction.
+
+        A session has at most one aborted delivery, since it sends nothing behind it.
+        """
         return self.aborts is transaction and self._link.session.blocked and self._link.may_tell
 
 
 def _is_open(delivery: Delivery) -> bool:
-    """Say whether no outcome for it came in its transaction."""
+    """Return True if the delivery has no outcome in its transaction."""
     return isinstance(delivery.state, TransactionalState) and delivery.state.outcome is None

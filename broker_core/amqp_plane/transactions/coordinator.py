@@ -1,7 +1,7 @@
-"""The control link of transactions (4.1 to 4.3): declared, discharged, rolled back with the link that declared them.
+"""The control link of transactions (4.1 to 4.3): they are declared and discharged on it, and rolled back with it.
 
-A discharge stands behind everything that came before it, and what comes after it is refused: so a transaction holds what was sent
-in it, whoever waits for what. All deliveries of it are told their outcomes before its discharge is answered.
+A discharge is carried out after all earlier requests, and later work in the transaction is refused. All deliveries of the
+transaction have their outcomes before the discharge is answered.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from ..links.termini import TargetTerminus
 from .outcomes import discharged
 from .registry import ConnectionTransactions, OpenTransaction
 
-# The coordinator as it is, whatever was desired (4.5.1).
+# The coordinator's capabilities, independent of the desired ones (4.5.1).
 ANSWERED = Coordinator(capabilities=(LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, MULTI_SSNS_PER_TXN))
 
 
 class Control(IncomingLink):
-    """One control link. Its messages are requests; transactions that it has declared end with it."""
+    """One control link. Its messages are requests. Transactions that it has declared end with it."""
 
     keeps = False
 
@@ -54,7 +54,7 @@ class Control(IncomingLink):
         return f"control link {self.link.name!r} of {self.peer}"
 
     def delivered(self, deliveries: list[Delivery]) -> None:
-        """Carry out declares and discharges; detach if one is settled by its sender or in a transaction."""
+        """Carry out declares and discharges; detach if the sender has settled one, or sends one in a transaction."""
         for delivery in deliveries:
             self._unconfirmed += 1
             if delivery.remote_settled:
@@ -77,7 +77,7 @@ class Control(IncomingLink):
         if isinstance(body, Declare):
             if body.global_id is not None:
                 raise Refusal(Condition.NOT_IMPLEMENTED, "there are no distributed transactions here: leave the global-id out")
-            loop.in_pass(lambda turn: self._declare(turn, delivery))
+            loop.in_commit(lambda turn: self._declare(turn, delivery))
             return
         assert isinstance(body, Discharge)
         transaction, fail = self.transactions.find(body.txn_id), bool(body.fail)
@@ -89,7 +89,7 @@ class Control(IncomingLink):
         for link in transaction.takers:
             if link.acquisition.transaction is transaction:
                 link.acquisition.begin(None)
-        loop.in_pass(lambda turn: self._discharge(turn, delivery, transaction, fail))
+        loop.in_commit(lambda turn: self._discharge(turn, delivery, transaction, fail))
 
     # --- in the pass
 
@@ -122,7 +122,7 @@ class Control(IncomingLink):
         self.loop.behind_all(turn, lambda: self._discharged(delivery, transaction, not fail, why))
 
     def end(self, turn: Turn) -> None:
-        """Roll back what was declared on this link and is not discharged (4.1)."""
+        """Roll back the transactions of this link that are not discharged (4.1)."""
         super().end(turn)
         for transaction in self.transactions.of(self):
             if not transaction.over:
@@ -149,7 +149,7 @@ class Control(IncomingLink):
     def _tell_discharged(
         self, delivery: Delivery, why: errors.PenstockError | None, transaction: OpenTransaction, takers: Iterable[ConsumerLink]
     ) -> None:
-        """Answer a discharge, when what was sent in part of its deliveries has ended (4.4.3)."""
+        """Answer a discharge when the half-sent deliveries of the transaction have ended (4.4.3)."""
         left = [link for link in takers if link.acquisition.ends_later(transaction)]
         if left:
             self.peer.when_unblocked(left[0].session, lambda: self._tell_discharged(delivery, why, transaction, left))
@@ -166,12 +166,12 @@ class Control(IncomingLink):
         for link in transaction.takers:
             link.acquisition.over(transaction, committed=committed)
         for link, delivery, state, settled in transaction.later:
-            # For a delivery that was acquired in it and has no outcome in it, this is the first.
+            # It is the first outcome of a delivery that was acquired in the transaction and has no outcome there.
             if not link.current.ended and (not committed or delivery.state is None):
                 link.current.disposed([delivery], state, settled)
 
     def _reject(self, delivery: Delivery, error: Exception) -> None:
-        """Refuse a request by an outcome, or where the link's source does not know *rejected* by the link's end (4.2, 4.3)."""
+        """Reject a request; if the link's source does not know *rejected*, end the link (4.2, 4.3)."""
         if self._can_reject:
             self.refused([delivery], error)
         else:
@@ -180,7 +180,7 @@ class Control(IncomingLink):
 
 
 def _is_partly(link: object, transaction: OpenTransaction) -> bool:
-    """Say whether a delivery of the transaction is under way on this link, of which the last transfer has not come."""
-    unfinished = getattr(link, "unfinished", None)  # our sending links have none
+    """Return True if the last transfer of a delivery of this transaction has not come on this link."""
+    unfinished = getattr(link, "unfinished", None)  # a sending link of ours lacks it
     state = None if unfinished is None else unfinished.remote_state
     return isinstance(state, TransactionalState) and state.txn_id == transaction.id

@@ -1,4 +1,4 @@
-"""Outcomes in a transaction: sent to the engine as they come, and told to receivers that wait for them at its end (4.4.2)."""
+"""Outcomes in a transaction: the engine receives them as they come, and waiting receivers are answered at its end (4.4.2)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalS
         peer.detach(link, as_error(error))
         return
     if not fresh and (named is None or named.discharging):
-        return  # the first outcome holds, and this is the same once more
+        return  # the first outcome holds, and this is the same again
     transaction = known(link, transactions, state)
     if transaction is None:
         return
@@ -41,7 +41,7 @@ def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalS
         peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
         return
     if disposition is None and state.outcome is None:
-        transaction.done += len(deliveries)  # there is no outcome for them
+        transaction.done += len(deliveries)  # they have no outcome to carry out
     if disposition is None or not fresh:
         return
     its = in_short(state)
@@ -50,7 +50,7 @@ def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalS
     if not settled:
         transaction.waiting.setdefault(link, {}).update(dict.fromkeys(fresh))
     acquired = [d for d in fresh if link.acquisition.deliveries.get(d) is transaction]
-    if acquired:  # of these a rollback undoes the acquisition, and applies no default
+    if acquired:  # a rollback undoes their acquisition, and applies no default
         fresh = [d for d in fresh if d not in link.acquisition.deliveries]
         peer.loop.settle(link, Retirement(disposition, None, transaction, settled), acquired)
     if fresh:
@@ -60,8 +60,9 @@ def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalS
 
 
 def known(link: OutgoingLink, transactions: ConnectionTransactions, state: TransactionalState) -> OpenTransaction | None:
-    """Find the transaction in which an outcome for a link's deliveries is said; None where it takes no work: then the link
-    ends."""
+    """Return the transaction that an outcome for a link's deliveries names. If it takes no work, detach the link and return
+    None.
+    """
     try:
         return transactions.find(state.txn_id)
     except Refusal as error:
@@ -70,8 +71,11 @@ def known(link: OutgoingLink, transactions: ConnectionTransactions, state: Trans
 
 
 def still_open(link: ConsumerLink, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> list[Delivery]:
-    """Pick the deliveries whose outcome can be carried out now. A discharge that is under way decides about the others: behind
-    it, their messages may be others' already. So their outcome holds only if it is a rollback (see `discharged`)."""
+    """Return the deliveries whose outcome can be carried out now.
+
+    For the others, a discharge is under way: after it, their messages may belong to others. So their outcome holds only after a
+    rollback (see `discharged`).
+    """
     now, known = [], link.transactions
     for delivery in deliveries:
         transaction = known.get(delivery.state)
@@ -83,13 +87,15 @@ def still_open(link: ConsumerLink, deliveries: list[Delivery], state: DeliverySt
 
 
 def discharged(link: ConsumerLink, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
-    """Tell the outcomes of deliveries that waited for the end of a transaction. Where nothing was said of them, nothing is."""
+    """Answer the outcomes of deliveries that waited for the end of a transaction. Deliveries without an outcome are not
+    answered.
+    """
     link = link.current
     told: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome
     for delivery in deliveries if committed else ():
         state = delivery.state
         if delivery.settled or delivery.remote_settled or not isinstance(state, TransactionalState) or state.txn_id != txn_id:
-            continue  # it was ended otherwise, or is another transaction's by now
+            continue  # it has ended otherwise, or is in another transaction by now
         alike = next((several for outcome, several in told if outcome == state.outcome), None)
         if alike is None:
             told.append((state.outcome, [delivery]))

@@ -1,11 +1,8 @@
-"""ConnectionTransactions as a connection has them: by the ids that its links name (part 4).
+"""The transactions of a connection, by the ids that its links name (part 4).
 
-What belongs to one is handed to the pass like everything else: messages by `posting`, outcomes by `retiring`. If something of it
-cannot be done nothing of it may be, and its discharge says so.
-
-A commit counts. What the peer names in a transaction is counted as its frames come in (`events.Named`), before anything can
-refuse or drop them; what is done of it, where it is done. Where the two numbers differ a commit is a rollback: so whatever was
-refused, ignored, dropped or cut off on the way fails its transaction, whatever refused it.
+A transaction is committed as a whole or not at all. All messages and outcomes that name it are counted when their frames arrive
+(`events.Named`), before they can be refused or dropped. The messages and outcomes that are carried out are counted again. If the
+two numbers differ, a commit becomes a rollback. So a refused, ignored or dropped part always fails its transaction.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from ..loop.requests import TransactionWork
 if TYPE_CHECKING:
     from ..links.consumer import ConsumerLink
 
-RANDOM_OCTETS = 8  # of an id, in hexadecimal behind the engine's number
+RANDOM_OCTETS = 8  # of an id, in hexadecimal after the engine's number
 
 _owners = itertools.count(1)
 
@@ -34,16 +31,17 @@ _owners = itertools.count(1)
 class OpenTransaction(TransactionWork):
     """A transaction from its declare until its discharge is answered.
 
-    `control`: the link that declared it; `discharging`: nothing more belongs to it; `over`: the engine knows it no longer;
-    `waiting`: deliveries whose receivers wait to hear how it ends; `later`: outcomes of its deliveries that came behind the
-    discharge; `takers`: links that acquire in it.
+    - `control`: the link that declared it.
+    - `discharging`: it takes no more work. `over`: the engine has ended it.
+    - `waiting`: deliveries whose receivers wait for its end. `takers`: links that acquire in it.
+    - `later`: outcomes of its deliveries that came after the discharge.
     """
 
     __slots__ = ("control", "discharging", "id", "later", "over", "takers", "waiting")
 
     def __init__(self, number: int, control: LinkEnd) -> None:
         super().__init__(number)
-        # Numbers begin anew in each process: a client that has lost one names no transaction of the next.
+        # Numbers start again in each process. The random part prevents that a client names a transaction of another process.
         self.id = f"{number}-{secrets.token_hex(RANDOM_OCTETS)}".encode()
         self.control = control
         self.discharging = self.over = False
@@ -66,7 +64,7 @@ class ConnectionTransactions:
         return bool(self._open)
 
     def add(self, transaction: OpenTransaction) -> None:
-        """Take in a transaction that was declared."""
+        """Add a transaction that was declared."""
         self._open[transaction.id] = transaction
         self._coordinated.open(transaction.id)
 
@@ -75,22 +73,22 @@ class ConnectionTransactions:
         return [transaction for transaction in self._open.values() if transaction.control is control]
 
     def named(self, event: Named) -> None:
-        """Count what names a transaction. What is behind its discharge is not of it."""
+        """Count messages and outcomes that name a transaction, until its discharge."""
         transaction = self._open.get(event.txn_id)
         if transaction is not None and not transaction.discharging:
             transaction.asked += event.count
 
     def forget(self, transaction: OpenTransaction) -> None:
-        """Take out a transaction that is discharged; its id is unknown from here on."""
+        """Remove a transaction that is discharged; its id is unknown from now on."""
         self._open.pop(transaction.id, None)
         self._coordinated.close(transaction.id)
 
     def get(self, state: object) -> OpenTransaction | None:
-        """Find the transaction that a delivery's state names; None if it names none, or one that is not there any more."""
+        """Return the transaction that a delivery's state names; None if it names no open one."""
         return self._open.get(state.txn_id) if isinstance(state, TransactionalState) else None
 
     def find(self, txn_id: bytes) -> OpenTransaction:
-        """Find a transaction that takes work, or its discharge. Raises Refusal."""
+        """Return a transaction that takes work, or its discharge. Raises Refusal."""
         found = self._open.get(txn_id)
         if found is None or found.discharging:
             raise Refusal(
@@ -101,7 +99,6 @@ class ConnectionTransactions:
 
 
 def provisional(delivery: Delivery, outcome: Outcome, known: ConnectionTransactions) -> Outcome | TransactionalState:
-    """Form an outcome as the sender of a delivery is told it: that of a transaction's message holds if the transaction
-    commits."""
+    """Return an outcome as the sender of a delivery receives it: in a transaction, it is provisional."""
     transaction = known.get(delivery.remote_state)
     return outcome if transaction is None else TransactionalState(txn_id=transaction.id, outcome=outcome)
