@@ -12,7 +12,7 @@ messages. The engine holds acquired messages for the links, and recovery returns
 - `links/`: an attach, its link, its messages and outcomes, and links that live on detached.
 - `transactions/`: control links, and work in a transaction.
 - `nodes/`: nodes that an attach names or makes: addresses, filters, dynamic nodes, subscriptions.
-- `context`: limits, clock and commit loop, which all connections and links share.
+- `context`: settings, clock and commit loop, which all connections and links share.
 - `loop/`: the commit loop.
 - `layers/`: TLS and WebSocket between a socket and AMQP.
 - `conditions`: our errors as AMQP's.

@@ -31,8 +31,8 @@ def as_error(error: Exception) -> Error:
         return Error(condition=error.condition, description=_short(str(error)))
     if isinstance(error, RemoteProtocolError):
         return Error(condition=error.condition, description=_short(error.description))
-    found = next((_CONDITIONS[kind] for kind in type(error).__mro__ if kind in _CONDITIONS), Condition.INTERNAL_ERROR)
-    return Error(condition=found, description=_short(str(error)))
+    condition = next((_CONDITIONS[kind] for kind in type(error).__mro__ if kind in _CONDITIONS), Condition.INTERNAL_ERROR)
+    return Error(condition=condition, description=_short(str(error)))
 
 
 def deleted(node: str) -> Error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import selectors
 import socket
@@ -31,23 +32,23 @@ from .connections.containers import SOLE, Containers
 from .connections.dispatcher import Dispatcher
 from .connections.sockets import AcceptedSocket
 from .connections.unfinished_messages import TIMEOUT_S, UnfinishedMessages
-from .context import PeerLimits, PlaneContext
+from .context import PlaneContext
 from .links.attach import DELAYED_DELIVERY, SHARED_SUBS
 from .links.registry import LinkRegistry
 from .loop.acceptor import Acceptor, bound
 
 log = logging.getLogger("penstock.amqp")
-log.addFilter(LogLimit())  # a refused client may try again a thousand times a second
+log.addFilter(LogLimit())  # a refused client may try again a thousand times a second.
 
 TICK_S = 0.25  # precision of heartbeats and time-outs.
 SHORTEST_HEARTBEAT_MS = 1000  # the shortest idle time-out of a peer: half of it must be several ticks.
-FIRST_FRAME_BYTES = 8192  # of an open, before we know the peer: some clients put more than 512 octets of properties there
-STOP_GRACE_S = 2.0  # for peers to answer our close
-PASSWORD_THREADS = 2  # they check passwords, which cost time on purpose; each connection waits for at most one check
-UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links
-DESCRIBED_AT_ONCE = 32  # connections, for operators, before the sockets are served again
-ANSWER_S = 10.0  # the time that an operator waits for the loop
-DOOMED = 64  # connections beyond the limit that still receive an open and a close with the reason
+FIRST_FRAME_BYTES = 8192  # of an open, before we know the peer: some clients put more than 512 octets of properties there.
+STOP_GRACE_S = 2.0  # for peers to answer our close.
+PASSWORD_THREADS = 2  # they check passwords, which cost time on purpose; each connection waits for at most one check.
+UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links.
+DESCRIBED_AT_ONCE = 32  # connections, for operators, before the sockets are served again.
+ANSWER_S = 10.0  # the time that an operator waits for the loop.
+DOOMED = 64  # connections beyond the limit that still receive an open and a close with the reason.
 
 
 class Ready(selectors.DefaultSelector):
@@ -57,9 +58,9 @@ class Ready(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Select as any selector does, and note the number of ready sockets in `count`."""
-        found = super().select(timeout)
-        self.count = len(found)
-        return found
+        ready = super().select(timeout)
+        self.count = len(ready)
+        return ready
 
 
 class AmqpPlane:
@@ -81,7 +82,8 @@ class AmqpPlane:
     ) -> None:
         self.broker = broker
         self.access = access
-        self.limits = PeerLimits.of(broker.settings, connections)
+        settings = broker.settings
+        self.settings = settings if connections is None else dataclasses.replace(settings, amqp_max_connections=connections)
         self.nodes = broker.nodes
         self.containers = Containers()
         self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
@@ -95,10 +97,10 @@ class AmqpPlane:
         self.ready = Ready()
         self._loop = asyncio.SelectorEventLoop(self.ready)
         self._tick_at = self._loop.time()  # the time of the next tick
-        self.host = PlaneContext(broker, access, self.limits, self._loop)
+        self.host = PlaneContext(broker, access, self.settings, self._loop)
         self.call, self.sender_credit, self.commit_loop = self.host.call, self.host.sender_credit, self.host.commit_loop
-        self.registry = LinkRegistry(self._loop, self.limits)
-        self.unfinished = UnfinishedMessages(self.limits.message_bytes, self.now)
+        self.registry = LinkRegistry(self._loop, self.settings)
+        self.unfinished = UnfinishedMessages(self.settings.max_message_bytes, self.now)
         self.protocol = self._protocol()
         self.urls: list[str] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-amqp", daemon=True)
@@ -111,17 +113,17 @@ class AmqpPlane:
         broker.connections.register(self)
 
     def _protocol(self) -> Settings:
-        limits = self.limits
+        settings = self.settings
         return Settings(
             container_id=f"penstock-{self.broker.broker_id}",
-            max_frame_size=limits.frame_bytes,
-            first_frame_size=min(FIRST_FRAME_BYTES, limits.frame_bytes),
-            channel_max=limits.sessions - 1,
-            handle_max=limits.links - 1,
-            idle_time_out=int(limits.idle_timeout_s * 500),  # the peer is given up after twice that (2.4.5)
+            max_frame_size=settings.amqp_max_frame_bytes,
+            first_frame_size=min(FIRST_FRAME_BYTES, settings.amqp_max_frame_bytes),
+            channel_max=settings.amqp_max_sessions - 1,
+            handle_max=settings.amqp_max_links - 1,
+            idle_time_out=int(settings.amqp_idle_timeout_s * 500),  # the peer is given up after twice that (2.4.5)
             min_remote_idle_time_out=SHORTEST_HEARTBEAT_MS,
-            max_message_size=limits.message_bytes,
-            max_unfinished_size=UNFINISHED_MESSAGES * limits.message_bytes,
+            max_message_size=settings.max_message_bytes,
+            max_unfinished_size=UNFINISHED_MESSAGES * settings.max_message_bytes,
             answers_violations=False,  # an error follows the answers to all earlier frames
             errant_link_ends_session=False,
             offered_capabilities=("ANONYMOUS-RELAY", SOLE, SHARED_SUBS, DELAYED_DELIVERY),
@@ -157,9 +159,9 @@ class AmqpPlane:
 
     def enter(self, accepted: AcceptedSocket) -> bool:
         """Add an accepted socket. Returns False when there are too many for even an answer."""
-        if self._stopping or len(self._accepted) >= self.limits.connections + DOOMED:
-            there = counted(len(self._accepted), "connection")
-            log.warning("%s: turned away, %s open", accepted.address, there, extra={"peer": accepted.address})
+        if self._stopping or len(self._accepted) >= self.settings.amqp_max_connections + DOOMED:
+            open_connections = counted(len(self._accepted), "connection")
+            log.warning("%s: turned away, %s open", accepted.address, open_connections, extra={"peer": accepted.address})
             return False
         self._accepted.add(accepted)
         return True
@@ -167,9 +169,11 @@ class AmqpPlane:
     def admit(self, peer: Dispatcher) -> None:
         """Let a peer open. Raises Refusal beyond a limit."""
         peer.socket.opened()
-        if len(self._accepted) > self.limits.connections:
-            raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{self.limits.connections} connections are open, the limit")
-        most = self.limits.connections_per_user
+        if len(self._accepted) > self.settings.amqp_max_connections:
+            raise Refusal(
+                Condition.RESOURCE_LIMIT_EXCEEDED, f"{self.settings.amqp_max_connections} connections are open, the limit"
+            )
+        most = self.settings.amqp_max_connections_per_user
         if self.containers.count(peer.user) >= most:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"user {peer.user!r} has {most} connections, the limit")
 
@@ -192,31 +196,31 @@ class AmqpPlane:
 
     def connections(self) -> list[dict[str, Any]]:
         """Describe the open connections. From another thread."""
-        found: list[dict[str, Any]] = self._answer(self._described())
-        return found
+        descriptions: list[dict[str, Any]] = self._answer(self._described())
+        return descriptions
 
     async def _described(self) -> list[dict[str, Any]]:
-        found, wall_us, groups = [], self.broker.wall_ms() * 1000, listing.HeldGroups(self.broker.nodes)
+        descriptions, wall_us, groups = [], self.broker.wall_ms() * 1000, listing.HeldGroups(self.broker.nodes)
         for number, accepted in enumerate(list(self._accepted), 1):
             described = listing.described(accepted, self.now(), wall_us, groups)
             if described is not None:
-                found.append(described)
+                descriptions.append(described)
             if number % DESCRIBED_AT_ONCE == 0:
                 await asyncio.sleep(0)  # other sockets are served
-        return found
+        return descriptions
 
     def slow_consumers(self) -> Counter[str]:
         """Count slow consumers by queue. From another thread."""
-        found: Counter[str] = self._answer(self._slow())
-        return found
+        counts: Counter[str] = self._answer(self._slow())
+        return counts
 
     async def _slow(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for number, accepted in enumerate(list(self._accepted), 1):
-            found.update(listing.slow(accepted, self.now()))
+            counts.update(listing.slow(accepted, self.now()))
             if number % DESCRIBED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return found
+        return counts
 
     def close_connection(self, identifier: str, reason: str) -> bool:
         """Close a connection with a reason, and return its messages. Returns False if there is no such connection. From another
@@ -252,11 +256,11 @@ class AmqpPlane:
         if self._flight is None:
             return {}
         scheme, port = self._flight
-        found: dict[str, Any] = {"flight-scheme": scheme, "flight-port": port}
+        properties: dict[str, Any] = {"flight-scheme": scheme, "flight-port": port}
         if self.access.enforced:
             with contextlib.suppress(errors.NotFound):  # the user was removed after the login: the open is refused
-                found["flight-token"] = self.access.token(user)
-        return found
+                properties["flight-token"] = self.access.token(user)
+        return properties
 
     # --- time
 

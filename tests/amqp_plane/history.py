@@ -289,11 +289,11 @@ class History:
             taker.fresh.clear()
 
     def _at_a_limit(self, taker: Taker) -> bool:
-        limits = self.stage.plane.limits
+        settings = self.stage.plane.settings
         in_all = sum(len(other.held) for other in taker.client.takers.values())
-        assert len(taker.held) <= limits.unsettled_per_link
-        assert in_all <= limits.unsettled_per_connection
-        return len(taker.held) == limits.unsettled_per_link or in_all == limits.unsettled_per_connection
+        assert len(taker.held) <= settings.amqp_max_unsettled
+        assert in_all <= settings.amqp_max_unsettled_per_connection
+        return len(taker.held) == settings.amqp_max_unsettled or in_all == settings.amqp_max_unsettled_per_connection
 
     def _check_order(self, available: set[int]) -> None:
         if not self.exact:

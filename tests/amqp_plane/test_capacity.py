@@ -12,7 +12,7 @@ from penstock.broker_core.amqp import Accepted, Receiver, Session, Source, Targe
 from penstock.broker_core.amqp.performatives import SND_SETTLED, Attach, Begin, Detach, End, Flow, Transfer
 from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.amqp_plane.links.outgoing_link import OutgoingLink
-from penstock.broker_core.amqp_plane.loop.batch import LARGE_PASS
+from penstock.broker_core.amqp_plane.loop.batch import LARGE_COMMIT
 
 from ..journal.lying_disk import LyingDisk
 from ..service.helpers import enqueue
@@ -189,7 +189,7 @@ def test_what_has_left_settled_is_capacity_for_others(tmp_path: Path) -> None:
         a.send(flow(0, 2, echo=True))
         a.expect(Flow, handle=0)
         made.slow_disk()
-        sender.send(*[transfer(number) for number in range(LARGE_PASS)])
+        sender.send(*[transfer(number) for number in range(LARGE_COMMIT)])
         made.until(lambda: made.counts("q").get("acquired") == 2, "they wait for the disk")
         a.send(flow(1, 2, echo=True))
         a.expect(Flow, handle=1)

@@ -137,6 +137,7 @@ def nothing_stays(s: Leaving, peers: list[Any]) -> None:
     assert {link.peer.container for link in waiting} == {"bystander"}
     assert not passes._batch._messages
     assert not passes._batch._outcomes
+    assert not passes._batch._delayed
     assert not passes._batch._paused
     assert s.counts("q").get("acquired", 0) == 0, "what it held is back"
     with s.service.turn():

@@ -87,7 +87,7 @@ def closed(a: Script, condition: str, *, answer: bool = True) -> None:
 def test_a_frame_is_as_large_as_our_open_says_and_no_larger(limited: Limited) -> None:
     with limited(amqp_max_frame_bytes=FRAME) as s:
         a = s.script("A").usual()
-        assert a.stage.plane.limits.frame_bytes == FRAME
+        assert a.stage.plane.settings.amqp_max_frame_bytes == FRAME
         a.sender()
         body = transfer(0, message(b"x" * (FRAME - 200)))
         a.send(body)

@@ -11,7 +11,7 @@ import pytest
 from penstock.broker_core.amqp import Accepted, Released, SaslClient, Source, Target, events
 from penstock.broker_core.amqp.performatives import Flow
 from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.amqp_plane.loop.batch import LARGE_PASS
+from penstock.broker_core.amqp_plane.loop.batch import LARGE_COMMIT
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.commands import AlterQueue
 from penstock.broker_core.engine.model.state import conserved
@@ -135,7 +135,7 @@ def test_q6_c5_a_browser_whose_credit_is_withdrawn_misses_nothing_later(tmp_path
         sender.sender()
         made.slow_disk()
         for part in range(3):  # large turns: smaller ones would wait for the disk
-            numbers = range(part * LARGE_PASS, (part + 1) * LARGE_PASS)
+            numbers = range(part * LARGE_COMMIT, (part + 1) * LARGE_COMMIT)
             sender.send(*[transfer(number) for number in numbers])
             made.until(lambda numbers=numbers: made.counts("q") == {"available": numbers.stop}, "they are there")  # type: ignore[misc]
             if part == 0:
@@ -148,7 +148,7 @@ def test_q6_c5_a_browser_whose_credit_is_withdrawn_misses_nothing_later(tmp_path
         made.quick_disk()
         browser.nothing()
         browser.send(flow(0, 1000))
-        browser.expect_messages(*[b"m%d" % number for number in range(3 * LARGE_PASS)])
+        browser.expect_messages(*[b"m%d" % number for number in range(3 * LARGE_COMMIT)])
         assert link.peer.capacity.underway.total() == 0
 
 
@@ -190,7 +190,7 @@ def test_q14_a_lock_that_ends_before_its_message_is_sent_takes_it_back(tmp_path:
         receiver.send(flow(0, 10))
         made.until(lambda: made.messages("locked") == [(0, 1)], "its lock has ended")
         made.service.submit_nowait(AlterQueue("locked", {"lockTimeout": 0}))
-        sender.send(*[transfer(number) for number in range(LARGE_PASS)])  # a turn that does not wait for the disk
+        sender.send(*[transfer(number) for number in range(LARGE_COMMIT)])  # a turn that does not wait for the disk
         made.until(lambda: made.counts("locked") == {"acquired": 1}, "it is acquired again")
         [link] = made.plane.commit_loop.acquisitions._queues["locked"].members.values()
         assert len(link._unsent) == 2

@@ -416,4 +416,4 @@ def test_a_filter_that_is_not_granted_is_left_out_of_the_answer_and_named_in_the
     client.until(lambda: link.state is LinkState.ATTACHED, "an answer to the attach")
     assert link.remote_attach.source.filter == granted
     (line,) = [record.getMessage() for record in caplog.records if "not granted" in record.getMessage()]
-    assert line.endswith(f"link 'taker': not granted, so it receives what they leave out: filters {shown}")
+    assert line.endswith(f"link 'taker': receives all messages, because these filters are not granted: {shown}")

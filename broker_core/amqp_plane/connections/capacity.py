@@ -13,24 +13,24 @@ from bisect import bisect_left, insort
 from collections import Counter
 
 from ...amqp import Connection, Session
-from ..context import PeerLimits
+from ...settings.keys import Settings
 from ..loop.commit_loop import CommitLoop
 from ..loop.interest import AWAITS, NOTIFIED
-from ..loop.parties import MessageReceiver
+from ..loop.parties import ReceiverLink
 
-Place = tuple[int, int, MessageReceiver]  # when it last took messages, a unique number, the link
+Place = tuple[int, int, ReceiverLink]  # when it last took messages, a unique number, the link
 
 
 class Capacity:
     """Counts of the messages that the links of one connection hold, and of the messages that they may still take."""
 
-    def __init__(self, connection: Connection, loop: CommitLoop, limits: PeerLimits) -> None:
-        self._connection, self._loop, self._limits = connection, loop, limits
+    def __init__(self, connection: Connection, loop: CommitLoop, settings: Settings) -> None:
+        self._connection, self._loop, self._settings = connection, loop, settings
         self.underway: Counter[Session] = Counter()  # messages acquired for links of a session that have not left
         self._underway = 0  # in all
         self._takes = 0  # the number of times that a link took messages
         self._numbers = itertools.count()
-        self._places: dict[MessageReceiver, tuple[Session | None, Place]] = {}  # of waiting links: their line and place.
+        self._places: dict[ReceiverLink, tuple[Session | None, Place]] = {}  # of waiting links: their line and place.
         self._lines: dict[Session | None, list[Place]] = {}  # in order; None: the connection's
         self._woken = 0  # links that were woken for the connection's capacity, and are asked in the next commit
         self._again: dict[Session, None] = {}  # sessions with waiting links, after others were woken
@@ -65,24 +65,24 @@ class Capacity:
 
     def _free(self, line: Session | None) -> int:
         if line is None:
-            return self._limits.unsettled_per_connection - self.held
-        return self._limits.unsettled_per_session - self.held_in(line)
+            return self._settings.amqp_max_unsettled_per_connection - self.held
+        return self._settings.amqp_max_unsettled_per_session - self.held_in(line)
 
     # --- who waits
 
-    def wait(self, link: MessageReceiver) -> None:
+    def wait(self, link: ReceiverLink) -> None:
         """Let a link wait that could take messages within the limits."""
         if link not in self._places:
             session = link.session
             self._stand(session if self._free(session) <= 0 else None, (link.took_at, next(self._numbers), link))
 
-    def took(self, link: MessageReceiver) -> int:
+    def took(self, link: ReceiverLink) -> int:
         """Note that a link has taken messages, so that others come first. Returns the number of this event."""
         self.leave(link)
         self._takes += 1
         return self._takes
 
-    def leave(self, link: MessageReceiver) -> None:
+    def leave(self, link: ReceiverLink) -> None:
         """Remove a link from its line: it has ended, or has taken messages."""
         line, place = self._places.pop(link, (None, None))
         if place is not None:

@@ -41,14 +41,14 @@ class Containers:
             asked = (theirs.properties or {}).get(POLICY)
             peer.sole = CLOSE_EXISTING if asked == CLOSE_EXISTING else REFUSE_CONNECTION
         replaced = []
-        for other in self._peers.get((peer.user, peer.container), []):
-            policy = peer.sole if other.sole is None else other.sole
-            if policy is None or not other.connection.may_send:  # neither demands it, or the older one is closed already
+        for older in self._peers.get((peer.user, peer.container), []):
+            policy = peer.sole if older.sole is None else older.sole
+            if policy is None or not older.connection.may_send:  # neither demands it, or the older one is closed already
                 continue
             if policy != CLOSE_EXISTING:
                 peer.sole = None if peer.sole is None else policy  # its open reports this policy
                 raise Refusal(Condition.INVALID_FIELD, f"container-id {peer.container!r:.80} is connected already")
-            replaced.append(other)
+            replaced.append(older)
         self._peers.setdefault((peer.user, peer.container), []).append(peer)
         self._users[peer.user] = self.count(peer.user) + 1
         return replaced

@@ -128,7 +128,7 @@ class Dispatcher(Peer):
 
     def give_up(self) -> bool:
         """Refuse a peer that has not opened in time. Returns False if no refusal can be sent."""
-        text = f"not logged in and opened within {self.host.limits.login_timeout_s:g} s"
+        text = f"not logged in and opened within {self.host.settings.amqp_login_timeout_s:g} s"
         if not self.connection.refuse(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text)):
             return False
         self.transport.expect_close()

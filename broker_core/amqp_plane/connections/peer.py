@@ -26,7 +26,7 @@ from ..conditions import deleted
 from ..context import PlaneContext
 from ..links.endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED, LinkEnd, Resumable
 from ..links.registry import LinkRegistry
-from ..loop.parties import MessageReceiver
+from ..loop.parties import ReceiverLink
 from ..loop.transport import Transport
 from .capacity import Capacity
 
@@ -45,7 +45,7 @@ class Peer:
         self.registry = registry
         self.transport = transport
         self.connection = transport.connection = connection
-        self.capacity = Capacity(connection, self.loop, host.limits)
+        self.capacity = Capacity(connection, self.loop, host.settings)
         self.user = ANONYMOUS
         self.identity: str | None = ""  # of the user's record that the login was checked against
         self.container = ""
@@ -56,7 +56,7 @@ class Peer:
         self.links: dict[Link, LinkEnd] = {}
         self.detached: dict[Link, Resumable] = {}  # links that live on: see `links.registry`
         self._blocked: dict[Session, list[Callable[[], None]]] = {}  # actions for when a session's frames have left
-        self.squeezed: dict[Session, dict[MessageReceiver, None]] = {}  # links that wait for the window, the longest wait first
+        self.squeezed: dict[Session, dict[ReceiverLink, None]] = {}  # links that wait for the window, the longest wait first
 
     def __repr__(self) -> str:
         return f"{self.transport.address} ({self.user}{f', {self.container!r:.60}' if self.container else ''})"
@@ -81,7 +81,7 @@ class Peer:
     @property
     def maker(self) -> Maker:
         """The maker of queues and exchanges that a link makes."""
-        return Maker(self.user, self.host.limits.nodes_per_user)
+        return Maker(self.user, self.host.settings.amqp_max_nodes_per_user)
 
     # --- close
 

@@ -57,7 +57,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
             return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self._read_at_most(STRANGER_READ)
-        self._deadline = self.plane.now() + self.plane.limits.login_timeout_s
+        self._deadline = self.plane.now() + self.plane.settings.amqp_login_timeout_s
         if self._layer.ready:
             self._begin()
 
@@ -113,7 +113,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading as well: `WRITE_BUFFER` is full. The peer has the idle time-out to read on."""
         self.stalled_since = self.plane.now()
-        self._stuck_until = self.stalled_since + self.plane.limits.idle_timeout_s
+        self._stuck_until = self.stalled_since + self.plane.settings.amqp_idle_timeout_s
         self.pause(FULL)
 
     def resume_writing(self) -> None:

@@ -37,7 +37,9 @@ class TlsLayer:
         return self._tls.getpeercert() or None if self.ready else None
 
     def receive(self, data: bytes) -> bytes:
-        """Decrypt octets; returns the plain text, none after our close. Raises LayerError with what was read before it."""
+        """Decrypt octets; returns the plain text, which is empty after our close. Raises LayerError with the text before an
+        error.
+        """
         if self.closed or self._broken:
             return b""
         plain: list[bytes] = []

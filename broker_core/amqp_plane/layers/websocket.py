@@ -129,30 +129,30 @@ class WebSocketLayer:
 
     def _read(self, frames: Connection, data: bytes) -> bytes:
         said_goodbye = frames.state is ConnectionState.LOCAL_CLOSING
-        found: list[bytes] = []
+        octets: list[bytes] = []
         frames.receive_data(data)
         for event in frames.events():
             if isinstance(event, BytesMessage):
                 if not said_goodbye:
-                    found.append(bytes(event.data))
+                    octets.append(bytes(event.data))
             elif isinstance(event, TextMessage):
-                self._break(frames, CloseReason.UNSUPPORTED_DATA, "a text message; AMQP is binary", found)
+                self._break(frames, CloseReason.UNSUPPORTED_DATA, "a text message; AMQP is binary", octets)
             elif isinstance(event, Ping):
                 self._pong = bytes(event.payload)  # the latest is enough (RFC 6455, 5.5.3)
             elif isinstance(event, CloseConnection):
                 if frames.state is ConnectionState.OPEN or (said_goodbye and frames.state is ConnectionState.LOCAL_CLOSING):
-                    self._break(frames, event.code, event.reason or "a frame that cannot be read", found)
+                    self._break(frames, event.code, event.reason or "a frame that cannot be read", octets)
                 self.closed = True
                 if frames.state is ConnectionState.REMOTE_CLOSING:
                     self._out.append(bytes(frames.send(event.response())))
                 break
-        return b"".join(found)
+        return b"".join(octets)
 
-    def _break(self, frames: Connection, code: int, reason: str, found: list[bytes]) -> None:
+    def _break(self, frames: Connection, code: int, reason: str, octets: list[bytes]) -> None:
         self.closed = True
         if frames.state is ConnectionState.OPEN:
             self._out.append(bytes(frames.send(CloseConnection(code=code, reason=reason))))
-        raise LayerError(f"WebSocket: {reason}", b"".join(found))
+        raise LayerError(f"WebSocket: {reason}", b"".join(octets))
 
     def receive_eof(self) -> None:
         """Note that the transport has ended. Raises LayerError if no close frame was sent or received."""

@@ -32,9 +32,9 @@ from .options import LinkOptions, link_options_of, wants_immediate
 from .outgoing_link import OutgoingLink
 from .termini import SourceTerminus, TargetTerminus
 
-MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; generated names have a few hundred
-HINT = Symbol("selector-hint")  # property of our attach
-HINT_FRAME = 16 << 10  # octets of the peer's frames below which a hint is left out, because the answer also repeats the selector
+MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; generated names have a few hundred.
+HINT = Symbol("selector-hint")  # a property of our attach.
+HINT_FRAME = 16 << 10  # octets of the peer's frames below which a hint is left out, because the answer also repeats the selector.
 FRAME_RESERVE = 1024  # octets of an attach without its unsettled map; at most half of a frame
 STOLEN = Error(condition=Condition.STOLEN, description="attached again")
 DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
@@ -42,8 +42,8 @@ DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attached) -> None:
     """Read the peer's attach. A refusal waits for earlier effects, like any answer."""
-    link, theirs, limits = event.link, event.attach, peer.host.limits
-    if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * limits.links:
+    link, theirs, settings = event.link, event.attach, peer.host.settings
+    if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * settings.amqp_max_links:
         # Refused links that the peer does not detach cost as much as others.
         peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description="too many links that are not detached"))
         return
@@ -52,13 +52,13 @@ def attach(peer: Peer, transactions: ConnectionTransactions, event: events.Attac
         peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description=text))
         return
     try:
-        if len(peer.links) >= limits.links:
-            raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{limits.links} links a connection are allowed")
+        if len(peer.links) >= settings.amqp_max_links:
+            raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{settings.amqp_max_links} links a connection are allowed")
         endpoint = _endpoint(peer, transactions, link, theirs)
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
-        told = as_error(error)
-        peer.loop.after_all(lambda: peer.refuse(link, told))
+        refusal = as_error(error)
+        peer.loop.after_all(lambda: peer.refuse(link, refusal))
         return
     older = peer.registry.claim(endpoint)
     if older is not None:
@@ -114,11 +114,11 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: LinkEnd, theirs: Attach) -> Non
         raise
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
-        told = as_error(error)
+        refusal = as_error(error)
         peer.forget(endpoint)
         endpoint.ended = True
         endpoint.terminus.close(turn, closed=False)
-        peer.loop.behind_all(turn, lambda: peer.refuse(link, told))
+        peer.loop.behind_all(turn, lambda: peer.refuse(link, refusal))
         return
     endpoint.opened = True
     peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs))
@@ -150,7 +150,7 @@ def _answer(peer: Peer, endpoint: LinkEnd, theirs: Attach) -> None:
                 target=target,
                 unsettled=unsettled,
                 incomplete_unsettled=incomplete,
-                max_message_size=peer.host.limits.message_bytes,
+                max_message_size=peer.host.settings.max_message_bytes,
                 offered_capabilities=offered,
             ),
         )
@@ -161,7 +161,9 @@ def _answer(peer: Peer, endpoint: LinkEnd, theirs: Attach) -> None:
         asked = theirs.source if isinstance(theirs.source, Source) else Source()
         source = terminus.answer(asked)
         if refused := not_granted(asked, source):
-            peer.log(f"link {link.name!r:.80}: not granted, so it receives what they leave out: filters {', '.join(refused)}")
+            peer.log(
+                f"link {link.name!r:.80}: receives all messages, because these filters are not granted: {', '.join(refused)}"
+            )
         offered, properties = _offered(theirs, SHARED_SUBS), {**terminus.options.answered(theirs), **_hint(peer, terminus)}
         unsettled, incomplete = _unsettled_map(endpoint, theirs)
         peer.say(
@@ -214,14 +216,14 @@ def _unsettled_map(endpoint: LinkEnd, theirs: Attach) -> tuple[dict[bytes, Deliv
     known = {} if endpoint.attached_again else endpoint.known_unsettled(theirs)
     if not known:
         return None, False
-    found: dict[bytes, DeliveryState | None] = {}
+    unsettled: dict[bytes, DeliveryState | None] = {}
     room = endpoint.link.session.max_frame_size
     room -= min(FRAME_RESERVE, room // 2)
     for tag, state in known.items():
         room -= len(encode(tag)) + len(encode(state))
         if room < 0:
             endpoint.incomplete = True
-            endpoint.name_only(found, known)
+            endpoint.name_only(unsettled, known)
             break
-        found[tag] = state
-    return found, room < 0
+        unsettled[tag] = state
+    return unsettled, room < 0

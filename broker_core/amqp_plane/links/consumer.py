@@ -83,10 +83,10 @@ class ConsumerLink(OutgoingLink, Resumable):
             self.keep_ready(partial(self.locks.held, turn))
             self.keep_unsent(lambda rows: turn.view.held(self.queue, self.holder, rows))
         while self.resumptions.waiting:
-            found = self.resumptions.take(messages)
-            rows = turn.view.held(self.queue, self.holder, rows_of_tags(list(found)))
+            resumed = self.resumptions.take(messages)
+            rows = turn.view.held(self.queue, self.holder, rows_of_tags(list(resumed)))
             if rows:
-                self.resumptions.underway |= found
+                self.resumptions.underway |= resumed
                 return rows, turn.end
         if self.incomplete:
             return RowSet(), turn.end
@@ -209,16 +209,16 @@ class ConsumerLink(OutgoingLink, Resumable):
         """Drop ready messages that are no longer held. `held` filters tags."""
         if self._backlog:
             still = held([tag for tag, _ in self._backlog])
-            kept = [ready for ready in self._backlog if ready[0] in still]
-            self._add_underway(len(kept) - len(self._backlog))
-            self._backlog = deque(kept)
+            ready_messages = [ready for ready in self._backlog if ready[0] in still]
+            self._add_underway(len(ready_messages) - len(self._backlog))
+            self._backlog = deque(ready_messages)
             self.peer.capacity.gained(self.link.session)
 
     def _release(self, tags: list[bytes], disposition: Disposition) -> None:
         rows = rows_of_tags(tags)
         self.loop.in_commit(lambda turn: self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows)))
 
-    # --- what the receiver says
+    # --- frames of the receiver
 
     def acquire_in(self, txn_id: Value) -> None:
         """Acquire in the transaction that the receiver's flow names; None: in none. If that is not possible, detach the link."""
@@ -330,11 +330,11 @@ class ConsumerLink(OutgoingLink, Resumable):
     def _return_unsent(self, turn: Turn) -> None:
         """Give back acquired messages that have not left, which is not an attempt. Resumed messages have left before."""
         self.resumptions.begin_again()
-        kept = rows_of_tags(list(self.resumptions.waiting)) if self.resumptions.waiting else RowSet()
+        resumed = rows_of_tags(list(self.resumptions.waiting)) if self.resumptions.waiting else RowSet()
         damaged = turn.view.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
         self._damaged = RowSet()
         for rows in [*self._unsent.values(), rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
-            if new := rows.minus(kept):
+            if new := rows.minus(resumed):
                 self.execute(turn, c.command_of(RETURNED, self.queue, self.holder, new))
         self._lapsed.clear()
         self._forget_unsent()
@@ -400,7 +400,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             self.execute(turn, c.command_of(disposition, self.queue, self.holder, rows_of_tags(several)))
 
     def _give_back_lost(self, turn: Turn, tags: list[bytes], begun: RowSet) -> None:
-        """Give back deliveries that the receiver no longer knows, as when a link ends, but never into the archive.
+        """Give back deliveries that are missing in the receiver's map, as when a link ends, but never into the archive.
 
         `begun`: the messages that it had begun to work on.
         """

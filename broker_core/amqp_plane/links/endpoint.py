@@ -75,7 +75,7 @@ class Terminus:
         """Grant the expiry that an attach asks for, within limits."""
         if not isinstance(asked, (Source, Target)):
             return Expiry()
-        granted = Expiry.granted(asked, self.peer.host.limits.expiry_timeout_s)
+        granted = Expiry.granted(asked, self.peer.host.settings.amqp_max_expiry_timeout_s)
         return granted.of_owned_node() if self.lasts and self.owned else granted
 
     def is_same(self, asked: Terminus) -> bool:
@@ -111,18 +111,18 @@ class LinkEnd:
     link: Link
     terminus: Terminus
     queue = ""
-    opened = False  # its attach is carried out, so its nodes exist
+    opened = False  # its attach is carried out, so its nodes exist.
     ended = False
-    end_cause = Cause.LINK_LOST  # another cause if the broker ends it for its own reasons: see `ConsumerLink.end`
-    closed = False  # its peer has sent a closing detach
-    detached = False  # it lives on detached, or did
-    attached_again = False  # on the same session: without unsettled maps
-    stolen = False  # by another link of its name: its session no longer knows its deliveries
-    incomplete = False  # an unsettled map of either attach is incomplete: nothing new is sent
-    former: Resumable | None = None  # the detached link of its name, until its attach is carried out
-    detach_error: Error | None = None  # the error of our detach
-    _held: tuple[Any, float] | None = None  # the oldest unsettled delivery, and when it was first seen
-    _still: tuple[Any, int, float] | None = None  # the newest one, their number, and when both were first seen
+    end_cause = Cause.LINK_LOST  # another cause if the broker ends it for its own reasons: see `ConsumerLink.end`.
+    closed = False  # its peer has sent a closing detach.
+    detached = False  # it lives on detached, or did.
+    attached_again = False  # on the same session: without unsettled maps.
+    stolen = False  # by another link of its name: its session does not have its deliveries any more.
+    incomplete = False  # an unsettled map of either attach is incomplete: nothing new is sent.
+    former: Resumable | None = None  # the detached link of its name, until its attach is carried out.
+    detach_error: Error | None = None  # the error of our detach.
+    _held: tuple[Any, float] | None = None  # the oldest unsettled delivery, and when it was first seen.
+    _still: tuple[Any, int, float] | None = None  # the newest one, their number, and when both were first seen.
 
     def note_held(self, now: float) -> None:
         """Note when the oldest unsettled delivery was first seen, and when a delivery last came or went. `now`: the plane's
@@ -141,7 +141,7 @@ class LinkEnd:
         return 0.0 if self._held is None else now - self._held[1]
 
     def still_for(self, now: float) -> float:
-        """Return the seconds for which nothing was sent or settled while deliveries are unsettled; 0 without one."""
+        """Return the seconds without a sent or settled delivery, while deliveries are unsettled; 0 without one."""
         return 0.0 if self._still is None else now - self._still[2]
 
     def __init__(self, peer: Peer) -> None:
@@ -166,8 +166,8 @@ class LinkEnd:
         They can until we have answered the end of the link, its session or the connection, and for a detached link while its
         session lives.
         """
-        there = self.link.state in (LinkState.ATTACHED, LinkState.VIOLATED, LinkState.DETACH_RCVD) or self.detached
-        return there and self.link.session.may_send
+        is_attached = self.link.state in (LinkState.ATTACHED, LinkState.VIOLATED, LinkState.DETACH_RCVD) or self.detached
+        return is_attached and self.link.session.may_send
 
     @property
     def key(self) -> Key:
@@ -212,7 +212,7 @@ class LinkEnd:
             self.detach_error = self.terminus.close(turn, closed=self.closed)
 
     def forget_deliveries(self) -> None:
-        """Forget what the link held, although its peer may never answer the detach. Others may have that capacity."""
+        """Forget the link's deliveries, although its peer may never answer the detach. Others may have that capacity."""
         self.link.forget_all()
         self.peer.capacity.gained(self.link.session)
 
@@ -220,7 +220,7 @@ class LinkEnd:
 class Resumable(LinkEnd):
     """A link that may live on when it is detached: see `registry`."""
 
-    successor: Resumable | None = None  # the link that goes on with its deliveries, on the same session
+    successor: Resumable | None = None  # the link that has its deliveries now, on the same session
 
     @property
     def keeps(self) -> bool:

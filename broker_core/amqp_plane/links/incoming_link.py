@@ -105,7 +105,7 @@ class IncomingLink(Resumable):
 
     def _resumed(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Send the outcome of resumed deliveries in our unsettled map again. Returns the new deliveries."""
-        for delivery in [each for each in deliveries if each.resumed]:
+        for delivery in [d for d in deliveries if d.resumed]:
             self._unconfirmed -= 1
             delivery.payload = b""
             self._dispose([delivery], delivery.state)  # type: ignore[arg-type]
@@ -145,15 +145,15 @@ class IncomingLink(Resumable):
             self._dispose(deliveries, Released())
             self._renew_batch()
             return
-        told = as_error(error)
+        rejection = as_error(error)
         for several in self._alike(deliveries):
-            self._dispose(several, Rejected(error=self._of(told, several[0])))
+            self._dispose(several, Rejected(error=self._of(rejection, several[0])))
         self._renew_batch()
         if transaction is not None:
             return
         settled = next((delivery for delivery in deliveries if delivery.remote_settled), None)
         if settled is not None:
-            self._give_up(settled, told)
+            self._give_up(settled, rejection)
 
     def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
         """Group deliveries that are refused with the same error."""
@@ -200,17 +200,17 @@ class IncomingLink(Resumable):
             self.peer.registry.look(self)
 
     def _renew_batch(self) -> None:
-        self.renew(self.host.limits.credit // RENEW_PART)
+        self.renew(self.host.settings.amqp_credit // RENEW_PART)
 
     def renew(self, batch: int = 1) -> None:
         """Grant credit if it is at least `batch` more than the sender has, or all that its queue has capacity for."""
         if not self._alive:
             return
         held = self._unconfirmed + len(self._unfinished)
-        window = wanted = self.host.limits.credit - held
+        window = wanted = self.host.settings.amqp_credit - held
         second = self.link.rcv_settle_mode == RCV_SECOND
         if second:  # otherwise our outcome settles, and the sender keeps nothing unsettled
-            most = self.host.limits.unsettled_per_connection
+            most = self.host.settings.amqp_max_unsettled_per_connection
             wanted = min(wanted, self.host.sender_credit.room(self, self.peer.connection, held, most))
         credit = self.host.sender_credit.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
         more = credit - self.link.link_credit
@@ -294,7 +294,7 @@ def _naming(error: Error, delivery: Delivery) -> Error:
 
 
 def can_reject(source: Source) -> bool:
-    """Return True if the sender's source knows the outcome *rejected*."""
+    """Return True if the sender's source supports the outcome *rejected*."""
     return not source.outcomes or "amqp:rejected:list" in source.outcomes
 
 

@@ -28,9 +28,9 @@ class Locks:
         """Count the locks that ended before the link held messages: they belong to others."""
         self._seen = turn.view.unlocked(self._link.queue)
 
-    def follow(self, other: Locks) -> None:
+    def follow(self, former: Locks) -> None:
         """Continue with another link's holder."""
-        self._seen = other._seen
+        self._seen = former._seen
 
     def look(self, turn: Turn) -> bool:
         """End the deliveries that the link has lost, before it acquires. Returns whether locks have ended in its queue."""

@@ -5,7 +5,7 @@
 | a consumer's priority | property of the link | `priority` (Qpid Broker-J, ActiveMQ Artemis), `rabbitmq:priority` |
 | exclusive consumer | property of the link, capability of its source | `exclusive` |
 | a receiver that reports which deliveries its application has | property of the link | `penstock:reports-received` |
-| immediate delivery or none | capability of the target | `immediate` |
+| immediate delivery or refusal | capability of the target | `immediate` |
 
 Our attach names the granted options in the same places. A priority outside -128 to 127 counts as the nearest of these.
 """
@@ -36,26 +36,26 @@ class LinkOptions(NamedTuple):
 
     def answered(self, attach: Attach) -> dict[str, Value]:
         """Return the properties of our attach: the granted options."""
-        given: Mapping[str, Any] = attach.properties or {}
-        answer: dict[str, Value] = {Symbol(name): Int(self.priority) for name in _PRIORITY if name in given}
-        if EXCLUSIVE in given:
+        properties: Mapping[str, Any] = attach.properties or {}
+        answer: dict[str, Value] = {Symbol(name): Int(self.priority) for name in _PRIORITY if name in properties}
+        if EXCLUSIVE in properties:
             answer[Symbol(EXCLUSIVE)] = self.exclusive
-        if REPORTS in given:
+        if REPORTS in properties:
             answer[REPORTS] = self.reports
         return answer
 
 
 def link_options_of(attach: Attach) -> LinkOptions:
     """Read the options of an attach. Raises Refusal for one that cannot be granted."""
-    given: Mapping[str, Any] = attach.properties or {}
-    wanted = next((given[name] for name in _PRIORITY if name in given), 0)
+    properties: Mapping[str, Any] = attach.properties or {}
+    wanted = next((properties[name] for name in _PRIORITY if name in properties), 0)
     priority = min(max(_number(wanted), PRIORITIES.start), PRIORITIES.stop - 1)
-    exclusive = given.get(EXCLUSIVE, False)
+    exclusive = properties.get(EXCLUSIVE, False)
     if not isinstance(exclusive, bool):
         raise Refusal(Condition.INVALID_FIELD, f"the link property 'exclusive' is a boolean, not {exclusive!r:.80}")
     source = attach.source
     exclusive = exclusive or (isinstance(source, Source) and EXCLUSIVE in source.capabilities)
-    return LinkOptions(priority, exclusive, given.get(REPORTS) is True)
+    return LinkOptions(priority, exclusive, properties.get(REPORTS) is True)
 
 
 def _number(value: object) -> int:

@@ -8,32 +8,37 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
+import numpy as np
+
 from ... import errors
-from ...amqp import Sender, TransactionalState
+from ...amqp import RemoteProtocolError, Sender, TransactionalState
 from ...amqp.deliveries import Delivery
 from ...amqp.performatives import Attach, DeliveryState
 from ...amqp.states import LinkState
 from ...amqp.types import Value
 from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause
+from ...messages.encoding.leaving import leaving
+from ...messages.payloads import as_batch
+from ...reading.records import OnDamage, RecordSlice, record_slices
 from ...reading.slices import BlockSlice
 from ...service.bitmaps import View
+from ...service.broker import BrokerService
 from ...service.turn import Turn
 from ..conditions import as_error, deleted
 from ..connections.peer import Peer
 from ..loop.interest import AWAITS, NOTIFIED
-from ..loop.parties import MessageReceiver
-from .deliveries import messages_of
+from ..loop.parties import ReceiverLink
 from .endpoint import LinkEnd, Unsettled
 from .termini import SourceTerminus
 
 log = logging.getLogger("penstock.amqp")
 
 
-class OutgoingLink(LinkEnd, MessageReceiver):
+class OutgoingLink(LinkEnd, ReceiverLink):
     """Link on which a client receives."""
 
     link: Sender
@@ -46,8 +51,8 @@ class OutgoingLink(LinkEnd, MessageReceiver):
         self.queue = terminus.queue
         self.selector = terminus.filters.selector
         self._presettled = presettled
-        self._unsent: dict[int, RowSet] = {}  # by the number of the acquisition: not durable yet
-        self._acquisitions = 0  # the number of the last one
+        self._unsent: dict[int, RowSet] = {}  # by the number of the acquisition: not durable yet.
+        self._acquisitions = 0  # the number of the last one.
         self._pending = 0  # messages in `_unsent`
         self._damaged = RowSet()  # acquired, and never sent, because they cannot be read
         self._asked = False  # a flow with `drain` waits for its answer
@@ -74,7 +79,7 @@ class OutgoingLink(LinkEnd, MessageReceiver):
             return 0
         if self._backlog:
             return 0
-        most = min(link.link_credit, self.host.limits.unsettled_per_link - len(link.unsettled)) - self._pending
+        most = min(link.link_credit, self.host.settings.amqp_max_unsettled - len(link.unsettled)) - self._pending
         if most <= 0:
             return 0
         free = self.peer.capacity.free(link.session)
@@ -93,7 +98,7 @@ class OutgoingLink(LinkEnd, MessageReceiver):
         return (
             link.link_credit <= 0
             or link.session.remote_incoming_window <= 0
-            or len(link.unsettled) >= self.host.limits.unsettled_per_link
+            or len(link.unsettled) >= self.host.settings.amqp_max_unsettled
             or self.peer.capacity.free(link.session) <= 0
         )
 
@@ -182,26 +187,28 @@ class OutgoingLink(LinkEnd, MessageReceiver):
         try:
             self._make_ready(acquisition, slices)
         except Exception as error:  # without an error, the messages would stay acquired: end the link, so that they go back
-            log.exception("%s: what it acquired cannot be sent", self)
+            log.exception("%s: acquired messages cannot be sent", self)
             lost = self._damaged.minus(self._damaged.minus(rows))
             self._damaged = self._damaged.minus(rows)
             self._add_underway(lost.count)  # as before: all of it is acquired, and has not left
             self._backlog.clear()
             self._unsent[acquisition] = rows
             self._pending += rows.count
-            told = error if isinstance(error, errors.PenstockError) else errors.StorageError("the broker could not read messages")
-            self.fail(told)
+            failure = (
+                error if isinstance(error, errors.PenstockError) else errors.StorageError("the broker could not read messages")
+            )
+            self.fail(failure)
             return
         self.pump()
 
     def _make_ready(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
         """Read and encode messages into the backlog."""
         for block_slice in slices:
-            for tags, found in messages_of(self.host.broker, block_slice, partial(self._keep_damaged, block_slice)):
-                if isinstance(found, list):
-                    self._backlog.extend(zip(tags, found, strict=True))
+            for tags, encoded in _messages_of(self.host.broker, block_slice, partial(self._keep_damaged, block_slice)):
+                if isinstance(encoded, list):
+                    self._backlog.extend(zip(tags, encoded, strict=True))
                     continue
-                self.peer.log(f"{self}: {found}")
+                self.peer.log(f"{self}: {encoded}")
                 for tag in tags:
                     self._leave_to_others(tag)
 
@@ -277,7 +284,7 @@ class OutgoingLink(LinkEnd, MessageReceiver):
     def give_back(self) -> None:
         """Give back the ready messages: the credit for them was withdrawn."""
 
-    # --- what the receiver says
+    # --- frames of the receiver
 
     def asked(self) -> None:
         """Note the requests of the receiver's flow for this link, which it names. `flowed` comes after that."""
@@ -311,8 +318,10 @@ class OutgoingLink(LinkEnd, MessageReceiver):
 
     def fail(self, error: errors.PenstockError) -> None:
         """Detach the link because its queue was deleted, or a limit prevents it from sending. Its client has not caused that."""
-        told = deleted(self.queue) if isinstance(error, errors.NotFound) else as_error(error)  # the queue existed at the attach
-        self.peer.detach(self, told, Cause.LINK_CLOSED)
+        if isinstance(error, errors.NotFound):  # the queue existed at the attach
+            self.peer.detach(self, deleted(self.queue), Cause.LINK_CLOSED)
+        else:
+            self.peer.detach(self, as_error(error), Cause.LINK_CLOSED)
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
         """Return the deliveries of a resumed link, for our unsettled map."""
@@ -320,3 +329,36 @@ class OutgoingLink(LinkEnd, MessageReceiver):
 
     def name_only(self, named: Unsettled, known: Unsettled) -> None:
         """Leave out of our unsettled map the deliveries that it has no room for."""
+
+
+def _messages_of(
+    broker: BrokerService, block_slice: BlockSlice, damaged: OnDamage
+) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
+    """Yield the messages of a slice in order, some at a time: their tags, and the encoded messages or the error that prevents it.
+
+    `damaged` is called for messages that cannot be read.
+    """
+    now = broker.wall_ms()
+    for stored in record_slices(broker.journal, block_slice, damaged):
+        tags = [number.to_bytes(8, "big") for number in stored.sequences().tolist()]
+        try:
+            messages = leaving(stored.payload, stored.attempts, stored.returned, stored.overlays, stored.ttl(now))
+        except (errors.InvalidRequest, RemoteProtocolError):
+            yield from _one_by_one(stored, tags, now)
+        else:
+            yield tags, messages
+
+
+def _one_by_one(stored: RecordSlice, tags: list[bytes], now: int) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
+    count, overlays, ttl = len(tags), stored.overlays, stored.ttl(now)
+    payload = as_batch(stored.payload)
+    attempts, returned = np.broadcast_to(stored.attempts, count), np.broadcast_to(stored.returned, count)
+    for row, tag in enumerate(tags):
+        laid = {0: overlays[row]} if row in overlays else {}
+        try:
+            left = None if ttl is None else ttl[row : row + 1]
+            [message] = leaving(payload.slice(row, 1), int(attempts[row]), int(returned[row]), laid, left)
+        except (errors.InvalidRequest, RemoteProtocolError) as error:
+            yield [tag], error
+        else:
+            yield [tag], [message]

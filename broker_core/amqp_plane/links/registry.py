@@ -1,4 +1,4 @@
-"""All links of a plane by name, and detached links that live on (2.6.1, 2.6.3 to 2.6.5, 2.6.13, 3.5.3, 3.5.4).
+"""All links of a plane by name, and detached links that live on (2.6.1 to 2.6.5, 2.6.13, 3.5).
 
 A link's name is unique for its user, container and direction. The second attach of a name *steals* it from the first, on any
 connection.
@@ -10,7 +10,7 @@ the engine keeps. Other links get *connection-close* with the longest timeout in
 belongs to its connection ends with it. Our attach contains the granted policy. A stolen link continues in the link that has its
 name now.
 
-| state | where it is kept |
+| state | place |
 |---|---|
 | acquired messages that the receiver has not settled | in the engine, by the link's holder, which acquires no more |
 | their deliveries | in the library's link, while its session lives; their ids can still be settled, also in transactions |
@@ -37,19 +37,19 @@ from typing import TYPE_CHECKING
 
 from ...amqp import Session
 from ...service.turn import Turn
+from ...settings.keys import Settings
 from .endpoint import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Key, LinkEnd, Resumable
 
 if TYPE_CHECKING:
     from ..connections.peer import Peer
-    from ..context import PeerLimits
 
 
 class LinkRegistry:
     """All links of a plane by name, and the detached ones that live on. For the loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: PeerLimits) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, settings: Settings) -> None:
         self._loop = loop
-        self._limits = limits
+        self._settings = settings
         self._attached: dict[Key, LinkEnd] = {}
         self._links: dict[Key, Resumable] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -87,8 +87,8 @@ class LinkRegistry:
         if not isinstance(endpoint, Resumable) or not endpoint.keeps or endpoint.terminus.expiry.ends(moment):
             loop.in_commit(endpoint.finish)
             return
-        if self._of_user[peer.user] >= self._limits.detached_links_per_user:
-            peer.log(f"{endpoint} ends: {self._limits.detached_links_per_user} detached links a user are kept")
+        if self._of_user[peer.user] >= self._settings.amqp_max_detached_links_per_user:
+            peer.log(f"{endpoint} ends: {self._settings.amqp_max_detached_links_per_user} detached links a user are kept")
             loop.in_commit(endpoint.finish)
             return
         key = endpoint.key
@@ -101,7 +101,7 @@ class LinkRegistry:
 
     def session_ended(self, peer: Peer, session: Session) -> None:
         """Start the timeouts of a session's detached links, or end the links, by their expiry policies."""
-        for endpoint in [each for each in peer.detached.values() if each.link.session is session]:
+        for endpoint in [detached for detached in peer.detached.values() if detached.link.session is session]:
             self._pass(endpoint, SESSION_ENDED)
 
     def connection_ended(self, peer: Peer) -> None:
@@ -127,9 +127,9 @@ class LinkRegistry:
         if key in self._counted:
             return True
         count = endpoint.unsettled
-        if self._deliveries[user] + count > self._limits.detached_deliveries_per_user:
+        if self._deliveries[user] + count > self._settings.amqp_max_detached_deliveries_per_user:
             endpoint.peer.log(
-                f"{endpoint} ends: {self._limits.detached_deliveries_per_user} deliveries of detached links are kept"
+                f"{endpoint} ends: {self._settings.amqp_max_detached_deliveries_per_user} deliveries of detached links are kept"
             )
             return False
         self._counted[key] = count
@@ -180,10 +180,10 @@ class LinkRegistry:
 
         Until then, dispositions of its peer still find it.
         """
-        found = self._links.get(newer.key)
-        if found is not None:
-            self._remove(found)
-        return found
+        former = self._links.get(newer.key)
+        if former is not None:
+            self._remove(former)
+        return former
 
     def _remove(self, endpoint: Resumable) -> None:
         key, user = endpoint.key, endpoint.peer.user

@@ -53,7 +53,7 @@ class Resumptions:
     """Resumed deliveries of one link, by tag."""
 
     def __init__(self) -> None:
-        self.waiting: dict[bytes, Resumption] = {}  # to be sent again
+        self.waiting: dict[bytes, Resumption] = {}  # to be sent again.
         self.underway: dict[bytes, Resumption] = {}  # their messages are read, and have not left
         self.unnamed: dict[bytes, DeliveryState | None] = {}  # an incomplete map did not name them: their state is unknown
         self.outcomes: dict[bytes, DeliveryState] = {}  # outcomes of the receiver that are durable: it expects an answer
@@ -74,8 +74,10 @@ class Resumptions:
 
     def with_unsettled(self, link: Sender) -> dict[bytes, DeliveryState | None]:
         """Return all deliveries of a detached link, each with its last state from the receiver."""
-        known = {**self.unnamed, **{tag: each.state for tag, each in self.waiting.items()}}
-        return known | {tag: each.state for tag, each in link.unsettled.items() if not isinstance(each.state, TERMINAL)}
+        known = {**self.unnamed, **{tag: delivery.state for tag, delivery in self.waiting.items()}}
+        return known | {
+            tag: delivery.state for tag, delivery in link.unsettled.items() if not isinstance(delivery.state, TERMINAL)
+        }
 
     def compare(self, mine: Mapping[bytes, DeliveryState | None], theirs: Mapping[bytes, Any], *, incomplete: bool) -> Compared:
         """Compare our deliveries with the receiver's unsettled map. `incomplete`: one of the maps is."""
@@ -93,7 +95,7 @@ class Resumptions:
 
     def unsettled_map(self) -> dict[bytes, DeliveryState | None]:
         """Return the unsettled map of our attach."""
-        return {**{tag: each.state for tag, each in self.waiting.items()}, **self.unnamed, **self.outcomes}
+        return {**{tag: resumption.state for tag, resumption in self.waiting.items()}, **self.unnamed, **self.outcomes}
 
     def name_only(self, named: Mapping[bytes, Any]) -> None:
         """Resume only the deliveries that our map has room for."""
@@ -124,17 +126,17 @@ class ReceiverProgress:
 
     def begun(self, link: Sender) -> list[Delivery]:
         """Return the unsettled deliveries that the receiver may have begun with, in their order."""
-        found: list[Delivery] = []
+        begun: list[Delivery] = []
         for delivery in link.unsettled.values():
             if delivery is link.incomplete:
                 continue
             if self._last is not None and serial.difference(delivery.id, self._last) <= 0:
-                found.append(delivery)
+                begun.append(delivery)
             elif not _is_decided(delivery):
                 if not self._reports:
-                    found.append(delivery)
+                    begun.append(delivery)
                 break
-        return found
+        return begun
 
 
 def _is_decided(delivery: Delivery) -> bool:

@@ -166,7 +166,7 @@ class SubscriptionSource(SourceTerminus):
         """
         if self._subscription.durable:
             return Expiry()
-        return Expiry.granted(asked, self.peer.host.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
+        return Expiry.granted(asked, self.peer.host.settings.amqp_max_expiry_timeout_s) if isinstance(asked, Source) else Expiry()
 
     def is_same(self, asked: Terminus) -> bool:
         """Return True if another attach asks for the same subscription, with the same filters and options."""

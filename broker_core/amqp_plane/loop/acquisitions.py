@@ -24,7 +24,7 @@ from .evaluation import SelectorEvaluation
 from .gate import Gate
 from .interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
 from .offers import QUANTUM_MESSAGES, ImmediateMessages, Offers
-from .parties import MessageReceiver
+from .parties import ReceiverLink
 
 log = logging.getLogger("penstock.amqp")
 
@@ -38,7 +38,7 @@ class Acquisitions:
     def __init__(self, broker: BrokerService, loop: asyncio.AbstractEventLoop, gate: Gate, effects: EffectQueue) -> None:
         self._gate, self._effects, self._nodes = gate, effects, broker.nodes
         self.evaluation = SelectorEvaluation(broker.matching, loop, self._evaluated)
-        self._queues: dict[str, Interest[MessageReceiver]] = {}
+        self._queues: dict[str, Interest[ReceiverLink]] = {}
         self._looking: dict[str, bool] = {}  # queues with links that are to look; False: the last commit was too short for all
         self._browsers = 0
         self.handled = 0  # deliveries since the commit began
@@ -48,7 +48,7 @@ class Acquisitions:
 
     # --- links
 
-    def join(self, turn: Turn, link: MessageReceiver) -> None:
+    def join(self, turn: Turn, link: ReceiverLink) -> None:
         """Let a link consume, or browse, from now on: its holder is known."""
         if not link.acquires:
             self._browsers -= 1  # the engine does not know browsers
@@ -58,7 +58,7 @@ class Acquisitions:
         interest.only(turn.view.active_holder(link.queue))
         link.interest = interest
 
-    def leave(self, link: MessageReceiver) -> None:
+    def leave(self, link: ReceiverLink) -> None:
         """Remove a link that has ended."""
         if link.interest is not None:
             link.interest.leave(link.holder)
@@ -67,7 +67,7 @@ class Acquisitions:
             self._look_soon(link.queue)  # others may have been held back by it
             link.interest = None
 
-    def has_capacity(self, link: MessageReceiver, *, anyway: bool = False) -> None:
+    def has_capacity(self, link: ReceiverLink, *, anyway: bool = False) -> None:
         """Let a link look, since it may be able to take messages. One that waits for news would find nothing, and looks only
         `anyway`.
         """
@@ -77,7 +77,7 @@ class Acquisitions:
             if link.standing == NOTIFIED:
                 self._look_soon(link.queue)
 
-    def _evaluated(self, links: Iterable[MessageReceiver], failure: errors.PenstockError | None) -> None:
+    def _evaluated(self, links: Iterable[ReceiverLink], failure: errors.PenstockError | None) -> None:
         """Let links continue after the evaluation of their selector, or end them if it failed."""
         for link in links:
             interest = link.interest
@@ -161,12 +161,12 @@ class Acquisitions:
             refused += [(numbers[row], no_taker) for row in delivered.undelivered]
         return EnqueueResult(refused, None, end)
 
-    def _deliver(self, link: MessageReceiver, rows: RowSet, slices: list[BlockSlice], end: int) -> None:
+    def _deliver(self, link: ReceiverLink, rows: RowSet, slices: list[BlockSlice], end: int) -> None:
         acquisition = link.taken(rows)
         self.handled += rows.count
         self._effects.when_durable(end, lambda: link.deliver(acquisition, slices))
 
-    def _look(self, turn: Turn, queue: str, interest: Interest[MessageReceiver]) -> bool:
+    def _look(self, turn: Turn, queue: str, interest: Interest[ReceiverLink]) -> bool:
         """Let the queue's links look. Returns whether all of them have looked."""
         for _ in range(LOOKS):
             available = _has_messages(turn, queue)
@@ -188,7 +188,7 @@ class Acquisitions:
                 interest.misses(link)
         return False
 
-    def _acquire(self, turn: Turn, link: MessageReceiver, interest: Interest[MessageReceiver], capacity: int) -> None:
+    def _acquire(self, turn: Turn, link: ReceiverLink, interest: Interest[ReceiverLink], capacity: int) -> None:
         behind = interest.ahead_of(link)
         try:
             rows, end = link.take(turn, min(capacity, QUANTUM_MESSAGES), QUANTUM_BYTES, behind)

@@ -17,63 +17,23 @@ from operator import attrgetter
 from typing import Any
 
 from ... import errors
-from ...amqp import Session
 from ...amqp.deliveries import Delivery
 from ...engine.model.dispositions import Disposition
 from ...messages.encoding.arriving import arrived
 from ...service.broker import BrokerService
 from ...service.turn import Turn
 from . import exchanges
-from .parties import MessageReceiver, MessageSender, Parts
+from .parties import MessageSender, Parts, ReceiverLink
 from .requests import ExchangeRoute, Posting, Retirement, Route
 from .transport import JOURNAL, Transport
 
 Action = Callable[[Turn], None]
 Messages = list[tuple[Route, Parts, Any]]  # the last is the read form: ArrivedMessages, or Exchanged through an exchange
-Dispositions = dict[tuple[MessageReceiver, Disposition | Retirement], list[Delivery]]
+Dispositions = dict[tuple[ReceiverLink, Disposition | Retirement], list[Delivery]]
 
 _PAYLOAD = attrgetter("payload")
 RECORD_BYTES = 16 << 20  # of one queue's messages in one command; a larger batch becomes several
-LARGE_PASS = 256  # deliveries that are worth a commit of their own; fewer wait until the previous commit is durable
-
-
-class Outcomes:
-    """Outcomes by link and disposition: `now` requires a commit, `later` is delayed."""
-
-    def __init__(self) -> None:
-        self.now: Dispositions = {}
-        self.later: Dispositions = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.now or self.later)
-
-    def add(self, link: MessageReceiver, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> bool:
-        """Add an outcome. Returns whether it requires a commit."""
-        waits = disposition.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
-        now = waits or len(deliveries) >= LARGE_PASS
-        (self.now if now else self.later).setdefault((link, disposition), []).extend(deliveries)
-        return now
-
-    def take(self, *, every: bool) -> Dispositions:
-        """Take the outcomes that require a commit, or all."""
-        taken, self.now = self.now, {}
-        if every:
-            for key, deliveries in self.take_later().items():
-                taken.setdefault(key, []).extend(deliveries)
-        return taken
-
-    def take_later(self) -> Dispositions:
-        """Take all delayed outcomes."""
-        later, self.later = self.later, {}
-        return later
-
-    def take_before(self, sessions: set[Session]) -> Dispositions:
-        """Take the delayed outcomes of sessions with later requests in this commit."""
-        return self.take_of(lambda link: link.session in sessions)
-
-    def take_of(self, chosen: Callable[[MessageReceiver], bool]) -> Dispositions:
-        """Take the delayed outcomes of some links."""
-        return {key: self.later.pop(key) for key in [key for key in self.later if chosen(key[0])]}
+LARGE_COMMIT = 256  # deliveries that are worth a commit of their own; fewer wait until the previous commit is durable
 
 
 class CommitBatch:
@@ -86,7 +46,8 @@ class CommitBatch:
         self._broker = broker
         self._hold_up = hold_up
         self._messages: dict[Route, Parts] = {}
-        self._outcomes = Outcomes()
+        self._outcomes: Dispositions = {}  # that require a commit
+        self._delayed: Dispositions = {}
         self._actions: list[Action] = []
         self._paused: dict[Transport, None] = {}  # connections that are not read from
         self.size = 0
@@ -102,12 +63,14 @@ class CommitBatch:
         else:
             parts.append((sender, deliveries))
 
-    def add_outcome(self, link: MessageReceiver, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> bool:
+    def add_outcome(self, link: ReceiverLink, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> bool:
         """Add a receiver's outcome. Returns whether it requires a commit; otherwise it is delayed."""
-        asks = self._outcomes.add(link, disposition, deliveries)
-        if asks:
+        waits = disposition.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
+        requires = waits or len(deliveries) >= LARGE_COMMIT
+        (self._outcomes if requires else self._delayed).setdefault((link, disposition), []).extend(deliveries)
+        if requires:
             self.size += len(deliveries)
-        return asks
+        return requires
 
     def add_action(self, action: Action) -> None:
         """Add an action to be carried out under the lock, after the outcomes and before acquisitions."""
@@ -123,12 +86,12 @@ class CommitBatch:
     @property
     def is_wanted(self) -> bool:
         """True if any request requires a commit."""
-        return bool(self._messages or self._outcomes.now or self._actions)
+        return bool(self._messages or self._outcomes or self._actions)
 
     @property
-    def stands_back(self) -> bool:
+    def has_delayed(self) -> bool:
         """True if outcomes are delayed."""
-        return bool(self._outcomes.later)
+        return bool(self._delayed)
 
     # --- taking
 
@@ -160,20 +123,26 @@ class CommitBatch:
         since a link ends after its outcomes.
         """
         actions, self._actions = self._actions, []
-        outcomes = self._outcomes.take(every=bool(actions))
-        if self._outcomes.later:
-            sessions = {link.session for _, parts, _ in messages for link, _ in parts}
+        outcomes, self._outcomes = self._outcomes, {}
+        if actions:
+            _add(outcomes, self.take_delayed())
+        elif self._delayed:
+            sessions = {sender.session for _, parts, _ in messages for sender, _ in parts}
             sessions.update(link.session for link, _ in outcomes)
-            _add(outcomes, self._outcomes.take_before(sessions))
+            self._move(outcomes, lambda link: link.session in sessions)
         return outcomes, actions
 
     def bring(self, outcomes: Dispositions, chosen: Callable[[str], bool]) -> None:
         """Move delayed outcomes of the chosen queues into `outcomes`."""
-        _add(outcomes, self._outcomes.take_of(lambda link: chosen(link.queue)))
+        self._move(outcomes, lambda link: chosen(link.queue))
 
-    def take_standing_back(self) -> Dispositions:
-        """Take the outcomes without a waiting receiver."""
-        return self._outcomes.take_later()
+    def _move(self, outcomes: Dispositions, chosen: Callable[[ReceiverLink], bool]) -> None:
+        _add(outcomes, {key: self._delayed.pop(key) for key in [key for key in self._delayed if chosen(key[0])]})
+
+    def take_delayed(self) -> Dispositions:
+        """Take the delayed outcomes."""
+        delayed, self._delayed = self._delayed, {}
+        return delayed
 
     def let_go_on(self) -> None:
         """Read again from the paused connections."""

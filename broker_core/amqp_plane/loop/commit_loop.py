@@ -41,12 +41,12 @@ from ...service.broker import BrokerService
 from ...service.turn import Turn
 from . import exchanges, gate
 from .acquisitions import Acquisitions
-from .batch import LARGE_PASS, Action, CommitBatch, Dispositions, Messages
+from .batch import LARGE_COMMIT, Action, CommitBatch, Dispositions, Messages
 from .confirmations import EnqueueResult, Refused, confirm, kept_out
 from .effects import Effect, EffectQueue
 from .gate import Gate
 from .offers import ImmediateMessages
-from .parties import MessageReceiver, MessageSender, Parts
+from .parties import MessageSender, Parts, ReceiverLink
 from .requests import ExchangeRoute, Immediate, Posting, Retirement, Route
 from .syncs import Deadline, Syncs
 from .transport import Transport
@@ -92,7 +92,7 @@ class CommitLoop:
     def busy(self) -> bool:
         """True if the loop still has work of its own. Messages that wait for capacity of the journal do not count."""
         wanted = self._gate.state in (gate.SCHEDULED, gate.READING_WANTED)
-        return bool(wanted or not self._effects.idle or self._batch.stands_back or self._news or self._is_woken)
+        return bool(wanted or not self._effects.idle or self._batch.has_delayed or self._news or self._is_woken)
 
     # --- requests of links
 
@@ -101,7 +101,7 @@ class CommitLoop:
         self._batch.add_messages(route, sender, deliveries)
         self.want()
 
-    def settle(self, link: MessageReceiver, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
+    def settle(self, link: ReceiverLink, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
         """Carry out the receiver's outcome for deliveries. If the receiver does not wait for an answer, it may share a later
         commit.
         """
@@ -180,7 +180,7 @@ class CommitLoop:
         requests join it. Otherwise a client that sends frame by frame would cause a commit for each frame.
         """
         batch, effects, acquisitions = self._batch, self._effects, self.acquisitions
-        if effects and batch.size < LARGE_PASS and effects.end > self._broker.journal.durable:
+        if effects and batch.size < LARGE_COMMIT and effects.end > self._broker.journal.durable:
             self._gate.happened(gate.HOLD_UP)
             self._watch_outcomes()
             self._send()
@@ -209,7 +209,7 @@ class CommitLoop:
 
     def _watch_outcomes(self) -> None:
         """Limit how long outcomes without a waiting receiver are delayed."""
-        if self._batch.stands_back:
+        if self._batch.has_delayed:
             self._lingering.set()
         else:
             self._lingering.cancel()
@@ -218,7 +218,7 @@ class CommitLoop:
         """Carry out the outcomes without a waiting receiver, unless earlier requests are still to be carried out."""
         if self._batch.is_wanted:
             return
-        if outcomes := self._batch.take_standing_back():
+        if outcomes := self._batch.take_delayed():
             self._lingering.cancel()
             with self._broker.turn(hurry=False) as turn:
                 for (link, disposition), deliveries in outcomes.items():
@@ -316,7 +316,7 @@ class CommitLoop:
 
     # --- answers
 
-    def _advance(self, handled: int = LARGE_PASS, *, news: bool = False) -> None:
+    def _advance(self, handled: int = LARGE_COMMIT, *, news: bool = False) -> None:
         """Run all effects that the disk allows, and send the result.
 
         `handled`: the deliveries of the commit that has just run. `news`: more of the log is durable. Without news, a commit that

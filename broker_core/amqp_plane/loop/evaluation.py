@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ... import errors
 from ...selectors import Selector
 from ...service.matching import SelectorMatcher
-from .parties import MessageReceiver
+from .parties import ReceiverLink
 
 log = logging.getLogger("penstock.amqp")
 
@@ -29,18 +29,18 @@ class SelectorEvaluation:
         self,
         matcher: SelectorMatcher,
         loop: asyncio.AbstractEventLoop,
-        evaluated: Callable[[Iterable[MessageReceiver], errors.PenstockError | None], None],
+        evaluated: Callable[[Iterable[ReceiverLink], errors.PenstockError | None], None],
     ) -> None:
         """`evaluated` is called in the loop's thread, for the links that waited, with the error of a failed evaluation."""
         self._matcher, self._loop, self._evaluated = matcher, loop, evaluated
-        self._waiting: dict[_Key, dict[MessageReceiver, None]] = {}
+        self._waiting: dict[_Key, dict[ReceiverLink, None]] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-selecting")
 
     def __bool__(self) -> bool:
         """Return True if an evaluation is under way."""
         return bool(self._waiting)
 
-    def look_further(self, link: MessageReceiver, block: int) -> None:
+    def look_further(self, link: ReceiverLink, block: int) -> None:
         """Evaluate the next chunk of a block for the link's selector; then the link looks again."""
         assert link.selector is not None
         key = link.queue, link.selector.text

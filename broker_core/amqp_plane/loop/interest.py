@@ -51,7 +51,7 @@ class Candidate:
     looked = 0  # the last news that it has seen.
     served = 0  # the round in which it looked last.
     number = 0  # its number in the engine.
-    ticket = 0  # its place in the order in which `next` named the links; 0: it has no place
+    ticket = 0  # its place in the order in which `next` named the links; 0: it has no place.
     rounds = 0  # how often it has awaited an evaluation in its place
     caught_up = False  # before, it had looked at everything, and waited
 

@@ -20,7 +20,7 @@ from ...engine import commands as c
 from ...engine.columns.series import Ints
 from ...messages.encoding.arriving import ArrivedMessages
 from ...selectors import Selector
-from .parties import MessageReceiver, Parts
+from .parties import Parts, ReceiverLink
 
 QUANTUM_MESSAGES = 512  # of one acquisition: large ones are cheap, and small ones let the next link have its share soon
 
@@ -53,14 +53,14 @@ class Offers:
         so that a link may be able to take some of the messages only."""
         self.offers: list[c.Offer] = []
         self.budgets: list[int] = []
-        self.links: dict[int, MessageReceiver] = {}
+        self.links: dict[int, ReceiverLink] = {}
         self._count, self._matches = count, matches
         self._grouped = grouped
         self._indexes: dict[object, int] = {}  # of offer budget, by the connection's capacity or the session
         self._spare: list[int] = []  # the same for each budget
         self._left = count  # messages that are not certain to be taken
 
-    def add(self, links: Iterable[MessageReceiver]) -> None:
+    def add(self, links: Iterable[ReceiverLink]) -> None:
         """Add the offers of links of one priority, except for links that get nothing because earlier ones take all messages."""
         offers = []
         for link in links:
@@ -74,7 +74,7 @@ class Offers:
             rest = [offer._replace(messages=offer.messages - QUANTUM_MESSAGES) for offer in offers]
             offers = [offer for offer in rest if offer.messages > 0]
 
-    def _offer(self, link: MessageReceiver, capacity: int) -> c.Offer:
+    def _offer(self, link: ReceiverLink, capacity: int) -> c.Offer:
         self.links[link.holder] = link
         budgets = tuple(self._index(key, free) for key, free in link.budgets())
         if link.selector is None and not self._grouped:

@@ -41,7 +41,7 @@ class MessageSender(Protocol):
 Parts = list[tuple[MessageSender, list[Delivery]]]  # deliveries by their sender
 
 
-class MessageReceiver(Candidate):
+class ReceiverLink(Candidate):
     """A link on which a client receives. `holder` is its number, in the engine too if it acquires."""
 
     link: Sender
@@ -49,7 +49,7 @@ class MessageReceiver(Candidate):
     selector: Selector | None
     undecided: int | None = None  # the block in which the last `take` needed an evaluation
     holder = 0
-    interest: Interest[MessageReceiver] | None = None  # of its queue; set when its attach is carried out
+    interest: Interest[ReceiverLink] | None = None  # of its queue; set when its attach is carried out
     took_at = 0  # when it last took something, among the links of its connection
     ended = False
 

@@ -74,8 +74,8 @@ def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...]
 
 def _missing(kind: str, name: str, is_other: bool) -> Refusal:
     if is_other:
-        other = "a queue" if kind == "exchange" else "an exchange"
-        return Refusal(Condition.NOT_FOUND, f"{name!r:.80} is {other}, no {kind}")
+        other_kind = "a queue" if kind == "exchange" else "an exchange"
+        return Refusal(Condition.NOT_FOUND, f"{name!r:.80} is {other_kind}, no {kind}")
     return Refusal(Condition.NOT_FOUND, f"there is no {kind} {name!r:.80}: declare it with `penstock {kind} declare`")
 
 

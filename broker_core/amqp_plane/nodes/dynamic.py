@@ -51,15 +51,15 @@ def lifetime_of(properties: Mapping[str, Any] | None) -> str:
         raise Refusal(
             Condition.INVALID_FIELD, f"{LIFETIME_POLICY} must be a described list, not {policy!r:.80}; known are {known}"
         )
-    found = LIFETIMES.get(policy.descriptor) if isinstance(policy.descriptor, (int, str)) else None
-    if found is None:
+    lifetime = LIFETIMES.get(policy.descriptor) if isinstance(policy.descriptor, (int, str)) else None
+    if lifetime is None:
         text = f"{LIFETIME_POLICY} {policy.descriptor!r:.80} is not known; known are lists described as {known}"
         raise Refusal(Condition.NOT_IMPLEMENTED, text)
     if policy.value != []:  # all four have no fields
         raise Refusal(
             Condition.INVALID_FIELD, f"{LIFETIME_POLICY} {policy.descriptor!r} is an empty list, not {policy.value!r:.80}"
         )
-    return found
+    return lifetime
 
 
 def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
@@ -69,8 +69,8 @@ def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
         raise forbidden(peer.user, Right.RECEIVE, f"{PREFIX}*")
     if is_topic:
         # It holds no messages, so messages cannot extend its life.
-        kept = "unused" if lifetime == "unused" else "link"
-        turn.execute(c.DeclareExchange(name, "fanout", {"unroutable": "drop", "lifetime": kept}, peer.maker))
+        topic_lifetime = "unused" if lifetime == "unused" else "link"
+        turn.execute(c.DeclareExchange(name, "fanout", {"unroutable": "drop", "lifetime": topic_lifetime}, peer.maker))
     else:
         turn.execute(c.DeclareQueue(name, options={"lifetime": lifetime}, maker=peer.maker))
     return name

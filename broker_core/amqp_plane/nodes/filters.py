@@ -30,8 +30,8 @@ class Filters(NamedTuple):
 
     def of_queue(self) -> Filters:
         """Leave out no-local, which is for subscriptions: JMS does not define it for a queue."""
-        kept = {key: value for key, value in (self.answered or {}).items() if _kind(key, value) not in NO_LOCAL}
-        return Filters(self.selector, answered=kept or None)
+        filters = {key: value for key, value in (self.answered or {}).items() if _kind(key, value) not in NO_LOCAL}
+        return Filters(self.selector, answered=filters or None)
 
 
 def _kind(key: str, value: Value) -> object:
@@ -75,9 +75,9 @@ def not_granted(asked: Source, granted: Source) -> list[str]:
 
 def filter_set(selector: str | None, no_local: bool) -> Mapping[str, Value] | None:
     """Return the filter-set of a subscription of which only the engine's binding is known."""
-    found: dict[str, Value] = {}
+    filters: dict[str, Value] = {}
     if selector is not None:
-        found[Symbol("jms-selector")] = Described(Symbol(SELECTOR[0]), selector)
+        filters[Symbol("jms-selector")] = Described(Symbol(SELECTOR[0]), selector)
     if no_local:
-        found[Symbol("no-local")] = Described(Symbol(NO_LOCAL[0]), [])
-    return found or None
+        filters[Symbol("no-local")] = Described(Symbol(NO_LOCAL[0]), [])
+    return filters or None

@@ -87,9 +87,9 @@ class LinkSubscription:
 
     def _check_kind(self, queue: QueueFacts) -> None:
         if self.durable and self.shared == is_alone(queue):
-            there = "not shared" if self.shared else "shared"
+            kind = "not shared" if self.shared else "shared"
             raise Refusal(
-                Condition.PRECONDITION_FAILED, f"the subscription {self.queue!r} is {there}: end it first, or name another"
+                Condition.PRECONDITION_FAILED, f"the subscription {self.queue!r} is {kind}: end it first, or name another"
             )
 
     def _check_unused(self, queue: QueueFacts) -> None:
@@ -112,24 +112,26 @@ def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
             raise forbidden(peer.user, Right.RECEIVE, exchange)
-    there, everybodys = turn.view.queue_facts(queue), queue.count(":") == 1
-    if not about and everybodys and there is not None and there.live:  # the user who may receive its messages is unknown
+    facts, everybodys = turn.view.queue_facts(queue), queue.count(":") == 1
+    if not about and everybodys and facts is not None and facts.live:  # the user who may receive its messages is unknown
         text = f"the exchange of the subscription {queue!r} is gone: an operator may delete it by `penstock queue delete`"
         raise Refusal(Condition.PRECONDITION_FAILED, text)
 
 
 def _leads(turn: Turn, wanted: c.Bind) -> bool:
     """Return True if only this binding leads to its queue."""
-    there = [(exchange, each.key, each.selector, each.no_local) for exchange, each in turn.view.bindings(wanted.queue)]
-    return there == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
+    bindings = [
+        (exchange, binding.key, binding.selector, binding.no_local) for exchange, binding in turn.view.bindings(wanted.queue)
+    ]
+    return bindings == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
 
 
 def end(turn: Turn, queue: str) -> bool:
     """End a durable subscription. Returns False if other links still use it."""
-    there = turn.view.queue_facts(queue)
-    if there is not None and there.in_use:
+    facts = turn.view.queue_facts(queue)
+    if facts is not None and facts.in_use:
         return False
-    if there is not None:
+    if facts is not None:
         turn.execute(c.DeleteQueue(queue, force=True))
     return True
 
@@ -167,10 +169,10 @@ def of_name(peer: Peer, name: str, desired: tuple[str, ...]) -> str:
 
 def _queue(peer: Peer, name: str, *, durable: bool, everybodys: bool) -> str:
     parts = ["sub" if durable else "shared", *([] if everybodys else [peer.user, peer.container]), name]
-    found = ":".join(_quoted(part) for part in parts)
-    if not name or len(found) > MAX_NAME:
+    queue = ":".join(_quoted(part) for part in parts)
+    if not name or len(queue) > MAX_NAME:
         raise Refusal(Condition.INVALID_FIELD, f"a subscription's name, with its container's, has 1 to {MAX_NAME} characters")
-    return found
+    return queue
 
 
 def _quoted(part: str) -> str:
@@ -184,10 +186,10 @@ def _escaped(char: str) -> str:
 
 def described(turn: Turn, queue: str) -> Source | None:
     """Return the source of a durable subscription of which only the queue is known; None if it does not exist."""
-    there = turn.view.queue_facts(queue)
-    if there is None:
+    facts = turn.view.queue_facts(queue)
+    if facts is None:
         return None
-    capabilities = ("topic",) if is_alone(there) else ("topic", SHARED)
+    capabilities = ("topic",) if is_alone(facts) else ("topic", SHARED)
     # Its exchange may be deleted; then only the queue is known.
     source = Source(address=queue, durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
     for exchange, binding in turn.view.bindings(queue):

@@ -115,15 +115,19 @@ class Acquisition:
 
     def roll_back(self, turn: Turn, transaction: OpenTransaction) -> None:
         """Return the messages of a transaction that the client rolled back."""
-        self._return(turn, [d for d, each in self.deliveries.items() if each is transaction], Cause.ROLLBACK)
+        self._return(turn, [d for d, acquired_in in self.deliveries.items() if acquired_in is transaction], Cause.ROLLBACK)
 
     def abandon(self, turn: Turn, transaction: OpenTransaction, cause: Cause) -> None:
         """Return the messages of a transaction whose control link has ended, for `cause`."""
-        self._abandon(turn, [d for d, each in self.deliveries.items() if each is transaction], cause)
+        self._abandon(turn, [d for d, acquired_in in self.deliveries.items() if acquired_in is transaction], cause)
 
     def end(self, turn: Turn) -> None:
         """Return, at the link's end, messages of open transactions without an outcome."""
-        self._abandon(turn, [d for d, each in self.deliveries.items() if not each.over and _is_open(d)], self._link.end_cause)
+        self._abandon(
+            turn,
+            [d for d, transaction in self.deliveries.items() if not transaction.over and _is_open(d)],
+            self._link.end_cause,
+        )
 
     def _abandon(self, turn: Turn, deliveries: list[Delivery], cause: Cause) -> None:
         if cause is not Cause.LINK_LOST:
@@ -145,7 +149,7 @@ class Acquisition:
     def over(self, transaction: OpenTransaction, *, committed: bool) -> None:
         """End the deliveries of a transaction, or after a commit let them continue as others do. An effect."""
         link = self._link
-        mine = [delivery for delivery, each in self.deliveries.items() if each is transaction]
+        mine = [delivery for delivery, acquired_in in self.deliveries.items() if acquired_in is transaction]
         for delivery in mine:
             del self.deliveries[delivery]
         if committed:
@@ -160,7 +164,9 @@ class Acquisition:
         if waiting and link.may_tell:
             if link.link.incomplete in waiting and link.link.abort_rest():
                 self.aborts = transaction
-            for state, several in groupby((each for each in waiting if not each.settled), lambda each: each.state):
+            for state, several in groupby(
+                (delivery for delivery in waiting if not delivery.settled), lambda delivery: delivery.state
+            ):
                 link.session.dispose(list(several), state)
             link.peer.send_soon()
         if mine and not link.ended:

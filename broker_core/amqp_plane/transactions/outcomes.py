@@ -91,18 +91,18 @@ def discharged(link: ConsumerLink, txn_id: bytes, deliveries: Iterable[Delivery]
     answered.
     """
     link = link.current
-    told: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome
+    by_outcome: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome
     for delivery in deliveries if committed else ():
         state = delivery.state
         if delivery.settled or delivery.remote_settled or not isinstance(state, TransactionalState) or state.txn_id != txn_id:
             continue  # it has ended otherwise, or is in another transaction by now
-        alike = next((several for outcome, several in told if outcome == state.outcome), None)
+        alike = next((several for outcome, several in by_outcome if outcome == state.outcome), None)
         if alike is None:
-            told.append((state.outcome, [delivery]))
+            by_outcome.append((state.outcome, [delivery]))
         else:
             alike.append(delivery)
-    if told and link.may_tell:
-        for outcome, several in told:
+    if by_outcome and link.may_tell:
+        for outcome, several in by_outcome:
             link.link.session.dispose(several, outcome)
         link.peer.send_soon()
     if not link.ended:

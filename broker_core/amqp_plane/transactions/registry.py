@@ -89,13 +89,13 @@ class ConnectionTransactions:
 
     def find(self, txn_id: bytes) -> OpenTransaction:
         """Return a transaction that takes work, or its discharge. Raises Refusal."""
-        found = self._open.get(txn_id)
-        if found is None or found.discharging:
+        transaction = self._open.get(txn_id)
+        if transaction is None or transaction.discharging:
             raise Refusal(
                 Condition.TRANSACTION_UNKNOWN_ID,
                 f"this connection has no transaction {txn_id.hex()}: it was never declared, or is discharged",
             )
-        return found
+        return transaction
 
 
 def provisional(delivery: Delivery, outcome: Outcome, known: ConnectionTransactions) -> Outcome | TransactionalState:
