@@ -1,4 +1,4 @@
-"""Cuts of what a socket brings: the plane reads a client's octets in other pieces than the client has written."""
+"""Cuts of a socket's input: the plane reads a client's octets in other pieces than the client has written."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def shown(body: Composite | None, payload: bytes = b"") -> str:
 
 
 def _steady(body: Open) -> Open:
-    """Without what differs from broker to broker."""
+    """Remove parts that differ from broker to broker."""
     names = {"version": "VERSION", "flight-token": "TOKEN"}
     properties = {key: names.get(str(key), value) for key, value in (body.properties or {}).items()}
     container = "BROKER" if body.container_id.startswith("penstock-") else body.container_id

@@ -1,7 +1,7 @@
-"""A real plane over a real socket, in the process of the test, and clients that say exactly what a test wants said.
+"""A real plane over a real socket, in the process of the test, and clients that send exactly the frames of the test.
 
-`Stage` is a broker with its plane; `Script` a client that sends performatives as they are written and reads frame by frame, each
-of which must be the one that is expected next. Every wait ends with what is waited for, or fails after `PATIENCE_S`.
+`Stage` is a broker with its plane. `Script` is a client that sends performatives as written, and reads frame by frame: each must
+be the expected one. Every wait ends with its condition, or fails after `PATIENCE_S`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Stage:
         self.service.submit(c.DeleteQueue(queue, force=True))
 
     def pass_time(self, seconds: float) -> None:
-        """The broker's clock goes on, which stands still otherwise: of a stage with a `clock`."""
+        """Advance the broker's clock, which stands still otherwise. For a stage with a `clock`."""
         assert self.clock is not None
         self.clock.advance(seconds)
         self.service.submit(c.Tick())
@@ -171,7 +171,7 @@ class Stage:
         return {state.name.lower(): counts[state] for state in State if counts[state]}
 
     def messages(self, queue: str) -> list[tuple[int, int]]:
-        """(sequence number, failed attempts) of what is not settled."""
+        """Return (sequence number, failed attempts) of each unsettled message."""
         found = []
         with self.service.turn():
             for block in self.service.state.queues[queue].blocks.values():
@@ -189,7 +189,7 @@ class Stage:
             self.lines.append(f"=  {queue}: {said or 'empty'}")
 
     def settle(self) -> None:
-        """Until the plane has done all that it knows of, its effects included."""
+        """Wait until the plane has done all its work, including effects."""
         passes, done = self.plane.commit_loop, threading.Event()
 
         def look() -> None:
@@ -202,13 +202,13 @@ class Stage:
         assert done.wait(PATIENCE_S), "the plane does not come to rest"
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Until something is so that nobody tells us of."""
+        """Wait until a condition is true that no event reports."""
         waiting.until(condition, what, limit_s=PATIENCE_S)
 
     # --- clients
 
     def script(self, name: str = "", **fields: Any) -> Script:
-        """A client that is connected, and has opened unless told otherwise."""
+        """Return a connected client, which has opened unless `open` is False."""
         script = Script(self, name)
         self._clients.append(script)
         if fields.pop("open", True):
@@ -244,7 +244,7 @@ def stage(folder: Path, **settings: Any) -> Iterator[Stage]:
 
 
 class Script:
-    """A client by hand. `send` says, `expect` hears; whatever comes besides is a failure."""
+    """A client by hand. `send` sends frames, and `expect` reads them; an unexpected frame is a failure."""
 
     def __init__(self, stage: Stage, name: str) -> None:
         self.stage = stage

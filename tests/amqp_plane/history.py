@@ -1,8 +1,8 @@
-"""Generated histories of links on one queue, and what must be true of the queue and of everybody who holds something of it.
+"""Generated histories of links on one queue, and the laws that the queue and its holders must obey.
 
-One thread plays all clients. After a step (`calm`) every frame that the plane had to send has been read, so that the state of
-the service and what the clients believe can be compared, message by message. The barrier is a session that is begun and ended:
-its end stands behind all effects, and it wakes no link, so that a lost wake-up stays lost.
+One thread plays all clients. After a step (`calm`) every frame of the plane has been read, so the state of the service and the
+knowledge of the clients can be compared, message by message. The barrier is a session that begins and ends: its end comes after
+all effects and wakes no link, so a lost wake-up stays lost.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class History:
         self.sent += len(sent)
 
     def _publish(self, player: Player, taker: Taker | None) -> None:
-        """Somebody beside AMQP: from another thread than the plane's."""
+        """Publish by another way than AMQP, from another thread than the plane's."""
         self._say("2 published")
         self.stage.service.submit(enqueue(QUEUE, b"%d" % self.sent, b"%d" % (self.sent + 1)))
         self.sent += 2
@@ -228,7 +228,7 @@ class History:
         taker.excluded.update(numbers if here else ())
 
     def _lost(self, taker: Taker) -> None:
-        """Everything up to the last delivery that was worked on counts, and the next one; what was prefetched does not."""
+        """All deliveries up to the last one that was worked on count, and the next one; other prefetched ones do not."""
         in_order = sorted(taker.held, key=lambda number: taker.held[number].id)
         begun = sum(taker.held[number].id <= taker.worked_on for number in in_order) + 1
         self.attempts.update(in_order[:begun])
@@ -245,7 +245,7 @@ class History:
 
     def _drop(self, player: Player, taker: Taker | None) -> None:
         self._say("a connection lost")
-        player.barrier()  # what it has said is heard: a socket that closes with something unread may take it along
+        player.barrier()  # its frames have been read: a socket that closes with unread input may lose them
         before = len(self.stage.plane._accepted)
         for each in player.takers.values():
             self._lost(each)

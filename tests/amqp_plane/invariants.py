@@ -1,7 +1,6 @@
-"""Truths about a broker and its AMQP plane, whatever the clients did: each check gives what is wrong, or nothing.
+"""Invariants of a broker and its AMQP plane, for all clients: each check yields the errors that it finds.
 
-All but `left_behind` hold at every moment at which nothing moves; so `look` takes them in the plane's
-thread, under the broker's lock.
+All except `left_behind` are true whenever nothing moves. So `look` checks them in the plane's thread, under the broker's lock.
 """
 
 from __future__ import annotations
@@ -98,8 +97,9 @@ WAITS = (idle_receivers, unanswered_drains, starving_senders)
 
 
 def miscounted(stage: Stage, now: c.Now) -> list[str]:
-    """Conservation, and all that a queue keeps beside its columns: bytes, levels, what each holder and group has, stages. And
-    what each connection holds."""
+    """Conservation, and every count that a queue keeps besides its columns: bytes, levels, holders, groups, stages. Also the
+    counts of each connection.
+    """
     state = stage.service.state
     staged = Counter({part.queue: 0 for parts in state.stages.values() for part in parts.parts})
     for parts in state.stages.values():
@@ -125,7 +125,7 @@ def miscounted(stage: Stage, now: c.Now) -> list[str]:
     return wrong
 
 
-Compared = Iterator[tuple[str, Any, Any]]  # what, as it is kept, as it is
+Compared = Iterator[tuple[str, Any, Any]]  # subject, kept value, actual value
 
 
 def _bytes(queue: Queue) -> Compared:

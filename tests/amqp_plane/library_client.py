@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.broker_core.amqp import Connection, Role, SaslClient, Settings
 
-PATIENCE_S = 20.0  # for what must come, on the slowest machine
+PATIENCE_S = 20.0  # for expected frames, on the slowest machine
 
 
 class Client:
@@ -40,7 +40,7 @@ class Client:
         self.until(lambda: self.connection.remote_open is not None, "the broker's open")
 
     def pump(self, wait_s: float = 0.0) -> bool:
-        """Write what is to be written, read what has come; whether something has."""
+        """Write the output and read the input. Returns whether there was any."""
         if self.gone:
             return False
         data = self.connection.data_to_send()

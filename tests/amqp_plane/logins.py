@@ -21,7 +21,7 @@ Permissions = Mapping[str, Mapping[str, str]]
 
 
 class Site:
-    """A stage with users. Time passes for the users file only when `edit` says so."""
+    """A stage with users. The time of the users file advances only in `edit`."""
 
     def __init__(self, folder: Path, users: Mapping[str, User] | None = None, permissions: Permissions | None = None) -> None:
         self.path = folder / "users.json"
@@ -31,7 +31,7 @@ class Site:
         self.access = Access(self.path, clock=self.clock, monotonic=self.clock)
 
     def edit(self, users: Mapping[str, User], permissions: Permissions | None = None) -> None:
-        """The file anew, as an operator writes it; the broker may look at it from now on."""
+        """Write a new users file, as an operator does. The broker may read it from now on."""
         write(self.path, users, permissions)
         self.clock.pass_(1)
 

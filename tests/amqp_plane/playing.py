@@ -1,8 +1,8 @@
-"""Clients that do at random whatever a client may: what `test_everything` plays with.
+"""Random clients of `test_everything`, which do everything that a client may do.
 
-All choices are of one random generator, and made of what the client knows: with the same seed a history is the same as far as the
-broker's threads let it be. A client never does what the protocol forbids: so a connection or session that the broker ends is a
-failure, while a link may be refused, or end with its queue.
+All choices come from one random generator and the client's own state. With the same seed a history is the same, as far as the
+broker's threads allow. A client never breaks the protocol. So a connection or session that the broker ends is a failure, while a
+link may be refused, or end with its queue.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ SUBSCRIPTIONS = {  # capabilities, whether it is durable, names of links
 
 @dataclass(repr=False)
 class Game:
-    """State that the clients of one history have in common. `said`: what was done, for who looks for the reason of a failure."""
+    """The shared state of the clients of one history. `said`: the log of their acts, to explain a failure."""
 
     stage: Stage
     random: Random
@@ -87,15 +87,15 @@ class Game:
 
 
 class Player(Client):
-    """A connection with two sessions, and any links. Each public method beside `barrier` is an act."""
+    """A connection with two sessions and any links. Each public method except `barrier` is an act."""
 
     def __init__(self, game: Game, container: str) -> None:
         super().__init__(game.stage.address, container)
         self.game, self.random, self.container = game, game.random, container
-        self.takers: dict[Any, dict[int, Any]] = {}  # what each holds: delivery id → delivery, not settled
-        self.asked: dict[Any, tuple[Source | None, dict[str, Any]]] = {}  # with what each was attached
-        self.away: dict[Any, dict[int, Any]] = {}  # takers that are detached, not closed, and what they hold
-        self.senders: dict[Sender, str | None] = {}  # and where to; None: as each message says
+        self.takers: dict[Any, dict[int, Any]] = {}  # the deliveries of each link that are not settled, by delivery id
+        self.asked: dict[Any, tuple[Source | None, dict[str, Any]]] = {}  # the source and options of each attach
+        self.away: dict[Any, dict[int, Any]] = {}  # links that are detached, not closed, with their deliveries
+        self.senders: dict[Sender, str | None] = {}  # and their targets; None: each message names its target
         self.controls: list[Sender] = []
         self.transactions: list[tuple[bytes, Sender]] = []
         self.sessions: list[Any] = []
@@ -162,7 +162,7 @@ class Player(Client):
             if link.session is session:
                 self._forget(link)
         for link in [link for link in self.away if link.session is session]:
-            self.away[link] = {}  # it may be resumed, by what it remembers
+            self.away[link] = {}  # it may be resumed with these deliveries
 
     # --- for acts
 
@@ -247,7 +247,7 @@ class Player(Client):
         self._send_to(address, Target(address=address, capabilities=at_once))
 
     def make_target(self) -> None:
-        """A node that the broker makes up, to send to; mostly somebody receives from it."""
+        """A node that the broker makes, to send to; mostly a link receives from it."""
         topic = self._chance(0.5)
         policy: Any = {symbol("lifetime-policy"): Described(ULong(self.random.choice(LIFETIMES)), [])}
         capabilities = (symbol("temporary-topic"),) if topic else ()
@@ -259,7 +259,7 @@ class Player(Client):
             self.take(address)
 
     def make_source(self) -> None:
-        """A queue that the broker makes up, to receive from; somebody sends to it."""
+        """A queue that the broker makes, to receive from; a link sends to it."""
         policy: Any = {symbol("lifetime-policy"): Described(ULong(self.random.choice(LIFETIMES)), [])}
         link = self._receive(Source(dynamic=True, dynamic_node_properties=policy))
         other = self.random.choice([player for player in self.game.players if player.sessions and not player.gone])
@@ -312,7 +312,7 @@ class Player(Client):
             link.grant(credit, drain=drain, properties=None if txn is None else {symbol(TXN_ID): txn})
 
     def dispose(self) -> None:
-        """Of some deliveries, of all links of a session; settled, or left to the broker to settle, or said again."""
+        """Settle deliveries of all links of a session: settled, left to the broker to settle, or repeated."""
         links = [link for link in self._attached(self.takers) if self.takers[link]]
         if not links:
             return
@@ -360,7 +360,7 @@ class Player(Client):
             self._forget(link)
 
     def come_back(self) -> None:
-        """A link that was detached is attached again: on its session without a word, or resumed by what it remembers."""
+        """Attach a detached link again: reattached on its session, or resumed by its unsettled map."""
         for link in [link for link in self.away if link.state is not LinkState.DETACHED and link.session in self.sessions]:
             self.until(lambda link=link: link.state is LinkState.DETACHED, "the answer to a detach")  # type: ignore[misc]
         if not self.away or len(self.takers) > LINKS:

@@ -1,4 +1,4 @@
-"""Transactional acquisition (4.4.3, 4.4.4): what a link acquires in a transaction, and what becomes of that. C11."""
+"""Transactional acquisition (4.4.3, 4.4.4): messages that a link acquires in a transaction, and their end. C11."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TXN_ID = symbol("txn-id")
 
 
 def acquires(handle: int, credit: int, txn: Any, count: int = 0, **fields: Any) -> Flow:
-    """A receiver's flow: what comes for this credit is acquired in this transaction."""
+    """A receiver's flow: messages for this credit are acquired in this transaction."""
     return flow(handle, credit, count, properties={TXN_ID: txn}, **fields)
 
 

@@ -216,7 +216,7 @@ def _establishment_fails(b: Script) -> None:
     answer = b.expect(Open)
     assert answer.properties is not None
     assert answer.properties[symbol("amqp:connection-establishment-failed")] is True
-    assert answer.properties.get(symbol(POLICY), 0) == 0  # what was enforced
+    assert answer.properties.get(symbol(POLICY), 0) == 0  # the enforced policy
     said = b.expect(Close)
     assert said.error is not None
     assert said.error.condition == "amqp:invalid-field"

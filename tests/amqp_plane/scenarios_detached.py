@@ -1,4 +1,4 @@
-"""Links that are detached and live: settled from afar, attached again, resumed (2.6.3 to 2.6.5, 2.6.13, 3.4.6, 3.5.3, 3.5.4)."""
+"""Detached links that live on: settled later, attached again, resumed (2.6.3 to 2.6.5, 2.6.13, 3.4.6, 3.5.3, 3.5.4)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _detached(a: Script, handle: int = 0) -> None:
 
 
 def _again(s: Stage, name: str = "B", **fields: Any) -> tuple[Script, Attach]:
-    """Connect the same container anew, with the link of the same name."""
+    """Connect the same container again, with the link of the same name."""
     b = s.script(name, container_id="reader").usual()
     return b, b.receiver(**fields)
 

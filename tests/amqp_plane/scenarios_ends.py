@@ -1,4 +1,4 @@
-"""Links, sessions and connections that end with something under way: C8, 2.4 to 2.6, and what the next one gets."""
+"""Links, sessions and connections that end with deliveries under way: C8, 2.4 to 2.6, and the messages of the next link."""
 
 from __future__ import annotations
 

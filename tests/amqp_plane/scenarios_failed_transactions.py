@@ -1,4 +1,6 @@
-"""Local transactions (part 4) of which something cannot be done: who is told, by what condition; nothing of them is done. C11."""
+"""Local transactions (part 4) that cannot be done in part: they are not done at all, and clients receive these conditions.
+C11.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks (Q14): what a link holds for too long goes back, and what it says of it afterwards changes nothing."""
+"""Locks (Q14): messages that a link holds for too long go back, and later outcomes for them change nothing."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _refused(a: Script, attach: Attach, condition: str) -> None:
 
 
 def _closes(maker: Script, other: Script) -> None:
-    """The link that made a node is closed: it hears no error, links to the node do."""
+    """Close the link that made a node: it receives no error, other links to the node do."""
     maker.send(detach(0))
     maker.expect(Detach, handle=0, error=None)
     gone = maker.expect(Detach, handle=1)

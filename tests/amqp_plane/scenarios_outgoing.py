@@ -1,4 +1,4 @@
-"""Clients receive (2.6.7, 2.6.12, 3.3 to 3.5): credit, drain, outcomes and what they mean for who gets the message next."""
+"""Clients receive (2.6.7, 2.6.12, 3.3 to 3.5): credit, drain, outcomes, and the next receiver of a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A client that does not wait for answers: each error ends what it concerns, behind the answers to all that came before it.
+"""A client that does not wait for answers: each error ends its connection, session or link, after the answers to all earlier
+frames.
 
 A `send` is one write, and one read of the broker's; `test_splits` cuts the same octets otherwise.
 """

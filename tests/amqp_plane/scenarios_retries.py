@@ -1,4 +1,4 @@
-"""Retries (Q23): when a message that a receiver *modified* comes again. The clock stands still until it is told to go on."""
+"""Retries (Q23): when a message that a receiver *modified* comes again. The clock advances only when the test does it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ SELECTOR, NO_LOCAL = Symbol("apache.org:selector-filter:string"), Symbol("apache
 
 
 def subscribes(name: str, address: str = "news", handle: int = 0, *more: str, **fields: Any) -> Attach:
-    """As JMS does; `more` are capabilities beside `topic`."""
+    """Subscribe as JMS does; `more`: further capabilities."""
     capabilities = tuple(symbol(one) for one in ("topic", *more))
     return receives(handle=handle, name=name, source=Source(address=address, capabilities=capabilities, **fields))
 

@@ -102,7 +102,7 @@ class TlsClient:
 
 
 class WebSocketClient:
-    """Client over WebSocket; `events` is everything that came, `closed` what the server closed with."""
+    """Client over WebSocket. `events`: everything that arrived; `closed`: the server's close."""
 
     def __init__(self, subprotocols: Iterable[str] = ("amqp",)) -> None:
         self.connection = WSConnection(ConnectionType.CLIENT)
@@ -210,7 +210,7 @@ Client = TlsClient | WebSocketClient | PlainClient | Inside
 
 
 def exchange(client: Client, layer: Layer, cut: Cut = whole) -> tuple[bytes, bytes]:
-    """Carries octets to and fro until neither has any: what came out at the server, and at the client."""
+    """Carry octets in both directions until there are none. Returns the output of the server and of the client."""
     at_server, at_client = b"", b""
     while True:
         to_server, to_client = client.data_to_send(), layer.data_to_send()
@@ -223,7 +223,7 @@ def exchange(client: Client, layer: Layer, cut: Cut = whole) -> tuple[bytes, byt
 
 
 def feed(layer: Layer, pieces: Iterable[bytes]) -> tuple[bytes, LayerError | None]:
-    """Give octets to the server; return what comes out, and what ends it."""
+    """Give octets to the server. Returns its output and its error."""
     came = b""
     for piece in pieces:
         try:

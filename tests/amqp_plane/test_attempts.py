@@ -1,4 +1,4 @@
-"""C8 Q24: which of a link's messages count as attempted, by what ended the link, and how far its receiver had come."""
+"""C8 Q24: which of a link's messages count as attempted, by the cause of the link's end and the progress of its receiver."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def holding(s: Stage, a: Script, **fields: object) -> None:
 
 
 def are_back(s: Stage) -> dict[int, int]:
-    """The attempts of what is left, by sequence number."""
+    """The attempts of the remaining messages, by sequence number."""
     s.until(lambda: "acquired" not in s.counts("q"), "what it held is back")
     return dict(s.messages("q"))
 
@@ -121,7 +121,7 @@ def test_c8_detached_links_are_no_attempt_when_the_broker_stops(tmp_path: Path) 
 # --- the link is lost, or its client ends it: what the receiver had begun with counts
 
 
-#: What the receiver says, and the attempts of what is left.
+#: The receiver's outcomes, and the attempts of the remaining messages.
 SAYS: dict[str, tuple[list[object], dict[int, int]]] = {
     "nothing": ([], {0: 1, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0}),
     "in order": ([says(Accepted(), 0, 1)], {2: 1, 3: 0, 4: 0, 5: 0}),

@@ -1,4 +1,4 @@
-"""W5 C4: limits on the unsettled deliveries of a session and a connection: who waits for one has his turn, and costs little."""
+"""W5 C4: limits on the unsettled deliveries of a session and a connection: waiting links are served in order, at little cost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Many:
         return new
 
     def settle(self, state: Any) -> None:
-        """Settle what has come first."""
+        """Settle the first deliveries."""
         delivery = self.open.pop(0)
         delivery.link.session.dispose([delivery], state)
 
@@ -68,7 +68,7 @@ class Many:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count how often links were asked for what they can take."""
+    """Count how often links were asked for their capacity."""
     count: Counter[str] = Counter()
     capacity = OutgoingLink.capacity
 
@@ -83,7 +83,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.mark.parametrize("sessions", [1, 8])
 @pytest.mark.parametrize("limit", ["amqp_max_unsettled_per_connection", "amqp_max_unsettled_per_session"])
 def test_one_delivery_less_wakes_one_link(tmp_path: Path, asked: Counter[str], limit: str, sessions: int) -> None:
-    """A hundred links wait for a limit: who settles one delivery has not all of them asked, and yet all come to take one."""
+    """A hundred links wait for a limit: one settled delivery does not wake all of them, and yet all of them receive a message."""
     with stage(tmp_path, amqp_max_unsettled=40, **{limit: 40}) as made:
         made.declare("q")
         made.service.submit(enqueue("q", *[b"m"] * 1000))
@@ -135,7 +135,7 @@ def test_the_end_of_a_link_is_capacity_for_others(tmp_path: Path, limits: dict[s
         a.send(detach(0, closed=closed))
         if kept and not closed:
             a.expect(Detach)
-            a.nothing()  # what it holds is still there
+            a.nothing()  # its messages are still there
             return
         kinds = [a._frame()[1] for _ in range(3)]  # type: ignore[index]
         assert Counter(map(type, kinds)) == {Detach: 1, Transfer: 2}
@@ -143,7 +143,7 @@ def test_the_end_of_a_link_is_capacity_for_others(tmp_path: Path, limits: dict[s
 
 @pytest.mark.parametrize("violated", [False, True])
 def test_the_end_of_a_session_is_capacity_for_others(tmp_path: Path, violated: bool) -> None:
-    """Also where its link lives on, with what it holds: nobody can settle that by its session any more."""
+    """Also if its link lives on with its messages: its session can no longer settle them."""
     with stage(tmp_path, **CONNECTION) as made:
         made.declare("q")
         made.service.submit(enqueue("q", *[b"m"] * 4))

@@ -1,4 +1,4 @@
-"""D2: AMQP clients do not notice that the journal is cleaned: who consumes, holds deliveries, or is in a transaction."""
+"""D2: AMQP clients do not notice that the journal is cleaned while they consume, hold deliveries, or are in a transaction."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_deliveries_that_are_unsettled_while_it_cleans_are_settled_or_come_again
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_transaction_that_is_open_while_it_cleans_ends_as_it_says(made: Stage, commits: bool) -> None:
-    """D2 C11: what it sends waits in the journal, what it takes is held."""
+    """D2 C11: its sent messages wait in the journal, and its acquired messages are held."""
     made.declare("out", archive=False)
     with connect(url(made)) as connection:
         plain = connection.session()

@@ -1,4 +1,4 @@
-"""W5: the plane's clock goes on whatever is wrong with one connection."""
+"""W5: the plane's clock continues after any failure of one connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT_S = 30
 
 
 class Unforeseen:
-    """Stands for a connection that a mistake of ours has left in a state from which nothing can be done."""
+    """A connection that a bug has left in an unusable state."""
 
     address = "nowhere"
     peer = None
@@ -42,7 +42,7 @@ def test_who_is_silent_is_cut_off_also_beside_a_connection_that_cannot_be_looked
     try:
         stage.plane._loop.call_soon_threadsafe(stage.plane._accepted.add, broken)
         with socket.create_connection(stage.address, timeout=LIMIT_S) as silent:
-            assert silent.recv(1) == b""  # nobody may be here longer than a login takes
+            assert silent.recv(1) == b""  # a connection may not exist longer than the login timeout before its open
         assert broken.looked_at > 0
         assert broken.aborted == broken.looked_at
         assert "cannot be looked after" in caplog.text

@@ -48,7 +48,7 @@ def _work(a: Script, *bodies: Any) -> None:
 
 
 def _until(a: Script, kind: type[Any], **fields: Any) -> Any:
-    """The next frame of a kind with these fields, whatever comes before it."""
+    """The next frame of a type with these fields, after any other frames."""
     while True:
         frame = a._frame()
         assert frame is not None, f"the end of the stream instead of {kind.__name__}"
@@ -118,7 +118,7 @@ def on_a_link_whose_name_is_taken(s: Stage, a: Script, txn: bytes) -> None:
 
 
 def sent_again_by_who_comes_back_on_another_session(s: Stage, a: Script, txn: bytes) -> None:
-    """Its map of what is unsettled cannot be told how a transaction will end: so what it sends again would be there twice."""
+    """Its unsettled map cannot contain the end of a transaction. So messages that it sends again would exist twice."""
     writer = {"handle": 5, "name": "writer", "rcv_settle_mode": RCV_SECOND}
     _work(a, sends("r", **writer))
     _until(a, Attach, name="writer")

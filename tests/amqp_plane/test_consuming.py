@@ -1,4 +1,4 @@
-"""C2 C4 Q4 Q5 Q22 on the wire: priorities, exclusive and single consumers, messages that are delivered at once or not at all."""
+"""C2 C4 Q4 Q5 Q22 in AMQP: priorities, exclusive and single consumers, messages that are delivered immediately or not at all."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Consumer:
             event.link.session.dispose(event.deliveries, Accepted())
 
     def grant(self, credit: int) -> Consumer:
-        """Until the broker knows of it, and this link waits."""
+        """Grant credit, and wait until the broker has it and this link waits."""
         self.link.grant(credit)
         self.client.pump()
         self.made.until(self.waits, "the link waits for messages")
@@ -83,7 +83,7 @@ def declare_again(made: Stage, consumers: str) -> None:
 
 @pytest.mark.parametrize("name", ["priority", "rabbitmq:priority"])
 def test_a_lower_priority_gets_what_the_higher_has_no_credit_for(made: Stage, name: str) -> None:
-    """C2: whoever came first, and whoever waits longest."""
+    """C2: independent of the order of arrival and of the waiting times."""
     low, high = Consumer(made, "low").grant(100), Consumer(made, "high", **{name: 7}).grant(3)
     assert high.link.remote_attach is not None
     assert (high.link.remote_attach.properties or {}).get(name, 7) == 7
@@ -128,7 +128,7 @@ def test_an_exclusive_consumer_is_alone(made: Stage, how: str) -> None:
 
 
 def test_who_only_looks_is_nobody_s_rival(made: Stage) -> None:
-    """Q5: a browser is let in beside an exclusive consumer, and is not exclusive, whatever it asks; the answer says so."""
+    """Q5: a browser is admitted besides an exclusive consumer, and is never exclusive itself. The answer shows that."""
     first = Consumer(made, "first", ("exclusive",)).grant(1)
     source = first.link.remote_attach.source  # type: ignore[union-attr]
     browser = made.client("browser").connection.begin().receiver("b")
@@ -146,7 +146,7 @@ def test_who_only_looks_is_nobody_s_rival(made: Stage) -> None:
 
 
 def test_the_next_goes_on_when_the_single_active_one_ends(made: Stage) -> None:
-    """Q22: nobody else is woken before; what the active one left is the next one's, in order, and those after it wait on."""
+    """Q22: no other consumer is woken before. The next one receives the remaining messages in order, and later ones wait on."""
     declare_again(made, "single")
     first, plain, high = (Consumer(made, name, **asks) for name, asks in (("a", {}), ("b", {}), ("c", {"priority": 1})))
     for consumer in (first, plain, high):
@@ -169,7 +169,7 @@ def test_the_next_goes_on_when_the_single_active_one_ends(made: Stage) -> None:
 
 
 class Producer:
-    """A connection that sends to q, or with an anonymous terminus, at once or not at all."""
+    """A connection that sends to q, or to an anonymous terminus, *immediate* or not."""
 
     def __init__(self, made: Stage, address: str | None = "q", capabilities: tuple[str, ...] = ("immediate",)) -> None:
         self.client: Client = made.client(f"producer {address} {capabilities}")
@@ -226,7 +226,7 @@ def test_what_waits_before_it_is_first(made: Stage) -> None:
 
 
 def test_a_consumer_with_a_selector_takes_at_once_what_it_matches(made: Stage) -> None:
-    """Q4 Q8: the sender hears when all who wait have had their selector evaluated, and not before."""
+    """Q4 Q8: the sender is answered when the selectors of all waiting consumers are evaluated, and not before."""
     wants = Described(Symbol("apache.org:selector-filter:string"), "kind = 'a'")
     consumer = Consumer(made, "consumer", filter={Symbol("selector"): wants}).grant(10)
     producer = Producer(made)
@@ -240,7 +240,7 @@ def test_a_consumer_with_a_selector_takes_at_once_what_it_matches(made: Stage) -
 
 
 def test_an_anonymous_and_a_settled_sender_may_ask_for_it(made: Stage) -> None:
-    """Q4: by the property `to`; who settles as he sends hears nothing, and the message is not kept either."""
+    """Q4: by the property `to`. A sender that settles its messages is not answered, and the message is not kept either."""
     producer = Producer(made, address=None)
     producer.send(b"1", to="q")
     assert producer.until(b"1") == [Released]

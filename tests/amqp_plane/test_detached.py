@@ -1,4 +1,4 @@
-"""Links that are detached and live on, beyond one talk: whose they are, who may not have them, and what a restart leaves."""
+"""Detached links that live on, over several connections: their owners, strangers, and the state after a restart."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def holding(s: Stage, a: Script) -> Script:
 
 
 def lost(s: Stage, a: Script) -> None:
-    """The connection is gone, and what it held is kept."""
+    """The connection is lost, and its messages are kept."""
     a.drop()
     s.until(lambda: len(s.plane.registry) == 1, "the link is kept")
     s.settle()
@@ -181,8 +181,10 @@ def test_a_position_in_a_message() -> None:
 
 @pytest.mark.parametrize("mode", ["move", "copy"])
 def test_a_link_that_the_broker_does_not_know_gets_nothing_new_after_an_incomplete_map(tmp_path: Path, mode: str) -> None:
-    """C6 C9: 2.7.3: whoever names only some of his deliveries gets those alone, also where the broker has none of them any more:
-    the next attach with all of them, or none, brings new ones."""
+    """C6 C9: 2.7.3: a receiver with an incomplete map gets only the deliveries in the map, even if the broker has none of them.
+
+    Its next attach with a complete map, or without a map, brings new ones.
+    """
     source = Source(address="q", distribution_mode=mode)
     with stage(tmp_path) as s:
         s.declare("q")

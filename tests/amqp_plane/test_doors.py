@@ -1,4 +1,4 @@
-"""W2, W3: the doors of the AMQP plane: who gets in where, what those hear who do not, and what the log has of them."""
+"""W2, W3: the listeners of the AMQP plane: who may connect where, the answers to others, and the entries in the log."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def frame(side: socket.socket) -> Any:
 
 
 def ends(side: socket.socket) -> bytes:
-    """Read what still comes, up to the end of the stream."""
+    """Read the remaining frames, up to the end of the stream."""
     data = b""
     with contextlib.suppress(ssl.SSLEOFError, ConnectionResetError), side:
         while piece := side.recv(65536):
@@ -126,7 +126,7 @@ def ends(side: socket.socket) -> bytes:
 
 
 def login(side: socket.socket, sasl: SaslClient) -> list[Any]:
-    """The frames that the broker says in the SASL layer."""
+    """The frames of the broker in the SASL layer."""
     side.sendall(SASL)
     assert read(side, 8) == SASL
     said = []
@@ -209,7 +209,7 @@ def test_the_nameless_are_one_user_whose_permissions_count(doors: Doors) -> None
 
 
 def refused_plain(doors: Doors, door: str, response: bytes) -> bytes:
-    """All that the broker says to this PLAIN response."""
+    """All answers of the broker to this PLAIN response."""
     with doors.connect(door) as side:
         init = SaslInit(mechanism="PLAIN", initial_response=response)
         side.sendall(SASL + encode_frame(0, init.encode(), frame_type=SASL_FRAME))
@@ -222,7 +222,7 @@ def refused_plain(doors: Doors, door: str, response: bytes) -> bytes:
 
 @pytest.mark.parametrize("door", ["plain", "tls, named"])
 def test_all_who_are_refused_hear_the_same(doors: Doors, door: str) -> None:
-    """PLAIN: a wrong password, a name nobody has, a user without one, somebody else's identity, no proper response at all."""
+    """PLAIN: a wrong password, an unknown name, a user without a password, another user's identity, an invalid response."""
     wrong = "wrong " + SECRET
     responses = [f"\0alice\0{wrong}", f"\0who\0{SECRET}", f"\0nobody's\0{SECRET}", f"bob\0alice\0{SECRET}", "x", "\0\0"]
     said = {refused_plain(doors, door, response.encode()) for response in responses}
@@ -232,7 +232,7 @@ def test_all_who_are_refused_hear_the_same(doors: Doors, door: str) -> None:
 
 
 def test_scram_says_as_little(doors: Doors) -> None:
-    """The challenge for a name that nobody has looks like another's, twice the same salt; then the same outcome."""
+    """The challenge for an unknown name looks like others, and has the same salt twice; then the outcome is the same."""
     shapes = set()
     salts = []
     for name, password in (("alice", "wrong"), ("who", SECRET), ("who", "wrong"), ("nobody's", SECRET)):
@@ -269,7 +269,7 @@ def test_a_certificate_that_does_not_hold_is_refused_in_the_handshake(doors: Doo
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux listens at 127.0.0.2 without being told to")
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_free_port_is_the_same_at_each_address_of_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
-    """The url leads to the broker, whichever address a client takes; also where the second one's is somebody's."""
+    """The url leads to the broker at each of its addresses, even if another program uses the port at the second address."""
     addresses, blocking = ("127.0.0.1", "127.0.0.2"), []
     real = socket.getaddrinfo
 

@@ -46,7 +46,7 @@ def test_an_effect_that_fails_concerns_nobody_else(caplog: pytest.LogCaptureFixt
 
 
 def test_a_deadline_is_reached_once_and_not_when_its_reason_is_gone() -> None:
-    """Timers are called in the order of their times, so what stops the loop comes behind them."""
+    """Timers fire in the order of their times, so the timer that stops the loop comes last."""
     loop, reached = asyncio.new_event_loop(), list[str]()
     kept = Deadline(loop, 0.0, lambda: reached.append("kept"))
     gone = Deadline(loop, 0.0, lambda: reached.append("gone"))

@@ -1,10 +1,10 @@
-"""C1, C4, C5, C6, C8, C9, C11, Q1, Q4, Q5, Q12, Q13, Q15 to Q17, Q20 to Q23, E1, E2, D2: all of the plane at once.
+"""C1, C4, C5, C6, C8, C9, C11, Q1, Q4, Q5, Q12, Q13, Q15 to Q17, Q20 to Q23, E1, E2, D2: all of the plane together.
 
-Some clients do at random whatever a client may, on queues of every kind, while an operator pauses, purges, alters, moves and
-deletes, and the journal is cleaned. Each promise has a test of its own elsewhere; here they meet. Nothing is foretold: what must
-hold is what `invariants` says, that the broker ends no connection and no session, and that it logs no exception.
+Random clients use queues of every kind, while an operator pauses, purges, alters, moves and deletes, and the journal is cleaned.
+Each promise has a test of its own elsewhere; here they meet. Results are not predicted. The checks are `invariants`, that the
+broker ends no connection and no session, and that it logs no exception.
 
-The seed stands in the test's name. PENSTOCK_HISTORIES=n plays n histories, from 0 on.
+The seed is in the test's name. PENSTOCK_HISTORIES=n plays n histories, from 0 on.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ ALTERATIONS: list[tuple[str, dict[str, Any]]] = [
 DELETED = ["fifo", "held", "block", "single", "locked groups", "ring of levels", "reject"]  # and declared again
 MOVED = ["fifo", "levels", "held", "ring", "block", "dying", "dead", "single", "back", "retries in groups", "retries in order"]
 
-SEEDS = [*range(8), 44, 89, 92]  # the last ones found what a deleted queue left of its stages
+SEEDS = [*range(8), 44, 89, 92]  # the last ones found errors in the stages of a deleted queue
 if "PENSTOCK_HISTORIES" in os.environ:
     SEEDS = list(range(int(os.environ["PENSTOCK_HISTORIES"])))
 STEPS = 300
@@ -108,7 +108,7 @@ def _clean_small(made: Stage) -> None:
 
 
 def _operate(game: Game) -> None:
-    """Somebody beside AMQP does something to a queue."""
+    """A client of another protocol changes a queue."""
     choice = game.random.choice
     queue = choice(DELETED)
     one, other = game.random.sample(MOVED, 2)
@@ -149,7 +149,7 @@ def _step(game: Game) -> None:
 
 
 def _compare(game: Game) -> None:
-    """All comes to rest, and then nobody waits in vain, and the counts are right."""
+    """Wait until nothing moves; then no link waits in vain, and the counts are right."""
     for _ in range(3):
         for player in game.players:
             if not player.gone:
@@ -160,7 +160,7 @@ def _compare(game: Game) -> None:
 
 
 def _soon(game: Game, what_is_wrong: Callable[[], Any]) -> None:
-    """Let what is on its way get there."""
+    """Wait until the frames under way have arrived."""
     end = time.monotonic() + PATIENCE_S
     while wrong := what_is_wrong():
         assert time.monotonic() < end, wrong
@@ -191,7 +191,7 @@ def _play(game: Game) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_everything_at_once(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody waits for what is there, all counts are what the columns say, and who has gone leaves nothing behind."""
+    """No link waits for available messages, all counts equal the columns, and lost clients leave nothing behind."""
     tight = {"amqp_credit": 20, "amqp_max_unsettled": 30} if seed % 2 else {}
     with stage(tmp_path, disk=LyingDisk(), clean_bandwidth=1 << 40, **tight) as made:
         _clean_small(made)

@@ -1,7 +1,7 @@
 """2.6.13: a sender and a receiver that lose their connections at any moment, and resume: every message comes exactly once.
 
-Both remember what is unsettled, as the text asks of who wants that: the sender until it hears an outcome (mode second), the
-receiver until the broker has settled what it accepted. The seed stands in the test's name.
+Both remember their unsettled deliveries, as 2.6.13 demands: the sender until it receives an outcome (mode second), the receiver
+until the broker has settled its outcome. The seed is in the test's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = 150
 
 
 class End(ABC):
-    """One end of one link, which outlives its connections. `unsettled` is what it remembers, by tag."""
+    """One end of one link, which outlives its connections. `unsettled`: its deliveries by tag."""
 
     client: Client
     session: Any
@@ -43,7 +43,7 @@ class End(ABC):
         self.attach(dict(self.unsettled))
 
     def lose(self, random: Random) -> None:
-        """With or without what was about to leave, and what has come."""
+        """Lose the connection, with or without frames under way in both directions."""
         if random.random() < 0.5:
             self.client.pump()
         self.client.drop()
@@ -55,7 +55,7 @@ class End(ABC):
 
     @abstractmethod
     def attach(self, unsettled: dict[bytes, Any] | None) -> None:
-        """Attach the link, with what is unsettled here."""
+        """Attach the link with its unsettled map."""
 
     @abstractmethod
     def on_event(self, event: Any) -> None:
@@ -105,7 +105,7 @@ class Consumer(End):
     def __init__(self, made: Stage) -> None:
         super().__init__(made, "consumer")
         self.processed: list[bytes] = []
-        self.held: dict[bytes, Any] = {}  # what may be processed: tag → delivery
+        self.held: dict[bytes, Any] = {}  # messages that may be processed: tag → delivery
 
     def attach(self, unsettled: dict[bytes, Any] | None) -> None:
         before, self.link = getattr(self, "link", None), self.session.receiver("from q")
@@ -118,7 +118,7 @@ class Consumer(End):
         self.attached()
         if unsettled is not None:
             theirs = self.link.remote_attach.unsettled or {}
-            for tag in [tag for tag in self.unsettled if tag not in theirs]:  # the sender has settled it, or sends it anew
+            for tag in [tag for tag in self.unsettled if tag not in theirs]:  # the sender has settled it, or sends it again
                 del self.unsettled[tag]
 
     def on_event(self, event: Any) -> None:

@@ -1,4 +1,4 @@
-"""C1, C4, W6: everybody who waits gets his share, an arrival always reaches somebody, and one slow peer slows nobody else."""
+"""C1, C4, W6: each waiting link receives its share, an arrival always reaches a link, and a slow peer delays no other."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def waiting(made: Stage, *queues: str) -> int:
 
 
 def test_links_of_all_sessions_and_connections_get_their_share(made: Stage) -> None:
-    """C4: 24 links that all want more than there is: nobody goes without, each message goes to one of them, in order."""
+    """C4: 24 links that all want more messages than there are: each receives some, each message goes to one of them, in order."""
     crowd = Crowd(made, connections=3, sessions=2, links=4)
     count = 3 * 24 * QUANTUM_MESSAGES
     crowd.accepts = False
@@ -112,7 +112,7 @@ def test_links_of_all_sessions_and_connections_get_their_share(made: Stage) -> N
 
 
 def test_a_message_at_a_time_goes_round(made: Stage) -> None:
-    """C1: who was notified and took goes to the tail, so that single arrivals reach one link after the other."""
+    """C1: a notified link that took messages goes to the tail, so single arrivals reach one link after the other."""
     crowd = Crowd(made, connections=2, sessions=2, links=3)
     crowd.grant(100)
     made.until(lambda: waiting(made) == 12, "all wait")
@@ -137,7 +137,7 @@ def test_one_arrival_of_many_reaches_all_who_wait(made: Stage) -> None:
 
 
 def test_who_had_no_time_to_look_in_a_turn_looks_in_the_next(made: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C4: a turn is bounded, and nobody is overlooked for that."""
+    """C4: a turn is bounded, and no link is overlooked."""
     monkeypatch.setattr(acquisitions, "LOOKS", 3)
     crowd = Crowd(made, connections=2, sessions=1, links=10)
     crowd.grant(1)
@@ -173,7 +173,7 @@ def test_who_may_not_have_it_hands_it_on(made: Stage) -> None:
 
 
 def test_what_comes_back_passes_those_who_refused_it(made: Stage) -> None:
-    """C1: the one who is notified first may not have it; the next one is told."""
+    """C1: the first notified link may not have it, so the next one is asked."""
     crowd = Crowd(made, connections=2, sessions=1, links=1)
     crowd.accepts = False
     (first, second), (a, b) = crowd.clients, crowd.got
@@ -196,7 +196,9 @@ def test_what_comes_back_passes_those_who_refused_it(made: Stage) -> None:
 
 @pytest.mark.parametrize("made", [{"amqp_max_unsettled": 1, "amqp_max_unsettled_per_connection": 1}], indirect=True)
 def test_who_cannot_work_when_his_turn_comes_hands_it_on(made: Stage) -> None:
-    """C1: two links of one connection are notified at once, and its limit allows one message: the other's goes to who is next."""
+    """C1: two links of one connection are notified together, and its limit allows one message: the other message goes to the next
+    link.
+    """
     made.declare("r")
     client = made.client("both")
     got: list[str] = []
@@ -249,7 +251,7 @@ def test_waiting_links_that_end_are_forgotten(made: Stage) -> None:
 
 
 def test_a_socket_that_is_not_read_holds_nobody_up(made: Stage) -> None:
-    """W6: a peer with credit that stops reading gets what its socket takes; all the rest goes to those who read."""
+    """W6: a peer with credit that stops reading receives as much as its socket takes; other peers receive the rest."""
     stuck = made.client("stuck", receive_buffer=4 * KIB)
     session = stuck.connection.begin()
     link = session.receiver("stuck")
@@ -268,7 +270,7 @@ def test_a_socket_that_is_not_read_holds_nobody_up(made: Stage) -> None:
     crowd.until(2000 - held)
     publish(made, 500, 16 * KIB)
     crowd.until(2500 - held)
-    # It reads again: what was sent to it is there, and it goes on.
+    # It reads again: the sent messages arrive, and it continues.
     stuck.reads = True
     stuck.until(lambda: len(link.unsettled) == held, "what it was sent")
     for client in crowd.clients:
@@ -295,7 +297,7 @@ def test_what_a_stuck_peer_held_goes_to_others_when_it_is_gone(made: Stage) -> N
 
 
 def test_senders_and_receivers_of_many_queues_beside_each_other(made: Stage) -> None:
-    """W6: what one queue's links do is nothing to another's."""
+    """W6: the links of one queue do not affect those of another."""
     queues = [f"q{number}" for number in range(5)]
     made.declare(*queues)
     client = made.client("all")

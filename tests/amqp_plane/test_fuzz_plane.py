@@ -1,7 +1,7 @@
-"""Hostile octets over real sockets, on every kind of listener (W5): the broker stays up, keeps no more than its limits, raises
-nothing unforeseen, and a bystander goes on sending and receiving all the while.
+"""Hostile octets over real sockets, on every kind of listener (W5).
 
-Seconds here, minutes with `./dev fuzz`. A failure names its seed and round; tests/amqp/test_fuzz.py says what sets them.
+The broker stays up, keeps no more than its limits, raises nothing unforeseen, and another client continues to send and receive.
+Seconds here, minutes with `./dev fuzz`. A failure names its seed and round; tests/amqp/test_fuzz.py explains how to set them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from penstock.broker_core.client.amqp import connect
 from ..amqp.test_fuzz import ROUNDS, SEED, a_conversation, mutate
 from .talk import AUTHORITY, Client, Inside, PlainClient, TlsClient, WebSocketClient
 
-PATIENCE_S = 30.0  # for what must come, on the slowest machine
+PATIENCE_S = 30.0  # for expected frames, on the slowest machine
 LOGIN_TIMEOUT_S = 1.0
 FRAME = 64 * 1024
 MIB = 1 << 20
-#: Over a warm broker, after each test: allocators keep some of what they once had (6 MiB were seen).
+#: Over a warm broker, after each test: allocators keep some memory (6 MiB were seen).
 GROWTH = 24 * MIB
-#: Of a connection that holds half a frame: the frame, a copy while it grows, and what an idle connection may take.
+#: Of a connection that holds half a frame: the frame, a copy while it grows, and the memory of an idle connection.
 HELD = 2 * FRAME + 100 * 1024
 
 KINDS = {
@@ -47,7 +47,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 class Bystander(threading.Thread):
-    """Sends three messages, receives and accepts them, again and again. `failure` is what ended it, if something did."""
+    """Sends three messages, receives and accepts them, again and again. `failure`: the error that ended it."""
 
     def __init__(self, url: str) -> None:
         super().__init__(name="bystander", daemon=True)
@@ -77,7 +77,7 @@ class Bystander(threading.Thread):
             self.failure = error
 
     def served(self, since: int) -> None:
-        """Fails unless it has gone on since then, and goes on now."""
+        """Fail unless it has continued since then, and continues now."""
         with self._turned:
             goal = self.rounds + 2
             self._turned.wait_for(lambda: self.rounds >= goal or self.failure is not None, PATIENCE_S)
@@ -162,18 +162,18 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 class Attacker:
-    """One connection that says what it is told and does not mind being cut off. With `cut`, octet by octet."""
+    """One connection with given octets, which accepts being cut off. With `cut`, octet by octet."""
 
     def __init__(self, scene: Scene, kind: str, source: random.Random, *, cut: bool = False) -> None:
         self.side = scene.connect(kind)
         self.client: Client = KINDS[kind]()
         self._source, self._cut, self._mutates = source, cut, False
         self.gone = False
-        self.confused = False  # what was mutated is not what this client believes to have said: it goes on without layers
+        self.confused = False  # mutated octets are not the state of this client, so it continues without layers
         self.heard = b""
 
     def go_wrong(self) -> None:
-        """From here on what the layers say is mutated."""
+        """Mutate the output of the layers from now on."""
         self._mutates = True
 
     def open_layers(self) -> None:
@@ -198,11 +198,11 @@ class Attacker:
         self.confused = True
 
     def flush(self) -> None:
-        while data := self.client.data_to_send():  # what is heard while it is sent may ask for an answer
+        while data := self.client.data_to_send():  # input that arrives while sending may need an answer
             self.send(mutate(self._source, data) if self._mutates and self._source.random() < 0.3 else data)
 
     def send(self, data: bytes) -> None:
-        """Octets on the socket itself; what the broker says meanwhile is read, so that neither waits for the other."""
+        """Send octets on the socket itself. The broker's output is read meanwhile, so that neither side waits for the other."""
         step = 1 if self._cut else max(1, len(data))
         try:
             for at in range(0, len(data), step):
@@ -249,7 +249,7 @@ class Attacker:
 
 
 def transcripts() -> list[list[bytes]]:
-    """Pieces that peers say in the golden transcripts of the protocol, of those that are shown whole."""
+    """Pieces of complete frames in the golden transcripts of the protocol."""
     folder = Path(__file__).parent.parent / "amqp" / "transcripts"
     talks = []
     for path in sorted(folder.glob("*.txt")):

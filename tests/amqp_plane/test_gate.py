@@ -99,7 +99,7 @@ def test_an_event_that_a_state_does_not_list_is_a_fault_and_changes_nothing(stat
 
 @pytest.mark.parametrize("seed", range(3))
 def test_in_any_order_each_wish_gets_a_pass_and_each_call_is_answered(seed: int) -> None:
-    """As the plane has it: sockets are read between callbacks; a pass may be held up, and goes on with the disk."""
+    """As in the plane: sockets are read between callbacks, and a commit may be held up until the disk is ready."""
     chance = random.Random(seed)
     calls = wanted = passes = 0
 

@@ -38,7 +38,7 @@ def _play(history: History, steps: int, burst: int) -> None:
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_one_step_at_a_time(seed: int, tmp_path: Path) -> None:
-    """Conservation, one holder, credit, order, delivery-count and first-acquirer, and nobody waits for what is there."""
+    """Conservation, one holder, credit, order, delivery-count and first-acquirer, and no link waits for available messages."""
     with stage(tmp_path, disk=LyingDisk()) as made:
         made.declare(QUEUE)
         _play(History(made, seed, exact=True), STEPS, 1)
@@ -46,7 +46,7 @@ def test_one_step_at_a_time(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_many_things_at_once(seed: int, tmp_path: Path) -> None:
-    """Histories agree but for order and counts, which then depend on what came first."""
+    """The histories agree except for order and counts, which then depend on the order of arrival."""
     with stage(tmp_path, disk=LyingDisk(), amqp_max_unsettled=20, amqp_max_unsettled_per_connection=30) as made:
         made.declare(QUEUE)
         _play(History(made, seed, exact=False), BURSTS, 12)

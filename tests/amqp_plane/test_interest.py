@@ -1,4 +1,4 @@
-"""C1 C2 C4 Q22: who is told that there is work. Whole histories of a queue and its consumers against a plain model."""
+"""C1 C2 C4 Q22: which links are notified. Whole histories of a queue and its consumers against a plain model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ QUANTUM = 3
 
 
 class Worker(Candidate):
-    """A consumer with credit. `able` is what it does not tell before it is asked, such as the state of its socket. What one with
-    a selector wants is `known` below a number only."""
+    """A consumer with credit. `able`: a state that it does not report before it is asked, such as that of its socket.
+
+    With a selector, its matches are `known` only below a number.
+    """
 
     def __init__(
         self, name: int, priority: int = 0, *, acquires: bool = True, kinds: Iterable[int] = (0, 1, 2), selects: bool = False
@@ -141,7 +143,7 @@ class Queue:
         return [w for w in self.interest.members.values() if w.acquires]
 
     def rest(self) -> None:
-        """Turns until nobody is notified."""
+        """Run turns until no link is notified."""
         for _ in range(10_000):
             self.turn()
             if not self.interest.busy and not self.awaiting():
@@ -188,7 +190,7 @@ def test_who_takes_stays_notified_and_then_goes_to_the_tail() -> None:
 
 
 def test_who_has_no_credit_is_not_woken_and_who_cannot_work_hands_on() -> None:
-    """C1: one that said it lacks credit is not asked; one that turns out unable is, once, and the arrival is the next one's."""
+    """C1: a link without credit is not asked. A link that turns out unable is asked once, and the arrival goes to the next."""
     queue = Queue()
     stuck, spent, ready = (queue.worker(credit=1) for _ in range(3))
     queue.rest()
@@ -210,7 +212,7 @@ def test_who_has_no_credit_is_not_woken_and_who_cannot_work_hands_on() -> None:
 
 
 def test_what_one_may_not_have_the_next_is_asked_for_once() -> None:
-    """C1 C4: a selector that matches nothing passes the notification on; nobody looks twice for the same news."""
+    """C1 C4: a selector that matches nothing passes the notification on. No link looks twice for the same news."""
     queue = Queue()
     fussy = [queue.worker(credit=5, kinds=[1]) for _ in range(20)]
     wanting = queue.worker(credit=5, kinds=[0])
@@ -220,7 +222,7 @@ def test_what_one_may_not_have_the_next_is_asked_for_once() -> None:
     queue.rest()
     assert wanting.got == [0]
     assert len(queue.looks) == 21
-    queue.arrive(2)  # of which nobody wants any
+    queue.arrive(2)  # no link wants any of them
     queue.rest()
     assert len(queue.looks) == 2 * 21
     queue.rest()
@@ -247,7 +249,7 @@ def test_a_lower_priority_gets_what_the_higher_cannot_take() -> None:
 
 
 def test_equals_share_within_a_turn() -> None:
-    """C4: from a backlog each takes one quantum before anybody takes a second."""
+    """C4: from a backlog each link takes one quantum before any takes a second."""
     queue = Queue()
     workers = [queue.worker(credit=100) for _ in range(10)]
     queue.rest()
@@ -258,7 +260,7 @@ def test_equals_share_within_a_turn() -> None:
 
 
 def test_browsers_all_hear_and_take_nothing_from_anybody() -> None:
-    """C1: those who do not acquire see every message, also where nobody acquires, and do not hold up who does."""
+    """C1: browsers see every message, even if no link acquires, and do not hold up others."""
     queue = Queue()
     browsers = [queue.worker(credit=100, acquires=False) for _ in range(5)]
     queue.rest()
@@ -273,7 +275,9 @@ def test_browsers_all_hear_and_take_nothing_from_anybody() -> None:
 
 
 def test_the_only_one_is_asked_and_nobody_else() -> None:
-    """Q22: with 100 who stand by, an arrival wakes the active one alone; when it ends, the next has what waits."""
+    """Q22: with 100 waiting links, an arrival wakes only the active one. When it ends, the next one receives the waiting
+    messages.
+    """
     queue = Queue()
     queue.interest.only(1)
     workers = [queue.worker(credit=10) for _ in range(100)]
@@ -300,7 +304,7 @@ def test_the_only_one_is_asked_and_nobody_else() -> None:
 
 
 def test_who_stood_by_is_told_when_its_turn_comes() -> None:
-    """Q22: also of what was there before it came, while the active one had no credit."""
+    """Q22: also of messages from before, while the active link had no credit."""
     queue = Queue()
     queue.interest.only(1)
     queue.worker(credit=0)
@@ -316,7 +320,7 @@ def test_who_stood_by_is_told_when_its_turn_comes() -> None:
 
 
 def test_equals_with_and_without_a_selector_take_turns() -> None:
-    """C4: one after another, whoever awaits an evaluation."""
+    """C4: one after another, independent of evaluations."""
     queue = Queue()
     workers = [queue.worker(credit=100, selects=number % 2 == 0) for number in range(5)]
     queue.rest()
@@ -327,7 +331,7 @@ def test_equals_with_and_without_a_selector_take_turns() -> None:
 
 
 def test_a_cold_selector_holds_its_equals_up_only_for_what_is_new() -> None:
-    """C4: over what waits already, who has no selector is served meanwhile; a lower priority is not."""
+    """C4: links without a selector take waiting messages meanwhile; a lower priority does not."""
     queue = Queue()
     queue.arrive(*[0] * 10)
     cold = queue.worker(credit=100, selects=True)
@@ -357,7 +361,7 @@ def test_who_ends_is_forgotten_wherever_it_stood() -> None:
 
 
 class InterestMachine(RuleBasedStateMachine):
-    """C1 C2 C4: laws that hold whatever happens in whatever order."""
+    """C1 C2 C4: laws for all histories."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -384,13 +388,13 @@ class InterestMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.queue.awaiting())
     @rule(data=st.data())
     def evaluate(self, data: st.DataObject) -> None:
-        """In whatever order."""
+        """Evaluate in any order."""
         self.queue.evaluate(data.draw(st.sampled_from(sorted(self.queue.awaiting(), key=lambda w: w.name))))
 
     @precondition(lambda self: self.queue.interest.members)
     @rule(data=st.data(), credit=st.integers(0, 5))
     def grant(self, data: st.DataObject, credit: int) -> None:
-        """Also less than before, of which the queue hears nothing."""
+        """Grant more or less than before; the queue is not notified of less."""
         self.queue.grant(self.pick(data), credit)
 
     @precondition(lambda self: self.queue.interest.members)
@@ -431,7 +435,7 @@ class InterestMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.queue.available)
     @rule(data=st.data())
     def purge(self, data: st.DataObject) -> None:
-        """Something goes that nobody took: that is no news."""
+        """Messages leave that no link took: that is no news."""
         del self.queue.available[data.draw(st.sampled_from(sorted(self.queue.available)))]
 
     @precondition(lambda self: self.queue.interest.members)
@@ -453,7 +457,7 @@ class InterestMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_forgotten_and_nobody_sleeps_through(self) -> None:
-        """C4: when it is quiet and a turn has been had, who has credit has no message that it wants before it."""
+        """C4: after a turn, when nothing moves, no link with credit has a message before it that it wants."""
         self.queue.rest()
         for worker in self.queue.interest.members.values():
             if worker.capacity:
@@ -467,7 +471,7 @@ class InterestMachine(RuleBasedStateMachine):
 
 
 class RestlessMachine(InterestMachine):
-    """Machine with turns only when the history has them: what is told between turns is not forgotten by the next."""
+    """Machine with turns only where the history has them: a notification between turns is not forgotten by the next."""
 
     @invariant()
     def nobody_is_forgotten_and_nobody_sleeps_through(self) -> None:

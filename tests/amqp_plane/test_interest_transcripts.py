@@ -1,4 +1,4 @@
-"""Golden transcripts of seed 001: who is told, what it does, and in which of the four lists it stands. See `test_transcripts`."""
+"""Golden transcripts of seed 001: which link is notified, its answer, and the list that it stands in. See `test_transcripts`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Link(Candidate):
 
 
 class InterestScript(Script):
-    """A queue with its consumers, as a plane has them; `turn` is what the plane does when something has happened."""
+    """A queue with its consumers, as a plane has them. `turn` does the plane's work after an event."""
 
     QUANTUM = 2
 
@@ -84,7 +84,7 @@ class InterestScript(Script):
         return answer
 
     def turn(self) -> str:
-        """Run one turn; say who looked, in order, and what each took."""
+        """Run one turn. Returns the links that looked, in order, with the messages that each took."""
         self.interest.begin_pass()
         said = []
         while (link := self.interest.next(bool(self.engine.state.queues["q"].counts[1]))) is not None:

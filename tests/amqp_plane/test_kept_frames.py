@@ -1,4 +1,4 @@
-"""W5: what of a frame stays in memory once it is answered. Sixty kilobytes of symbols take megabytes decoded."""
+"""W5: the parts of a frame that stay in memory after its answer. Sixty kilobytes of symbols take megabytes decoded."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def modified(number: int) -> Modified:
 
 @pytest.mark.parametrize("transacted", [False, True])
 def test_of_a_disposition_only_the_outcome_is_kept(staged: Stage, *, transacted: bool) -> None:
-    """In a transaction until its end; outside of one a state that is no outcome until there is one."""
+    """In a transaction until its end. Outside of one, a state without an outcome is kept until the outcome."""
     every = range(FRAMES + 2)
     staged.service.submit(enqueue("q", *[b"m"] * len(every)))
     a = staged.script().usual()

@@ -1,10 +1,10 @@
 """C8, W5: kill -9 of the broker under AMQP clients, again and again.
 
-Nothing confirmed is lost, nothing whose settlement was confirmed comes back, order holds, what was in flight comes back with its
-count by the table of returns (BROKER_LOST does not count), and nothing is invented.
+No confirmed message is lost, and no message whose settlement was confirmed comes back. Order is kept. Deliveries in flight come
+back with their count by the table of returns (BROKER_LOST does not count). No message is invented.
 
-Receivers settle second: an outcome is known to hold when the broker has said so by its own settled disposition. What was said and
-not confirmed when the broker died may hold or not, and both are looked for.
+Receivers settle second: an outcome holds for certain when the broker has sent its own settled disposition. Outcomes without one
+may hold or not when the broker is killed, and both are accepted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RECEIVERS = {"one": "q", "two": "q", "three": "p"}
 
 @dataclass
 class Known:
-    """Message as its receiver knows it. `count` is the delivery-count that it came with, or is to come with next."""
+    """A message as its receiver expects it. `count`: the delivery-count that it came with, or must come with next."""
 
     count: int
     said: str = ""  # the outcome; "held" while it waits for one; empty when the message is not with a receiver
@@ -57,12 +57,12 @@ class Known:
 
 @dataclass
 class Record:
-    """Record of what was confirmed, kept outside of the broker."""
+    """The confirmations, kept outside of the broker."""
 
     changed: threading.Condition = field(default_factory=threading.Condition)
     sent: dict[str, int] = field(default_factory=dict)  # by sender: numbers below this
     confirmed: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in SENDERS})
-    known: dict[tuple[str, int], Known] = field(default_factory=dict)  # by queue and sequence number; not what is settled
+    known: dict[tuple[str, int], Known] = field(default_factory=dict)  # by queue and sequence number; without settled messages
     settled: set[tuple[str, int]] = field(default_factory=set)
     bodies: dict[tuple[str, int], bytes] = field(default_factory=dict)
     seen: set[tuple[str, int]] = field(default_factory=set)  # delivered in this life
@@ -100,7 +100,7 @@ def until_killed(client: Client, step: Any) -> None:
 
 
 def send_until_killed(client: Client, name: str, record: Record) -> None:
-    """Durable messages, some unconfirmed at a time. What is under way when the broker dies is not sent again."""
+    """Send durable messages, some unconfirmed at a time. Messages under way when the broker dies are not sent again."""
     link = client.connection.begin().sender(name)
     link.attach(source=Source(), target=Target(address=SENDERS[name]))
 
@@ -144,7 +144,7 @@ def receive_until_killed(client: Client, name: str, queue: str, record: Record, 
     link = session.receiver(name)
     link.attach(source=Source(address=queue), target=Target(), rcv_settle_mode=RCV_SECOND)
     highest = [-1]
-    mine: dict[int, tuple[int, Known]] = {}  # by delivery id: the message, and what is known of it
+    mine: dict[int, tuple[int, Known]] = {}  # by delivery id: the message and its expected state
 
     def delivered(link: Receiver, deliveries: list[Any]) -> None:
         outcomes: dict[str, list[Any]] = {}
@@ -155,7 +155,7 @@ def receive_until_killed(client: Client, name: str, queue: str, record: Record, 
                 assert place not in record.settled, f"{place} was settled, and that was confirmed"
                 assert record.bodies.setdefault(place, found.data[0]) == found.data[0]
                 record.first.setdefault(name, number)
-                if place not in record.seen:  # else somebody has given it back, to its place
+                if place not in record.seen:  # otherwise it was given back, to its place
                     assert number > highest[0], f"{place} comes after {highest[0]}"
                     highest[0] = number
                     record.seen.add(place)
@@ -246,7 +246,7 @@ def test_fifty_kills_under_amqp_clients(tmp_path: Path) -> None:
 
 
 def check_what_is_left(client: FlightClient, queue: str, record: Record) -> int | None:
-    """After a start: what is not settled, with its counts. The lowest sequence number, which must be delivered first."""
+    """After a start: the unsettled messages with their counts. The lowest sequence number must be delivered first."""
     left = {}
     for row in browse(client, queue, "sequenceNumber", "deliveryCount", "state", states=["available", "acquired"]):
         assert row["state"] == "available", "whoever held it is gone"

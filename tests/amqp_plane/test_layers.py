@@ -174,7 +174,7 @@ def test_a_peer_that_leaves_without_a_goodbye_is_named(make: Make) -> None:
     with pytest.raises(LayerError, match="ended without"):
         layer.receive_eof()
     assert layer.closed
-    layer.receive_eof()  # said once
+    layer.receive_eof()  # reported once
 
 
 # --- what is wrong
@@ -183,7 +183,7 @@ def test_a_peer_that_leaves_without_a_goodbye_is_named(make: Make) -> None:
 @every_layer
 @pytest.mark.parametrize("seed", range(30))
 def test_garbage_is_an_error_or_waits_whole_or_octet_by_octet(make: Make, seed: int) -> None:
-    """W5: never another exception; octet by octet the same error; what is kept is bounded by the layer, not by the peer."""
+    """W5: no other exception, and octet by octet the same error. The layer bounds the kept octets, not the peer."""
     source = random.Random(SEED + seed)
     garbage = source.choice([b"", b"AMQP\0\1\0\0", b"AMQP\3\1\0\0", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00\x01"])
     garbage += source.randbytes(source.choice([3, 400, 20_000]))
@@ -203,7 +203,7 @@ def test_garbage_is_an_error_or_waits_whole_or_octet_by_octet(make: Make, seed: 
 @every_layer
 @pytest.mark.parametrize("seed", range(40))
 def test_a_talk_with_octets_changed_is_right_up_to_there(make: Make, seed: int) -> None:
-    """Octets that come out are a prefix of those that went in, or an error is raised, or both; nothing false."""
+    """The output is a prefix of the input, or an error is raised, or both; no output is wrong."""
     source = random.Random(SEED + seed)
     client, layer = make()
     exchange(client, layer)
@@ -228,7 +228,7 @@ def test_what_came_before_an_error_is_not_lost(cut: Cut) -> None:
         client.say(b"good")
         data = client.data_to_send()
         if isinstance(layer, Stack):
-            data += b"\x17\x03\x03\x00\x30" + bytes(48)  # a record that nobody sealed
+            data += b"\x17\x03\x03\x00\x30" + bytes(48)  # a record without a seal
         else:
             data += b"\xff" * 60
         came, error = feed(layer, cut(data))

@@ -1,7 +1,7 @@
-"""W5, C8: a client that goes away at each step of what the golden transcripts show: nothing of it stays, what it held is back.
+"""W5, C8: a client that leaves at each step of the golden transcripts: no state of it remains, its messages are back.
 
-Each scenario is played as often as its clients say frames, and each time the connection ends one frame later, by a FIN or by a
-reset. The scenario's own broker, with somebody beside it, is looked at afterwards.
+Each scenario runs as often as its clients send frames, and each time the connection ends one frame later, by a FIN or by a reset.
+The scenario's own broker, with another client, is checked afterwards.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Leaving(Stage):
         def send_each(*bodies: Any, channel: int = 0) -> None:
             for at in range(len(bodies)):
                 if self.steps <= at:
-                    send(*bodies[:at], channel=channel)  # what came before it, in one write
+                    send(*bodies[:at], channel=channel)  # all earlier frames in one write
                     self._leave(script)
             self.steps -= len(bodies)
             send(*bodies, channel=channel)
@@ -88,7 +88,7 @@ class Leaving(Stage):
         else:
             with contextlib.suppress(OSError):
                 side.shutdown(socket.SHUT_WR)
-                while side.recv(65536):  # what the broker still says; then it ends the connection too
+                while side.recv(65536):  # the remaining output of the broker; then it also ends the connection
                     pass
         side.close()
         raise Left

@@ -1,5 +1,6 @@
-"""Q12 Q13 C8: what a link leaves behind goes by its source's default outcome, whichever way it ends; what nobody has looked at
-uses up no attempt."""
+"""Q12 Q13 C8: messages of an ended link go by its source's default outcome, for each way of ending. Messages that were not looked
+at use up no attempt.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def test_a_default_outcome_holds_whichever_way_the_link_ends(tmp_path: Path, way
 def test_a_consumer_that_comes_and_goes_puts_nothing_it_has_not_read_into_the_dead_letters(
     tmp_path: Path, way: str, notes: Any
 ) -> None:
-    """As qpid-jms does: it prefetches, processes one of them, says of the rest that they have failed, and closes."""
+    """As qpid-jms does: it prefetches, processes one message, marks the rest as failed, and closes."""
     said = None if notes is None else {Symbol(name): value for name, value in notes.items()}
     default = Modified(delivery_failed=True, message_annotations=said)
     with stage(tmp_path) as s:
@@ -81,7 +82,7 @@ def test_a_consumer_that_comes_and_goes_puts_nothing_it_has_not_read_into_the_de
             s.until(lambda: not s.service.state.queues["q"].consumers.subscriptions, "the link has ended")
         assert s.messages("q") == [(number, 4) for number in range(4, 200)]  # the delivery count is AMQP's
         assert s.counts("dead") == {}
-        # Whoever looks at one and says so has an attempt of two.
+        # A receiver that looks at one and reports it has an attempt of two.
         a = s.script().usual()
         a.receiver(credit=1)
         a.expect_messages(BODIES[4])

@@ -1,4 +1,4 @@
-"""W5, W6: each limit of the AMQP plane, what whoever goes beyond it is told, and somebody beside them who notices nothing."""
+"""W5, W6: each limit of the AMQP plane: the answer to a client that exceeds it, and another client that is not affected."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def told(a: Script, kind: type[Any], condition: str, **fields: Any) -> Any:
 
 
 def closed(a: Script, condition: str, *, answer: bool = True) -> None:
-    """Without `answer`: where the next frame begins nobody knows, and the broker does not wait for it."""
+    """Without `answer`: the begin of the next frame is unknown, and the broker does not wait for it."""
     told(a, Close, condition)
     if answer:
         a.send(Close())
@@ -118,7 +118,7 @@ def test_a_frame_of_the_login_is_smaller_still(limited: Limited) -> None:
 
 @pytest.mark.parametrize("queue", ["q", None])
 def test_a_message_is_as_large_as_our_attach_says_and_no_larger(limited: Limited, queue: str | None) -> None:
-    """In one frame, in one of several that come together, and in several frames; also where the queue is named by the message."""
+    """In one frame, in one of several that come together, and in several frames; also if the message names the queue."""
     most = 8 * KIB
     properties = {"properties": _to("q")}
     with limited(max_message_bytes=most) as s:
@@ -192,7 +192,7 @@ def test_messages_that_are_not_complete_are_bounded_over_all_links_of_a_connecti
 
 
 def test_messages_that_are_not_complete_are_bounded_over_all_connections(limited: Limited) -> None:
-    """Of one user, and altogether; what is completed, given up or lost with its connection leaves room."""
+    """Of one user, and together. Messages that are completed, given up or lost with their connection make room."""
     most = 4 * KIB
     with limited(max_message_bytes=most) as s:
         half = message(b"x" * (most - 200))[: most - 300]
@@ -220,7 +220,7 @@ def test_messages_that_are_not_complete_are_bounded_over_all_connections(limited
 
 
 def test_a_message_that_is_never_completed_ends_its_connection(limited: Limited) -> None:
-    """Others need the room; who completes one now and then goes on."""
+    """Others need the room. A client that completes a message now and then continues."""
     with limited() as s:
         clock = [0.0]
         s.plane.unfinished._now = lambda: clock[0]
@@ -369,7 +369,7 @@ def test_nodes_of_one_user_leave_room_for_others(limited: Limited, tmp_path: Pat
 
 
 def test_what_a_users_first_uses_make_counts_among_his_nodes(limited: Limited) -> None:
-    """E2 E4: until it is deleted, whoever does that."""
+    """E2 E4: until it is deleted, by any user."""
     with limited(amqp_max_nodes_per_user=2) as s:
         s.service.state.policies = Policies([Policy("jobs.*", create=True)])
         a = s.script("A").usual()

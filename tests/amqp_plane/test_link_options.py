@@ -1,4 +1,4 @@
-"""C2 Q4 Q5: what an attach may ask for, by the names that brokers have for it."""
+"""C2 Q4 Q5: the options of an attach, by the names that other brokers use."""
 
 from __future__ import annotations
 

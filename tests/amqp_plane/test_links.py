@@ -1,4 +1,4 @@
-"""Links whose owner matters, and messages that not everybody can have: 2.6.1, W3, W6."""
+"""Links with an owner, and messages that not every link can receive: 2.6.1, W3, W6."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .library_client import Client
 
 
 def test_names_of_another_user_never_meet(tmp_path: Path) -> None:
-    """2.6.1: a link's name belongs to its container, and a container to its user: saying somebody else's id steals nothing."""
+    """2.6.1: a link's name belongs to its container, and a container to its user: another user's container id steals nothing."""
     users = write(
         tmp_path / "users.json",
         {"ann": user("ann's"), "bob": user("bob's")},
@@ -105,12 +105,12 @@ def test_a_user_without_the_right_is_refused_and_learns_nothing(tmp_path: Path) 
 
 
 def test_a_message_that_amqp_cannot_say_stops_nobody(tmp_path: Path) -> None:
-    """Waiting for somebody else, it holds nothing up: those around it are delivered, and the link does not spin."""
+    """Waiting for another link, it holds nothing up: its neighbours are delivered, and the link does not spin."""
     with stage(tmp_path, disk=LyingDisk()) as made:
         made.declare("q")
         columns = {"body": pa.array([b"0", b"1", b"2"], pa.binary()), "contentType": ["text/plain", "kaese", None]}
         batch = batch_checks.validate(pa.record_batch(columns))
-        at = batch.schema.get_field_index("contentType")  # today it would be refused; what is stored may be older
+        at = batch.schema.get_field_index("contentType")  # such a message would be refused today, but may be stored
         batch = batch.set_column(at, batch.schema.field(at), pa.array(["text/plain", "käse", None]))
         made.service.submit(c.Enqueue("q", 3, stored_sizes(batch), store(batch)))
         client = made.client("reader")
@@ -156,7 +156,7 @@ def test_q6_c5_a_browser_whose_credit_is_withdrawn_misses_nothing_later(tmp_path
     ("state", "left"), [(Released(), {"available": 3, "acquired": 3}), (Accepted(), {"acquired": 3, "archived": 3})]
 )
 def test_c6_an_outcome_that_is_said_twice_in_one_write_holds_once(tmp_path: Path, state: Any, left: dict[str, int]) -> None:
-    """Unsettled, in frames of a shape that the broker knows already: then they are read together."""
+    """Unsettled, in frames of a shape that the broker has seen: then they are read together."""
     with stage(tmp_path, disk=LyingDisk()) as made:
         made.declare("q")
         made.service.submit(enqueue("q", *[b"%d" % number for number in range(6)]))

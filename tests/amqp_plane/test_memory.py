@@ -1,4 +1,4 @@
-"""Memory of connections, sessions and links that have ended: the broker keeps what lives on of them, and no more."""
+"""Memory of connections, sessions and links that have ended: the broker keeps only state that lives on."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_detached_link_keeps_no_messages_that_were_half_sent(made: Stage) -> N
 
 
 def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: Stage) -> None:
-    """Half a frame, the shapes of frames, other sessions, what could not be written."""
+    """Half a frame, the shapes of frames, other sessions, and octets that could not be written."""
     before = set(map(id, there(Connection)))
     templates = len(there(_Template))
     made.service.submit(enqueue("q", b"m"))
@@ -108,7 +108,7 @@ def test_a_detached_link_keeps_nothing_of_its_lost_connection_but_itself(made: S
 
 
 def test_a_detached_link_keeps_no_deliveries_of_a_session_that_has_ended(made: Stage) -> None:
-    """The connection lives, and holds what its living sessions hold: limits count that alone."""
+    """The connection lives, and holds the deliveries of its living sessions: limits count only those."""
     before = len(there(Delivery))
     made.service.submit(enqueue("q", *[b"m"] * 50))
     a = made.script(container_id="c").usual()

@@ -1,4 +1,4 @@
-"""Messages that a client sends without being asked to do anything odd, and that no reader could decode: their sender is told."""
+"""Messages that a client library produces by itself, and that no reader could decode: their sender is answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
 
 GOOD = Message(application_properties={"k": "v"}, data=[b"x"]).encode()
-# As go-amqp writes a map[string]any with a []any in it: no client asks what 3.2.5 allows.
+# As go-amqp writes a map[string]any with a []any in it, which 3.2.5 does not allow.
 LIST = b"\0St\xc1\x08\2\xa1\1k\xc0\2\1\x40\0Su\xa0\1x"
 MANY = b"\0Su\xa0\0" * (MAX_SECTIONS + 1)
 TWICE = b"\0St\xc1\x0b\4\xa1\1k\x54\1\xa1\1k\x54\2\0Su\xa0\1x"

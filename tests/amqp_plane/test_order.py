@@ -1,8 +1,8 @@
-"""Order: words of one session are durable in the order in which they were said.
+"""Order: requests of one session are durable in the order in which they were sent.
 
-A client says things at random on two sessions: it sends to two queues, and settles what it holds of two others, alone and in
-transactions. Its broker's disk notes each write, and whatever prefix of the log a crash leaves, a broker that starts on it has of
-each session the first things that it said, and none behind one that is missing.
+A client does random things on two sessions: it sends to two queues, and settles deliveries of two others, alone and in
+transactions. The disk of its broker records each write. A crash leaves a prefix of the log. A broker that starts on any prefix
+has the first requests of each session, and none after a missing one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FROM, TO = ("m", "n"), ("x", "y")
 HELD = 40  # messages that each session holds of each queue
 SESSIONS = 2
 
-Said = tuple[str, str, int]  # session's queue, what, which message of it
+Said = tuple[str, str, int]  # session's queue, kind, number of the message
 
 
 class NotingDisk(LyingDisk):
@@ -48,7 +48,7 @@ class NotingDisk(LyingDisk):
 
 
 class Talk:
-    """Words that were said on one session, in order."""
+    """Requests that were sent on one session, in order."""
 
     def __init__(self, a: Script, channel: int) -> None:
         self.a, self.channel = a, channel
@@ -121,7 +121,7 @@ def test_what_is_said_behind_a_message_that_finds_no_room_in_the_journal_waits_f
         a = s.script()
         talk = Talk(a, 0)
         if asks_again:
-            talk.outcomes = [Accepted()]  # what is rejected comes back
+            talk.outcomes = [Accepted()]  # rejected messages come back
         talk.begin()
         begun = len(disk.noted)
         s.slow_disk()
@@ -152,7 +152,7 @@ def _crashes(log: str, disk: LyingDisk, lengths: list[int], talks: list[Talk]) -
 
 
 def _talk(s: Stage, a: Script, talks: list[Talk], random: Random) -> None:
-    """Bursts of things said, some of them waited for."""
+    """Bursts of requests; the client waits for some of them."""
     for _ in range(40):
         talk = random.choice(talks)
         said = [random.choice([talk.send, talk.settle, talk.settle])(random) for _ in range(random.choice([1, 1, 2, 5]))]
@@ -165,7 +165,7 @@ def _talk(s: Stage, a: Script, talks: list[Talk], random: Random) -> None:
 
 
 def _check(disk: LyingDisk, talks: list[Talk]) -> tuple[int, ...]:
-    """Count how much of what each session said is there; nothing is behind what is missing."""
+    """Count the requests of each session that exist. None may follow a missing one."""
     counts = []
     with running(disk) as service:
         state = service.state

@@ -1,4 +1,4 @@
-"""C11 with an independent controller: python-qpid-proton's reactor plays transactions, beside a list that does the same."""
+"""C11 with an independent controller: python-qpid-proton's reactor plays transactions, and a list does the same."""
 
 from __future__ import annotations
 

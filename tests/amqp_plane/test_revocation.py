@@ -1,4 +1,4 @@
-"""The users file changes while its users are connected (W3): what no longer holds ends, what it held is back, others go on."""
+"""The users file changes while its users are connected (W3): invalid logins end, their messages are back, others continue."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_another_certificate_ends_the_login_too(s: Stage, site: Site) -> None:
 
 
 def test_a_permission_that_is_gone_ends_its_links_and_nothing_else(s: Stage, site: Site) -> None:
-    """Receiving from q is over; sending there, and everything at p, goes on."""
+    """Receiving from q ends; sending there, and everything at p, continues."""
     filled(s)
     a = log_in(s, "alice").usual()
     a.sender("q", handle=0)
@@ -209,7 +209,7 @@ def test_somebody_elses_change_is_not_noticed(s: Stage, site: Site) -> None:
 
 
 def test_a_change_that_the_other_plane_read_is_noticed_too(s: Stage, site: Site) -> None:
-    """`refresh` says True once, to whoever asked."""
+    """`refresh` returns True once, to its first caller."""
     a = holding(s)
     gate = s.plane.access.refresh
     site.edit({"bob": USERS["bob"]}, {"bob": MAY["bob"]})

@@ -1,4 +1,4 @@
-"""W2, W3 at the AMQP plane: guessing passwords, checks beside the loop, and what a user may do once in."""
+"""W2, W3 at the AMQP plane: guessing passwords, checks outside of the loop, and the rights of a user after the login."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _all_refusals_are_logged(monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    # Each has a salt of its own, so that a password that was right for one says nothing of another's.
+    # Each has a salt of its own, so the right password of one does not help with another.
     kept = {name: credentials_of(SECRET, name.encode().ljust(16), QUICK) for name in ("alice", "bob", "carol")}
     users = {name: User(credentials) for name, credentials in kept.items()}
     may = {"alice": {"q": "send", "of alice": "send,receive,browse"}, "bob": {"q": "receive", "of bob": "receive"}}
@@ -189,7 +189,7 @@ def test_refusals_do_not_fill_the_log(s: Stage, caplog: pytest.LogCaptureFixture
 
 
 class Gated(Access):
-    """Checks of passwords begin, and end when the test says so."""
+    """Checks of passwords begin immediately, and end when the test allows it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -228,7 +228,7 @@ def plain(name: str) -> SaslInit:
 
 
 def test_checking_passwords_does_not_stop_who_is_in(site: Site, tmp_path: Path) -> None:
-    """Whatever a check takes: here it takes until somebody has gone on beside it."""
+    """However long a check takes: here it takes until another client has continued."""
     with gated(site, tmp_path) as (s, access):
         carol = log_in(s, "carol", SECRET).usual()
         carol.sender("bystander")
@@ -249,7 +249,7 @@ def test_checking_passwords_does_not_stop_who_is_in(site: Site, tmp_path: Path) 
 
 
 def test_who_leaves_while_the_password_is_checked_leaves_nothing(site: Site, tmp_path: Path) -> None:
-    """Everything in one write, and a reset before the check is over; checks that nobody waits for are not begun."""
+    """Everything in one write, and a reset before the check is over. Checks without a waiting client are not begun."""
     octets = SASL + encode_frame(0, plain("alice").encode(), frame_type=SASL_FRAME) + AMQP
     for body in (Open(container_id="gone"), begin(), sends("q"), receives("of alice", handle=1), flow(1, 10)):
         octets += encode_frame(0, body.encode())
@@ -332,7 +332,7 @@ def test_the_relay_sends_only_where_its_user_may(s: Stage) -> None:
 
 
 def test_another_users_container_id_and_link_names_are_not_the_same(s: Stage) -> None:
-    """C9: a container belongs to the user that opened it; saying its name takes nothing from it."""
+    """C9: a container belongs to the user that opened it; another user with the same id takes nothing from it."""
     s.service.submit(enqueue("q", b"m0", b"m1"))
     site_name = "alice's machine"
     bob = log_in(s, "bob", SECRET, container_id=site_name).usual()
@@ -376,7 +376,7 @@ def _of_user(user_id: bytes | None, **fields: Any) -> bytes:
 
 
 def test_a_message_of_another_user_is_refused(s: Stage) -> None:
-    """3.2.4: the user-id is who was authenticated as the message's sender; whoever else it names is refused, by whatever link."""
+    """3.2.4: the user-id is the authenticated sender of the message. Any other user-id is refused, on every kind of link."""
     a = log_in(s, "alice", SECRET).usual()
     a.sender("q")
     a.sender(name="relay", handle=1, target=Target())

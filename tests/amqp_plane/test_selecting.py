@@ -29,7 +29,7 @@ BY_NAME, BY_NUMBER = Symbol("apache.org:selector-filter:string"), ULong(0x000046
 
 
 class Selecting:
-    """A connection with a link that receives what matches from q, and accepts."""
+    """A connection with a link that receives the matching messages from q, and accepts them."""
 
     def __init__(self, made: Stage, name: str, text: Any = RED, *, browse: bool = False, by: Any = BY_NAME) -> None:
         self.client = made.client(name)
@@ -128,7 +128,7 @@ def test_a_bad_selector_refuses_the_link_and_says_what_is_wrong(made: Stage, tex
 
 
 def test_a_cold_queue_is_evaluated_in_pieces_beside_the_loop(made: Stage, monkeypatch: Any) -> None:
-    """Consumers without a selector are served while somebody's selector is still being evaluated."""
+    """Consumers without a selector are served while another selector is being evaluated."""
     monkeypatch.setattr(matching, "CHUNK_ROWS", 100)
     made.service.submit(colours(1000, 950))
     evaluate, threads, go = matching.matches, set(), threading.Event()
@@ -204,8 +204,9 @@ def _got(consumers: list[Waiting]) -> int:
 
 
 def _all_come(made: Stage, consumers: list[Waiting], count: int, burst: int, red: int) -> list[int]:
-    """Count what each consumer got of so many messages that come in bursts, every `red`th of them red; a burst when the
-    one before has been delivered."""
+    """Count the messages that each consumer received. They come in bursts, every `red`th is red, and each burst waits for the one
+    before.
+    """
     for come in range(burst, count + 1, burst):
         made.service.submit(colours(burst, *range(0, burst, red)))
         made.until(lambda come=come: _got(consumers) == come, "all messages")  # type: ignore[misc]
@@ -221,7 +222,7 @@ def test_who_has_a_selector_and_the_higher_priority_gets_all_that_it_matches(mad
 
 
 def test_what_the_higher_one_does_not_match_is_the_lower_ones(made: Stage) -> None:
-    """C2: message by message, whatever its place."""
+    """C2: message by message, at any place."""
     low, high = Waiting(made, "low", None, 0), Waiting(made, "high", RED, 10)
     assert _all_come(made, [high, low], 200, 20, red=4) == [50, 150]
     assert all(number % 20 % 4 == 0 for number in high.got)
@@ -229,7 +230,7 @@ def test_what_the_higher_one_does_not_match_is_the_lower_ones(made: Stage) -> No
 
 @pytest.mark.parametrize("first", ["with", "without"])
 def test_equals_take_turns_whether_they_have_a_selector_or_not(made: Stage, first: str) -> None:
-    """C4: who waits for its selector's evaluation does not lose its turn."""
+    """C4: a link that waits for its selector's evaluation does not lose its turn."""
     kinds = {"with": RED, "without": None}
     names = [first, *(name for name in kinds if name != first)]
     consumers = [Waiting(made, name, kinds[name]) for name in names]
@@ -237,7 +238,7 @@ def test_equals_take_turns_whether_they_have_a_selector_or_not(made: Stage, firs
 
 
 def test_several_selectors_share_with_one_without(made: Stage) -> None:
-    """C4: each selector is evaluated beside the others; all of them match."""
+    """C4: each selector is evaluated independently; all of them match."""
     texts = [None, RED, "colour = 'red' or colour = 'green'", "colour like 'r%'"]
     consumers = [Waiting(made, f"{number}", text) for number, text in enumerate(texts)]
     counts = _all_come(made, consumers, 200, 1, red=1)
@@ -304,7 +305,7 @@ def test_who_is_held_back_and_drains_hears_when_it_is_known_what_it_gets(made: S
 
 
 def test_with_a_backlog_both_are_served(made: Stage) -> None:
-    """C2: a lower one has what the higher one has passed, while that one's selector is evaluated further on."""
+    """C2: a lower link receives messages that the higher one has passed, while that one's selector is evaluated further on."""
     made.service.submit(colours(40_000, *range(0, 40_000, 2)))
     high, low = Selecting(made, "high", RED), Selecting(made, "low", None)
     for consumer in (high, low):

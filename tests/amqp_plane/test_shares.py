@@ -1,4 +1,4 @@
-"""W6: what all links of a connection, and all connections of a user, have together, so that others have some, too."""
+"""W6: shared limits of all links of a connection, and of all connections of a user, so that others also have a share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""W5, W6: peers that take their time, or more memory than is theirs, are shed; who works beside them is served throughout.
+"""W5, W6: peers that are slow, or use too much memory, are shed; other clients are served throughout.
 
-Time-outs are short settings here; every test waits for what ends a connection, and none looks at a clock.
+Time-outs are short settings here. Every test waits for the end of a connection, and none reads a clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .test_fuzz_plane import FRAME, KINDS, MIB, PATIENCE_S, Attacker, Bystander,
 
 KIB = 1024
 SILENT = 2000
-#: Of a connection that has not logged in, in the broker: what an idle one may take, whatever it has sent.
+#: Of a connection that has not logged in, in the broker: the memory of an idle one, independent of its input.
 UNKNOWN = 100 * KIB
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -73,7 +73,7 @@ class Peak(threading.Thread):
 
 
 def ended(side: socket.socket) -> None:
-    """The broker ends this connection, whatever it says before."""
+    """Wait until the broker ends this connection, after any other frames."""
     side.settimeout(PATIENCE_S)
     with contextlib.suppress(ConnectionResetError):
         while side.recv(65536):
@@ -100,7 +100,7 @@ UNFINISHED = {
 
 @every_kind
 def test_who_does_not_get_as_far_as_an_open_is_shed(scene: Scene, kind: str) -> None:
-    """Each of them at once, with what they said within whatever layers there are."""
+    """Each of them together, with its octets in every combination of layers."""
     with scene.watched():
         attackers = []
         for said in UNFINISHED.values():
@@ -154,7 +154,7 @@ MOST = {
 
 @pytest.mark.parametrize("kind", MOST)
 def test_memory_of_those_who_have_not_logged_in_is_bounded(scene: Scene, kind: str) -> None:
-    """Each says as much as it may, and as much again, which nobody keeps."""
+    """Each sends as much as it may, and as much again, which is not kept."""
     count = 400
     with scene.watched(), Peak(scene) as memory:
         sides = []
@@ -173,7 +173,7 @@ def test_memory_of_those_who_have_not_logged_in_is_bounded(scene: Scene, kind: s
 
 
 def test_two_thousand_connections_that_say_nothing_are_shed_while_a_client_works(scene: Scene) -> None:
-    """W5: half of them at a listener with TLS. In all they may not cost what 2,000 idle clients may."""
+    """W5: half of them at a listener with TLS. Together they may not cost more than 2,000 idle clients."""
     with scene.watched(), Peak(scene) as memory:
         sides = [scene.connect("tls" if number % 2 else "plain") for number in range(SILENT)]
         rounds = scene.bystander.rounds
@@ -185,7 +185,7 @@ def test_two_thousand_connections_that_say_nothing_are_shed_while_a_client_works
 
 
 def test_more_silent_connections_than_there_may_be_keep_nobody_out_for_long(tmp_path: Path) -> None:
-    """Silent ones take all the places there are, until they are shed; who is in stays in."""
+    """Silent connections take all places until they are shed; connected clients stay."""
     with Broker(tmp_path / "data", fsync="never", amqp_max_connections=50, amqp_login_timeout_s=1.0) as broker:
         broker.declare("bystander")
         bystander = Bystander(broker.amqp_url)
@@ -217,7 +217,7 @@ def test_what_attaches_and_begins_say_is_not_kept(scene: Scene) -> None:
         attacker.say(encode_frame(0, begin().encode()))
         memory = 0
         for handle in range(2 * links):
-            if handle == links:  # the first ones have made what all share
+            if handle == links:  # the first links have made the shared state
                 memory = scene.resident()
             frame = receives("q", handle=handle, name=f"link {handle}", unsettled=unsettled)
             assert isinstance(frame, Attach)

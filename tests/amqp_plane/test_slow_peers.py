@@ -1,4 +1,6 @@
-"""W5, W6: peers that read slowly, or nothing, or stop beating: what waits for them is bounded, they go, and others go on."""
+"""W5, W6: peers that read slowly, or not at all, or stop beating: their waiting output is bounded, they are cut off, others
+continue.
+"""
 
 from __future__ import annotations
 
@@ -80,12 +82,12 @@ def test_a_close_that_is_not_answered_is_waited_for_only_so_long(tmp_path: Path,
 
 
 SIZE = 100 * KIB
-#: Of messages that are acquired for a peer that does not read: what waits for its socket on both sides, and one quantum.
+#: Of messages that are acquired for a peer that does not read: the content of its socket on both sides, and one quantum.
 ON_THE_WAY = transport.WRITE_BUFFER + 8 * MIB
 
 
 def test_a_receiver_that_never_reads_is_cut_off_and_slows_nobody(tmp_path: Path) -> None:
-    """Heartbeats of it go on. What is acquired for it is bounded by what its socket takes, not by its credit."""
+    """Its heartbeats continue. Its socket bounds the messages that are acquired for it, not its credit."""
     count = 200
     with patient(tmp_path, amqp_idle_timeout_s=2, amqp_max_unsettled=10_000) as s:
         for _ in range(count // 10):
@@ -138,7 +140,7 @@ def take(s: Stage, name: str, wanted: int) -> int:
 
 
 def blind(s: Stage, first: list[Any]) -> socket.socket:
-    """Says these frames after its open and begin, and never reads."""
+    """Send these frames after its open and begin, and never read."""
     side = socket.socket()
     side.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     side.connect(s.address)
@@ -154,14 +156,14 @@ def stalled(s: Stage) -> bool:
 def cut_off(s: Stage, side: socket.socket) -> None:
     [wire] = [wire for wire in s.plane._accepted if wire.stalled]
     assert wire._transport is not None
-    # What one read of its socket brought is answered whole.
+    # All input of one read of its socket is answered.
     assert wire._transport.get_write_buffer_size() < 3 * transport.WRITE_BUFFER
     s.until(lambda: wire not in s.plane._accepted, "it is cut off")
     side.close()
 
 
 def test_a_sender_that_never_reads_its_outcomes_is_cut_off(tmp_path: Path) -> None:
-    """Its messages are refused, each in words, which pile up. It keeps to its windows, as if it had heard of them."""
+    """Its messages are refused, each with a text, which pile up. It keeps to its windows, as if it had read them."""
     with patient(tmp_path, amqp_idle_timeout_s=2, amqp_credit=1000) as s:
         side = blind(s, [sends(name="blind")])
         links = s.plane.registry._attached

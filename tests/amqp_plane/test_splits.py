@@ -18,10 +18,10 @@ from .harness import Scenario
 from .test_transcripts import FOLDER, SCENARIOS, played
 
 SEED = int(os.environ.get("PENSTOCK_SEED", "0")) or Random().getrandbits(32)
-CHOSEN = 24  # transcripts a run, beside those of errors
+CHOSEN = 24  # transcripts of a run, besides those of errors
 
-#: In one pass, the answers are always the same, byte for byte. With a pass behind each read, these transcripts differ: they show
-#: how a pass combines outcomes in one disposition, when it renews credit, and what it still takes behind a refused message.
+#: In one commit, the answers are always the same, byte for byte. With a commit after each read, these transcripts differ. They
+#: show how a commit combines outcomes in one disposition, when it renews credit, and what a later message meets.
 ONE_PASS = {
     "a_full_queue_behind_an_exchange",
     "a_link_is_stolen_on_one_connection",

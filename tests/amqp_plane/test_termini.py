@@ -1,4 +1,4 @@
-"""Termini, as an attach is read: filters, lifetimes, and the queues of subscriptions; what outlives a restart, and who may."""
+"""Termini, as an attach is read: filters, lifetimes, the queues of subscriptions, restarts and rights."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ PARTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(":/%|
 
 @given(st.tuples(PARTS, PARTS, PARTS), st.tuples(PARTS, PARTS, PARTS))
 def test_each_subscription_has_a_queue_of_its_own(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
-    """A stranger cannot choose names under which he gets somebody else's."""
+    """A stranger cannot choose names that lead to another user's subscription."""
 
     def queues(user: str, container: str, name: str) -> list[str]:
         peer: Any = SimpleNamespace(user=user, container=container)
@@ -169,7 +169,7 @@ def test_a_durable_subscription_outlives_the_broker_and_others_do_not(tmp_path: 
         assert len(s.service.state.queues) == 3
         assert len(s.service.state.exchanges.by_name) == 2
         s.service.journal.wait(s.service.journal.end)
-        shutil.copytree(s.settings.data, tmp_path / "copy" / "data")  # what a crash leaves
+        shutil.copytree(s.settings.data, tmp_path / "copy" / "data")  # the state after a crash
     with stage(tmp_path / "copy") as s:
         assert list(s.service.state.queues) == ["sub:anonymous:reader:sub"]
         assert list(s.service.state.exchanges.by_name) == ["news"]
@@ -204,7 +204,7 @@ def test_a_subscription_is_permitted_by_its_exchange(site: Site, tmp_path: Path)
 
 
 def test_a_subscription_of_all_is_not_for_those_who_may_not_hear_it(tmp_path: Path) -> None:
-    """W3: nor can they end it, or make it anew about something else."""
+    """W3: nor can they end it, or make a new one for another exchange."""
     site = Site(tmp_path, USERS, {"alice": {"news": "receive"}, "bob": {"weather": "receive"}})
     with stage(tmp_path, access=site.access) as s:
         s.exchange("news")
@@ -221,7 +221,9 @@ def test_a_subscription_of_all_is_not_for_those_who_may_not_hear_it(tmp_path: Pa
 
 @pytest.mark.parametrize(("name", "shared"), [("sub", ()), ("sub|global", ("shared", "global"))])
 def test_a_subscription_whose_exchange_is_gone(name: str, shared: tuple[str, ...], tmp_path: Path) -> None:
-    """Its owner may have what waits there, end it, or make it anew; one of all that has messages is an operator's to end."""
+    """Its owner may receive the waiting messages, end it, or make it again. A shared one with messages is ended by an
+    operator.
+    """
     with stage(tmp_path) as s:
         s.exchange("news")
         a = s.script(container_id="a").usual()

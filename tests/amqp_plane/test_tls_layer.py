@@ -1,4 +1,4 @@
-"""TLS as octets in, octets out (W2): certificates, what is no TLS, and how much memory it keeps."""
+"""TLS as octets in, octets out (W2): certificates, invalid input, and the memory that it keeps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Golden transcripts of the plane: what passes between a client and the broker, frame by frame, in files that a person can read.
+"""Golden transcripts of the plane: the frames between a client and the broker, in readable files.
 
-`PENSTOCK_WRITE_TRANSCRIPTS=1 pytest tests/amqp_plane/test_transcripts.py` writes them anew; read the diff before you commit it.
-A line begins with who speaks: `->` the client, `<-` the broker, `!` the operator, `=` what stands in the queue, `#` a remark.
+`PENSTOCK_WRITE_TRANSCRIPTS=1 pytest tests/amqp_plane/test_transcripts.py` writes them again; read the diff before you commit it.
+A line begins with its author: `->` the client, `<-` the broker, `!` the operator, `=` the content of the queue, `#` a remark.
 """
 
 from __future__ import annotations

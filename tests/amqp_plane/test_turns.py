@@ -1,4 +1,4 @@
-"""The plane and the broker: a turn is all that the plane knows of the engine. Its own order is a contract in pyproject.toml."""
+"""The plane and the broker: the plane reads the engine only through turns. Its own order is a contract in pyproject.toml."""
 
 from __future__ import annotations
 

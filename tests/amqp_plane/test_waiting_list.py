@@ -1,5 +1,7 @@
-"""Q15: how long, and how much, waits for room that came by the anonymous terminus, and room that outcomes make. What waits is in
-`scenarios_blocking`."""
+"""Q15: limits of time and octets for messages to the anonymous terminus that wait for room, and room that outcomes make.
+
+The waiting itself is tested in `scenarios_blocking`.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def to(queue: str, body: bytes = b"m") -> bytes:
 
 
 def test_a_message_waits_for_room_for_so_long(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q15: by the anonymous terminus, in the order in which they came; what came later waits its own time."""
+    """Q15: by the anonymous terminus, in order of arrival; later messages wait their own time."""
     monkeypatch.setattr(waiting_list, "CAPACITY_TIMEOUT_S", 0.5)
     a = relay(s)
     began = time.monotonic()
@@ -85,7 +87,9 @@ def test_a_sender_that_cannot_be_told_rejected_is_detached_when_it_has_waited(s:
 
 
 def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q15: beyond them a message is refused at once; those that wait go on waiting, and what is for other queues goes on."""
+    """Q15: beyond the limit a message is refused immediately. Waiting messages continue to wait, and other queues are not
+    affected.
+    """
     monkeypatch.setattr(waiting_list, "WAITING_BYTES", 7 * KIB)  # three times a body and a KiB
     a = relay(s)
     a.send(*(transfer(number, to("few", bytes(KIB))) for number in (1, 2, 3, 4)))
@@ -130,7 +134,7 @@ def test_what_waits_of_one_user_leaves_room_for_others(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("settled", [True, False])
 @pytest.mark.parametrize("kind", ["fifo", "lastvalue"])
 def test_an_outcome_makes_room_for_the_message_that_comes_behind_it(s: Stage, kind: str, settled: bool) -> None:
-    """Q15 Q17: who has settled what was there has room, and need not wait until the broker finds time for the outcome."""
+    """Q15 Q17: a sender that has just settled messages has room, and need not wait until the broker carries out the outcome."""
     limits = {"maxMessages": 1} if kind == "fifo" else {"key": "messageId", "maxKeys": 1}
     s.declare("few", type=kind, overflow="reject", **limits)
     a = s.script().usual()
@@ -147,7 +151,7 @@ def test_an_outcome_makes_room_for_the_message_that_comes_behind_it(s: Stage, ki
 
 @pytest.mark.parametrize("overflow", ["reject", "block"])
 def test_who_is_told_that_a_queue_is_full_hears_of_staged_messages(s: Stage, overflow: str) -> None:
-    """Staged messages fill it, and nobody sees them in it."""
+    """Staged messages fill it, and no client sees them in it."""
     s.declare("few", maxMessages=2, overflow=overflow)
     several = enqueue("few", b"m", b"m")
     s.service.submit(c.StageMessages("somebody's", "few", several.count, several.sizes, several.payload))

@@ -1,4 +1,4 @@
-"""WebSocket as octets in, octets out (W1 W5): the upgrade, the frames, the close, and what a stranger sends instead."""
+"""WebSocket as octets in, octets out (W1 W5): the upgrade, the frames, the close, and a stranger's input."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_is_no_upgrade_to_amqp_is_refused_in_http(cut: Cut, data: bytes, st
     assert layer.closed
     answer = layer.data_to_send()
     assert answer.startswith(b"HTTP/1.1 %d " % status)
-    assert len(answer) + len(str(error)) < 1000  # what the peer said is not said back, nor logged, at length
+    assert len(answer) + len(str(error)) < 1000  # the peer's text is neither repeated nor logged at length
     assert (b"sec-websocket-version: 13" in answer.lower()) == (status == 426)
     assert layer.receive(request()) == b""
     layer.receive_eof()

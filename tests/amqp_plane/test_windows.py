@@ -1,4 +1,4 @@
-"""Links that wait for the incoming window of their session (2.5.6): any flow that opens it lets them go on, each in its turn."""
+"""Links that wait for the incoming window of their session (2.5.6): any flow that opens it lets them continue, each in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing of the journal for the plane, and when: a turn is written at once, also what nobody waits for is written soon."""
+"""Writing of the journal for the plane: immediately for a commit with waiting answers, and soon for all else."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_an_outcome_that_nobody_waits_for_is_soon_durable_all_the_same(tmp_path:
 
 
 def test_nobody_hears_of_what_the_disk_failed_to_sync(tmp_path: Path) -> None:
-    """Also what was made ready to be told while the disk was at work."""
+    """Also of answers that were prepared while the disk was at work."""
     disk = LyingDisk()
     s = Stage(tmp_path, disk=disk)
     try:

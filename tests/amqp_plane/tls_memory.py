@@ -19,12 +19,12 @@ from penstock.broker_core.amqp_plane.layers.tls import TlsLayer
 from penstock.broker_core.service import allocator
 
 CONNECTIONS = 200
-FIRST = 20  # not counted: what is made once
+FIRST = 20  # not counted: objects that are made once
 MIB = 1 << 20
 
 
 def memory() -> int:
-    """Of what is in use: what is free between it goes back, as a broker lets it every few seconds."""
+    """The memory in use. Free memory is returned to the system, as a broker does every few seconds."""
     allocator.give_back()
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
     return int(line.split()[1]) * 1024

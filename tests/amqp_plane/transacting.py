@@ -1,4 +1,4 @@
-"""A client's talk with the coordinator of transactions: what it asks for and what it hears."""
+"""A client of the coordinator of transactions: its requests and the answers."""
 
 from __future__ import annotations
 
