@@ -90,7 +90,7 @@ class Reader:
 
 
 def plant(data: Path, queue: str, *batches: pa.RecordBatch, **options: Any) -> None:
-    """Put stored batches into a data directory that no broker has open, whatever the doors would say: as an older version did."""
+    """Put stored batches into a closed data directory without any check on arrival, as a broker with fewer checks would have."""
     service = BrokerService(Settings(data=data, fsync="never"))
     try:
         service.submit(c.DeclareQueue(queue, options=options))

@@ -47,7 +47,7 @@ def put(queue: str, *batches: pa.RecordBatch, **options: Any) -> list[bytes]:
 
 
 class Raw:
-    """A client on the library h2: what a gRPC client never does."""
+    """A client on the library h2, for requests that no gRPC client sends."""
 
     def __init__(self, where: tuple[str, int]) -> None:
         self.socket = socket.create_connection(where)

@@ -25,7 +25,7 @@ from .helpers import BODY, batch_of, numbered
 
 
 class Clock:
-    """Seconds that pass when the test says so: the users file is looked at once in each."""
+    """Seconds that the test advances. The users file is read once in each."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
@@ -66,7 +66,7 @@ def basic(name: str, password: str) -> str:
 
 
 class Peer:
-    """A client of pyarrow's own: the header is what is tested."""
+    """A client on pyarrow alone, to test the header."""
 
     def __init__(self, connection: flight.FlightClient, authorization: str | None) -> None:
         self.connection, self.authorization = connection, authorization
@@ -117,7 +117,7 @@ class translated:
             raise errors.from_json(error.extra_info) from error
 
 
-#: Each request on the queue "q", and what must be there: a lease "held" with a batch, and a stage "s".
+#: Each request on the queue "q", and its needs: a lease "held" with a batch, and a stage "s".
 REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "hello": lambda p, q: p.call("hello"),
     "broker.status": lambda p, q: p.call("broker.status"),
@@ -190,7 +190,7 @@ NOBODY = {
 # Which name a lease or a stage and no queue: each user has names of its own.
 BY_NAME = {"lease.renew", "lease.release", "lease.settleRow", "lease.delete", "lease.setAside", "batch", "map", "settle"}
 BY_NAME |= {"stage.publish", "stage.discard"}
-EVERYBODY = {*NOBODY, "queue.stat"}  # who has any right on the queue
+EVERYBODY = {*NOBODY, "queue.stat"}  # for users with any right on the queue
 ALLOWED = {
     Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},
     Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle", "settle", "lease.setAside"},
@@ -216,7 +216,7 @@ def part(queue: str) -> dict[str, Any]:
 
 
 def furnish(site: Site, queue: str) -> None:
-    """A queue with messages of every state, a lease and stages, made by somebody who may everything."""
+    """Fill a queue with messages of every state, a lease and stages, as a user with every right."""
     root = site.user("root", *Right)
     root.call("queue.declare", queue=queue)
     root.put(*numbered(20), op="enqueue", queue=queue)
@@ -227,7 +227,7 @@ def furnish(site: Site, queue: str) -> None:
 
 
 def refused(peer: Peer, queue: str) -> set[str]:
-    """The requests that a permission kept from being carried out. What the engine says of the others does not matter here."""
+    """Return the requests that a missing permission refused. Errors of the engine do not matter here."""
     result = set()
     for name, request in REQUESTS.items():
         try:

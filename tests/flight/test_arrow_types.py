@@ -36,7 +36,7 @@ TYPES: list[pa.DataType] = [
     *(pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int8(), pa.int64())),
     *(pa.uuid(), pa.json_(pa.string()), pa.bool8(), pa.opaque(pa.binary(), "type", "vendor")),
 ]
-#: Those that a message column takes; all others are refused.
+#: The types that a message column accepts; all others are refused.
 TAKEN = {
     "body": {"null", "binary", "string", "large_binary", "large_string", "binary_view", "string_view"},
     "subject": {"null", "string", "large_string", "string_view"},

@@ -1,4 +1,4 @@
-"""Clients that send garbage, die, stop reading or ask for everything: they hurt themselves and nobody else."""
+"""Clients that send garbage, die, stop reading or request everything harm only themselves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def address(broker: Broker) -> tuple[str, int]:
 
 
 class Proxy:
-    """Passes bytes on between a client and the broker, through `change`; ends the connection when that says None."""
+    """Passes bytes on between a client and the broker, through `change`. Ends the connection when `change` returns None."""
 
     def __init__(self, target: tuple[str, int], change: Callable[[bytes], bytes | None]) -> None:
         self._target, self._change = target, change
@@ -83,7 +83,7 @@ def proxied(broker: Broker, change: Callable[[bytes], bytes | None]) -> Iterator
 
 
 def served(client: Client, queue: str) -> bool:
-    """Somebody else is served as ever."""
+    """Check that another client is served as usual."""
     other = queue + " other"
     client.call("queue.declare", queue=other)
     before = client.call("queue.stat", queue=other)["enqueued"]
@@ -143,7 +143,7 @@ def test_offsets_that_run_out_of_their_data_are_refused(client: Client, queue: s
 
 
 def test_flipped_bytes_in_a_request_never_end_the_broker(broker: Broker, client: Client, queue: str) -> None:
-    """Whatever becomes of the request, the broker goes on, and what is in the queue can be read."""
+    """The broker continues, and the messages in the queue can be read."""
     for seed in range(25):
         random = Random(seed)
         print(f"seed {seed}")
@@ -283,7 +283,7 @@ def test_readers_that_stop_reading_slow_nobody(broker: Broker, client: Client, q
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(everything, range(8))) == [20_000] * 8
     assert served(client, queue)
-    # They were only slow: when they go on, everything is there.
+    # They were only slow: later they receive everything.
     for rows, one in zip(seen, stuck, strict=True):
         assert rows + sum(chunk.data.num_rows for chunk in one) == 20_000
 
@@ -338,7 +338,7 @@ class Sampled:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="RssAnon is Linux's")
 def test_memory_stays_bounded_when_somebody_asks_for_everything(tmp_path: Path) -> None:
-    """120 MiB in large single messages, 100 MB in batches; what is sent at once is a record batch of some MiB."""
+    """120 MiB in large single messages, 100 MB in batches. The broker sends record batches of some MiB."""
     with Broker(tmp_path / "data", fsync="never") as broker, Client(broker.url) as client:
         client.call("queue.declare", queue="large")
         client.call("queue.declare", queue="small")
@@ -350,7 +350,7 @@ def test_memory_stays_bounded_when_somebody_asks_for_everything(tmp_path: Path) 
         batch = reader.advance()
         for ask in ({"maxMessages": 10}, {"minPartitions": 50_000}):
             reader.plan(batch, **ask)
-        list(client.get(op="browse", queue="large", columns=["body"], last=1))  # what is allocated once
+        list(client.get(op="browse", queue="large", columns=["body"], last=1))  # one-time allocations
         requests: list[dict[str, Any]] = [
             {"op": "browse", "queue": "large", "columns": list(DEFAULT_COLUMNS)},
             {"op": "browse", "queue": "small", "states": ["acquired"], "columns": list(DEFAULT_COLUMNS)},
@@ -376,8 +376,8 @@ def test_memory_stays_bounded_when_somebody_asks_for_everything(tmp_path: Path) 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="RssAnon is Linux's")
 def test_memory_stays_bounded_while_somebody_sends_large_batches(tmp_path: Path) -> None:
-    """960 MiB in batches of 16 MiB. Some ten of them are in the broker at once: gRPC has the next one in slices and in one piece,
-    and what is not yet acknowledged waits for the disk. The allocators keep as much again for the next ones."""
+    """960 MiB in batches of 16 MiB. Some ten of them are in the broker together. gRPC has the next one in slices and in one
+    piece, and unacknowledged batches wait for the disk. The allocators keep as much again for the next ones."""
     with Broker(tmp_path / "data", fsync="never") as broker, Client(broker.url) as client:
         client.call("queue.declare", queue="large")
         large = batch_of([b"x" * MIB] * 16)

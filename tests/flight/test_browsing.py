@@ -33,7 +33,7 @@ def test_ranges_cover_every_block_once_and_are_of_about_as_many_messages() -> No
         assert all(one[1] < other[0] for one, other in pairwise(parts))
         held = [sum(first <= number <= last for first, last in parts) for a, b, _ in blocks for number in range(a, b + 1)]
         assert set(held) == {1}
-        # With the messages spread evenly, none has more than its share, but for what lies at its ends.
+        # If the messages are spread evenly, no part has more than its share, except for its ends.
         shares = [sum(max(0, min(b, last) - max(a, first) + 1) * n / 100 for a, b, n in blocks) for first, last in parts]
         assert max(shares) <= total / wanted + 2
     assert split([], 0) == []
@@ -70,7 +70,7 @@ def test_a_plan_follows_what_is_there(site: Site) -> None:
         assert planned(client, "q", first=tail + 90, last=tail + 110) == [[tail + 90, tail + 110]]
         assert planned(client, "q", first=9, last=3, states=["archived"]) == []
         assert planned(client, "q", states=["archived"], maxMessages=BLOCK_ROWS * 2) == [
-            [0, 87_413],  # a third of what is archived: four blocks, and a hundred messages in the fifth
+            [0, 87_413],  # a third of the archived messages: four blocks, and a hundred messages in the fifth
             [87_414, 174_828],
             [174_829, last],
         ]

@@ -1,4 +1,4 @@
-"""A payload that is damaged on the disk: the messages around it go on, it is named, and a command ends it."""
+"""A payload that is damaged on the disk is reported, the messages around it are delivered, and a command removes it."""
 
 from __future__ import annotations
 

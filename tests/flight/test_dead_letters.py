@@ -1,4 +1,4 @@
-"""Q13 Q20 Q21 over the wire: whoever gets a dead letter is told why it died; who waits hears of what comes back."""
+"""Q13 Q20 Q21 over the wire: a dead letter contains its reason, and waiting clients are notified of returned messages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_amqp_client_sees_why_and_where_it_died(broker: Broker, client: Clien
         got: list[Any] = []
         while len(got) < 3:
             got += receiver.receive(timeout_s=30)
-    # Outcomes of one turn may be carried out in another order than they were said in.
+    # Outcomes of one turn may be applied in another order than they were sent.
     messages = [amqp.decode_message(delivery.payload) for delivery in got]
     messages.sort(key=lambda message: int(message.message_annotations[Symbol(KEYS[2])]))
     for number, message in enumerate(messages):
@@ -91,7 +91,8 @@ def test_spark_sees_it_too_and_what_is_redriven_has_nothing_of_it(broker: Broker
 
 
 def test_what_expired_has_no_time_any_more(broker: Broker, client: Client, queue: str, dead: str) -> None:
-    """Q9 Q13: neither for the broker nor for who gets it, who would else find it expired again; whatever lies beside it."""
+    """Q9 Q13: an expired dead letter has no time to live, for the broker and for its receiver, which would otherwise expire it
+    again."""
     client.call("queue.alter", queue=queue, options={"expired": "deadLetter"})
     sent = amqp.Message(header=Header(ttl=50), properties=Properties(absolute_expiry_time=1_700_000_000_000), data=[b"amqp"])
     with amqp_client.connect(broker.amqp_url) as connection:
@@ -128,7 +129,7 @@ def test_what_stayed_says_why_in_the_archive(broker: Broker, client: Client, que
 
 
 def test_a_selector_chooses_of_those_that_wait_and_of_those_that_stayed(client: Client, queue: str, dead: str) -> None:
-    """U3: in the broker, however many there are; what lies beside them and is no dead letter stays where it is."""
+    """U3: the broker applies the selector to any number of messages. Messages that are not dead letters stay where they are."""
     colours = pa.array([[("colour", colour)] for colour in ("red", "blue") * 5], STRING_MAP)
     coloured = pa.record_batch([pa.array([b"%d" % number for number in range(10)]), colours], names=["body", "properties"])
 

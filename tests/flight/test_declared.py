@@ -1,4 +1,4 @@
-"""E1 E4 Q21: what the settings declare is there at each start; first uses make what policies allow, and nothing else."""
+"""E1 E4 Q21: declarations of the settings exist after each start. A first use creates only queues that a policy allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doors: how strangers and users can burden the broker with a few octets: its memory stays bounded, and who is silent is gone."""
+"""Load that strangers and users can cause with a few bytes: memory stays bounded, and silent peers are disconnected."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ONE = pa.array([b"x" * MIB], pa.large_binary())
 
 
 def said_again(rows: int) -> pa.RecordBatch:
-    """A megabyte that is said so many times, by a dictionary."""
+    """A megabyte that a dictionary repeats this many times."""
     return pa.record_batch({"body": pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), ONE)})
 
 
@@ -118,7 +118,7 @@ def test_what_expands_within_the_limits_is_taken(client: Client, queue: str) -> 
 
 
 def test_buffers_that_overlap_are_refused(channel: grpc.Channel, queue: str) -> None:
-    """One buffer as many columns: no octet is compressed, and yet a batch is a multiple of what came."""
+    """One buffer as many columns: no byte is compressed, but the batch is a multiple of its message."""
     batch = pa.record_batch({"body": pa.array([b"x" * 100_000]), "subject": pa.array(["y" * 100_000])})
     messages = put(queue, batch)
     offsets = [struct.pack("<qq", *pair) for pair in _buffers(messages[1])]
@@ -156,7 +156,7 @@ ODD = Message(data=[b""], application_properties={f"property {number}": "" for n
 def test_a_selector_looks_at_messages_a_few_at_a_time(
     broker: Broker, client: Client, queue: str, message: Message, count: int, growth: int
 ) -> None:
-    """Large ones are not put together in memory, nor does what nobody asks for stay once it is decoded."""
+    """Large messages are not joined in memory, and decoded columns that the reader did not request are freed."""
     schema = pa.schema([pa.field("message", pa.binary())])
     one = pa.record_batch([pa.array([message.encode()])], schema=schema)
     client.put({"op": "enqueue", "queue": queue}, schema, [one] * count)
@@ -270,7 +270,7 @@ def test_large_requests_are_read_one_after_another(broker: Broker, channel: grpc
 
 
 def test_no_traceback_reaches_a_client(channel: grpc.Channel, queue: str) -> None:
-    """Column names and time zones that are no UTF-8, types nobody casts: each is named as what it is."""
+    """Column names and time zones with invalid UTF-8, and types without a cast, have errors of their own."""
     schema, batch = put(queue, pa.record_batch({"body": [b"x"], "subject": ["s"]}))
     for messages in ([schema.replace(b"subject", b"\xff\xfe\xfd\xfc\xfb\xfa\xf9"), batch], [schema[:100], batch]):
         with pytest.raises(grpc.RpcError) as refused:
@@ -315,7 +315,7 @@ def silent_ones(broker: Broker, data: bytes) -> list[socket.socket]:
 
 
 def heard(connection: socket.socket) -> bytes:
-    """Return what the broker says before it closes a connection."""
+    """Return the bytes that the broker sends before it closes a connection."""
     said = b""
     with contextlib.closing(connection), contextlib.suppress(ConnectionResetError):
         while piece := connection.recv(1000):
@@ -428,7 +428,7 @@ def test_a_stopped_reader_ends_with_its_client(site: Site) -> None:
 
 
 def test_a_frame_that_stands_still_ends_its_connection(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one of a call that is over: nobody but its connection knows that memory is held for it."""
+    """Also a frame of a finished call: only its connection holds memory for it."""
     with contextlib.closing(Raw(("127.0.0.1", site.plane.port))) as peer:
         peer.h2.send_data(peer.begin("DoAction"), grpc_message(action("hello", b"{}")), end_stream=True)
         peer.flush()
@@ -473,7 +473,7 @@ def test_the_budget_keeps_its_line() -> None:
     budget.give(6)
     assert granted == [1]
     budget.give(1)
-    assert granted == [1, 2], "who wants more than there is has all of it, alone"
+    assert granted == [1, 2], "a request beyond the total gets all of it, alone"
     budget.give(99)
     assert budget.take(10, lambda: None), "all of it is back"
     assert not budget.take(1, lambda: None)

@@ -1,4 +1,4 @@
-"""E1 E3: exchanges over Flight: declared, bound, sent through, at once and by stages, columnar and encoded messages alike."""
+"""E1 E3: exchanges over Flight: declared, bound, sent through directly and by stages, with columnar and encoded messages."""
 
 from __future__ import annotations
 

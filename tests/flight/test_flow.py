@@ -1,4 +1,4 @@
-"""Messages in, through a lease, and out: what the protocol promises to those who keep to it."""
+"""Messages in, through a lease, and out: the promises of the protocol to clients that follow it."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_batch_that_no_task_read_is_given_back_in_its_old_place_and_counted(cl
     assert reader.advance(messages=4) == 1
     assert reader.settle(1) == {"epoch": 1, "settled": 0, "unread": 4}
     assert client.call("queue.stat", queue=queue)["unread"] == 4
-    assert reader.read(1) == [], "it reads as empty for ever: nobody saw its rows"
+    assert reader.read(1) == [], "it stays empty: no task saw its rows"
     assert reader.plan(1) == []
     assert reader.advance(messages=4) == 2
     assert [row["sequenceNumber"] for row in reader.read(2)] == [0, 1, 2, 3]
@@ -223,7 +223,7 @@ def test_a_long_poll_ends_by_its_limit_also_while_other_queues_are_busy(client: 
         begun = time.monotonic()
         for _ in range(5):
             assert reader.advance(waitMs=10**9, fresh=True) == 0
-        # Each waited for what did not come, and none for the time that it asked for.
+        # Each request waited for messages that did not come, but less than its limit.
         assert 5 * MAX_WAIT_MS / 1000 <= time.monotonic() - begun < 60
     finally:
         stop.set()

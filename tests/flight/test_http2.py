@@ -1,4 +1,4 @@
-"""HTTP/2 by another implementation, and by none: what a peer sends ends its own connection at most."""
+"""HTTP/2 by another implementation, and invalid HTTP/2: a peer can end only its own connection."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_pings_resets_and_windows(peer: Raw) -> None:
     peer.h2.ping(b"12345678")
     peer.flush()
     peer.receive_until(lambda event: isinstance(event, h2.events.PingAckReceived))
-    for _ in range(300):  # calls that are begun and dropped at once
+    for _ in range(300):  # calls that are begun and dropped immediately
         peer.h2.reset_stream(peer.begin("DoPut"), error_code=8)
         peer.flush()
     number = peer.begin("DoAction")
@@ -154,7 +154,7 @@ def test_a_peer_that_does_not_read_for_a_while_is_not_cut_off_for_a_frame(site: 
     with contextlib.closing(Raw(("127.0.0.1", site.plane.port))) as peer:
         peer.h2.send_data(peer.begin("DoAction"), grpc_message(action("hello", b"{}")), end_stream=True)
         peer.flush()
-        until(lambda: site.plane._listener.connected(), "somebody was let in")
+        until(lambda: site.plane._listener.connected(), "a login succeeded")
         (connection,) = site.plane._listener.connected()
         for end in (peer.socket, site.plane._listener._sockets[connection]):
             for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
@@ -205,7 +205,7 @@ def test_random_frames_end_their_own_connection_at_most(broker: Broker, client: 
 
 
 def test_random_metadata_is_refused_or_read(queue: str) -> None:
-    """The flatbuffer is read by hand: whatever stands there, it is a size or a named error."""
+    """The flatbuffer is parsed by hand: any bytes are a size or a named error."""
     _, batch = put(queue, batch_of(numbered(10)))
     metadata = bytes(protobuf.parse("", batch)[protobuf.DATA_HEADER])
     for seed in range(SEED * 1000, SEED * 1000 + 300 * ROUNDS):
@@ -221,11 +221,12 @@ def test_random_metadata_is_refused_or_read(queue: str) -> None:
 
 @pytest.mark.parametrize("calls", [9, 0], ids=["served", "refused"])
 def test_a_listener_that_closes_ends_the_answers_that_it_has_begun(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
-    """A call whose answer is about to be said counts no more; its connection stays until it is said. So does a refused one's."""
+    """A call that is about to reply no longer counts. Its connection stays until the reply is sent. The same is true of a refused
+    call."""
     begun, closed = threading.Event(), threading.Event()
 
     class Late(bytes):
-        """Trailers that are about to be said when the listener closes, and have time to find it closed."""
+        """Trailers that are ready when the listener closes, and wait until it is closed."""
 
         def __radd__(self, before: bytes) -> bytes:
             begun.set()
@@ -242,7 +243,7 @@ def test_a_listener_that_closes_ends_the_answers_that_it_has_begun(monkeypatch: 
     listener_closes.start()
     got = b""
     with contextlib.suppress(ConnectionError):
-        while data := peer.socket.recv(MIB):  # the library h2 takes nothing more once it was told that the server goes
+        while data := peer.socket.recv(MIB):  # the library h2 takes nothing more after a GOAWAY
             got += data
     peer.close()
     listener_closes.join(30)

@@ -27,14 +27,14 @@ MIB = 1 << 20
 
 
 class Record:
-    """Record of what was confirmed, kept outside of the broker."""
+    """Record of confirmations, kept outside of the broker."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.confirmed: dict[str, set[int]] = {"a": set(), "b": set(), "stager": set()}  # by sender
         self.sent: dict[str, int] = {}  # by sender: numbers below this
         self.read: dict[int, list[tuple[int, bytes]]] = {}  # by batch
-        self.finished = 0  # what the reader's own checkpoint says; written before the broker hears of it
+        self.finished = 0  # the reader's own checkpoint, written before the broker confirms it
         self.settled: set[int] = set()  # batches of which the settlement was confirmed
         self.events = 0
 
@@ -49,14 +49,14 @@ class Record:
             self.changed.notify_all()
 
     def wait_for(self, more: int, work: list[Future[None]]) -> None:
-        """Until so many more confirmations have come; everybody is still at work then."""
+        """Wait until this many more confirmations have come while all clients are still working."""
         with self.changed:
             target = self.events + more
             assert self.changed.wait_for(lambda: self.events >= target or any(one.done() for one in work), 60)
         for one in work:
             if one.done():
                 one.result()
-                raise AssertionError("somebody stopped before the broker did")
+                raise AssertionError("a client stopped before the broker did")
 
 
 def body(sender: str, number: int) -> bytes:
@@ -64,7 +64,7 @@ def body(sender: str, number: int) -> bytes:
 
 
 def send_until_killed(url: str, sender: str, record: Record) -> None:
-    """Batch after batch on one stream, some unacknowledged. What is under way when the broker dies is not sent again."""
+    """Send batch after batch on one stream, some unacknowledged. Batches under way when the broker dies are not sent again."""
     start = record.sent.get(sender, 0)
     acknowledged = 0
     with Client(url) as client, contextlib.suppress(pa.ArrowException):
@@ -99,7 +99,7 @@ def stage_until_killed(url: str, record: Record, cycle: int) -> None:
 
 
 def read_until_killed(url: str, record: Record) -> None:
-    """A lease that takes, reads and settles; it goes on in each life where the confirmed settlements ended."""
+    """A lease that takes, reads and settles. In each life it continues at the last confirmed settlement."""
     with Client(url) as client:
         reader = Reader(client, "q", lease="lease")
         reader.finished = record.finished
@@ -173,7 +173,7 @@ def check(client: Client, record: Record) -> None:
         numbers = [number for number, *_ in found[sender]]
         assert numbers == sorted(set(numbers)), f"messages of {sender} are out of order, or there twice"
         assert record.confirmed[sender] <= set(numbers), "a confirmed message is lost"
-        assert numbers[-1] < record.sent[sender], "a message is there that nobody sent"
+        assert numbers[-1] < record.sent[sender], "a message exists that was never sent"
 
     # The stages of one publish went over two queues: both parts are there or neither, and once.
     numbers = [number for number, *_ in found["stager"]]

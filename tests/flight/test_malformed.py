@@ -1,4 +1,4 @@
-"""Messages that no reader can decode, from before the door looked inside: set aside one by one, and everything else goes on."""
+"""Messages that cannot be decoded, stored without today's checks: each is set aside, and all other messages are delivered."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def settle(reader: Reader, batch: int) -> None:
 def test_a_batch_goes_on_without_them_and_they_are_archived_with_the_reason(old: Client) -> None:
     reader = Reader(old, "plain")
     number = reader.advance()
-    for _ in range(2):  # a task that is repeated finds, and says, the same
+    for _ in range(2):  # a repeated task reports the same
         found = reader.read(number, columns=COLUMNS)
         assert [row["sequenceNumber"] for row in found] == GOOD
         assert [row["body"] for row in found] == [b"%d" % each for each in GOOD]
@@ -92,7 +92,7 @@ def test_where_there_is_a_dead_letter_queue_they_go_there_whatever_becomes_of_wh
     notes = [dict(row["annotations"]) for row in dead]
     assert [(n["x-opt-death-reason"], n["x-opt-death-queue"]) for n in notes] == [("malformed", "dying")] * 3
     assert [n["x-opt-death-sequence"] for n in notes] == [str(number) for number in BAD]
-    # Who reads the dead letters sets them aside there, too: they end in its archive.
+    # A reader of the dead letters also sets them aside: they end in its archive.
     other = Reader(old, "dead")
     assert other.read(other.advance(), columns=COLUMNS) == []
     settle(other, 1)
@@ -235,7 +235,7 @@ def test_receive_writes_the_others_and_rejects_what_it_cannot_read(
         arguments = ["receive", "q", "--count", "101", "--url", broker.amqp_url]
         assert main([*arguments, "--json"] if as_json else arguments) == 1
         out, err = capfd.readouterr()
-        unreadable = 3 if as_json else 2  # the line of a body says nothing of its subject
+        unreadable = 3 if as_json else 2  # the line of a body does not contain its subject
         assert len(out.splitlines()) == 101 - unreadable
         assert err.count("it is not well-formed AMQP (amqp:") == unreadable
         rejected = [row for row in browse(client, "q", "outcome", "error", states=["archived"]) if row["outcome"] == "rejected"]

@@ -1,4 +1,4 @@
-"""Queries of a user's: the broker knows their leases with an owner, and the connector does not."""
+"""Queries of a user: the broker stores their leases with an owner, which the connector does not see."""
 
 from __future__ import annotations
 

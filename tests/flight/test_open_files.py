@@ -1,4 +1,4 @@
-"""Silent connections take every file descriptor that a broker may have: it goes on, and so does what it stores."""
+"""Silent connections take all file descriptors of a broker. It continues, and so does its storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .helpers import browse, numbered, send
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
 
-LIMIT = 30  # descriptors above those that the broker has
+LIMIT = 30  # descriptors beyond those in use
 
 
 def used(broker: Broker) -> int:

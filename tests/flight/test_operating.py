@@ -1,4 +1,4 @@
-"""U3: what an operator asks of a broker: connections, users, messages to look at, the broker itself."""
+"""U3: an operator's requests to a broker: connections, users, messages, and the broker itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE_S = 20.0
 
 @pytest.fixture
 def amqp_url(site: Site) -> Iterator[str]:
-    """The address of an AMQP plane beside the Flight plane of the site."""
+    """The address of an AMQP plane next to the Flight plane of the site."""
     plane = AmqpPlane(site.service, site.service.settings.amqp_listeners, access=site.access, tls_context=None, flight=None)
     yield plane.urls[0]
     plane.close()
@@ -92,7 +92,7 @@ def test_a_flight_connection_is_listed_and_can_be_closed(site: Site) -> None:
     assert found["other"]["protocol"] == "flight"
     assert root.call("connection.close", id=found["other"]["id"]) == {"id": found["other"]["id"], "closed": True}
     until(lambda: len(root.call("connection.list")["connections"]) == 1, "the other connection is closed")
-    other.call("hello")  # who comes back is let in
+    other.call("hello")  # a later login succeeds
 
 
 def test_a_connection_that_is_closed_is_told_why_and_what_it_held_is_back(site: Site, amqp_url: str) -> None:
@@ -133,7 +133,7 @@ def test_the_log_names_once_who_closed_which_connection(
 
 def test_others_connections_are_for_administrators_of_everything(site: Site, amqp_url: str) -> None:
     root, alice = site.user("root", *Right), site.user("alice", *Right, queue="orders")
-    until(site.access.refresh, "the users are read again")  # the AMQP plane looks by itself, and only now and then
+    until(site.access.refresh, "the users are read again")  # the AMQP plane reads them on its own, from time to time
     with connect(amqp_url, "root", "secret"), connect(amqp_url, "alice", "secret"):
         assert {each["user"] for each in of_amqp(root)} == {"root", "alice"}
         assert {each["user"] for each in of_amqp(alice)} == {"alice"}
@@ -158,7 +158,7 @@ def test_a_consumer_that_holds_while_messages_wait_is_slow(site: Site, amqp_url:
 
 
 def test_a_consumer_that_can_be_sent_more_is_not_slow(site: Site, amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither one with credit, where what waits is not for it, nor one that settles its messages, out of order too."""
+    """A consumer is not slow if it has credit and no message for it waits, nor if it settles its messages, even out of order."""
     monkeypatch.setattr(listing, "SLOW_S", 0.3)
     root = site.user("root", *Right)
     root.call("queue.declare", queue="orders")
@@ -182,7 +182,7 @@ def test_a_consumer_that_can_be_sent_more_is_not_slow(site: Site, amqp_url: str,
 def test_a_slow_consumer_is_an_alarm_said_once_and_over_once(
     site: Site, amqp_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """U7: only who may know of the queue is told."""
+    """U7: only users with rights on the queue see it."""
     monkeypatch.setattr(listing, "SLOW_S", 0.3)
     monkeypatch.setattr(watch, "SLOW_LOOK_S", 0.0)
     monkeypatch.setattr(watch, "SLOW_OVER_S", 0.5)

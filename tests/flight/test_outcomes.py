@@ -1,4 +1,4 @@
-"""S3 over Flight: outcomes of single messages of a batch are staged, published at once, and hold when the batch settles."""
+"""S3 over Flight: outcomes of single messages of a batch are staged, published together, and applied when the batch settles."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_text_that_is_not_utf8_is_refused_by_column_and_row(client: Client, qu
 
 
 def test_deliveries_of_several_batches_are_told_apart() -> None:
-    """The column: what is written is what is read, whatever else stands between."""
+    """The column is read as it was written, with any other columns between."""
     heads = [delivery_key.prefix("a", 1, 2), delivery_key.prefix("longer", 1, 2), delivery_key.prefix("a", 1, 3)]
     columns = [delivery_key.column(head, range(count)).to_pylist() for head, count in zip(heads, (3, 2, 1), strict=True)]
     mixed = [columns[0][0], columns[1][0], columns[2][0], columns[0][1], b"not chosen", columns[1][1], columns[0][2]]

@@ -1,4 +1,4 @@
-"""Annotations that a consumer's *modified* outcome added are read by everybody who asks for the column `annotations`."""
+"""Annotations that a consumer's *modified* outcome added are in the column `annotations` for every reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .helpers import Reader, rows_of, send
 ANNOTATED = amqp.Message(message_annotations={Symbol("x-a"): UInt(1), Symbol("x-b"): "b"}, data=[b"0"]).encode()
 BARE = amqp.Message(data=[b"2"]).encode()
 COLUMNS = ["sequenceNumber", "body", "annotations", "message"]
-#: Rows 0 to 19 come from an AMQP client, the next ones from Spark: encoded with annotations beside them, then in columns.
+#: Rows 0 to 19 come from an AMQP client. The next come from Spark: encoded with a column of annotations, then in columns.
 STORED: list[Any] = [[("x-a", "1"), ("x-b", "b")], [("x-a", "1")], [("x-a", "1")], None]
 #: Of each twenty the third one was handed back twice.
 LAID = {
@@ -56,7 +56,7 @@ def hand_back(broker: Broker, queue: str, added: dict[Any, Any]) -> None:
         while len(got) < 80:
             got += receiver.receive(timeout_s=30)
         receiver.modify(got[2::20], failed=False, annotations=added)
-        receiver.release(got)  # what is settled is left out
+        receiver.release(got)  # settled messages are left out
 
 
 def annotations_of(rows: list[dict[str, Any]]) -> list[Any]:
@@ -92,7 +92,7 @@ def test_a_task_on_the_brokers_host_gets_them_and_maps_files_where_nobody_asks_f
 
 
 def test_forms_of_encoded_rows_that_are_read_together_keep_their_annotations(client: Client, broker: Broker, queue: str) -> None:
-    """Encoded by an AMQP client beside texts that Spark sent: one batch, two columns of annotations."""
+    """Encoded annotations of an AMQP client, and texts from Spark: one batch, two columns of annotations."""
     with amqp_client.connect(broker.amqp_url) as connection:
         sender = connection.sender(queue)
         sender.send([ANNOTATED])

@@ -1,4 +1,4 @@
-"""Octets around those that count, as protobuf and Arrow let anybody send them: nothing stays of them."""
+"""Bytes around messages, which protobuf and Arrow allow: nothing of them stays in memory."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .octets import as_it_is, put
 from .peers import Site
 
 MIB = 1 << 20
-ROOM = 4 * MIB  # of Arrow's memory, for what is small
+ROOM = 4 * MIB  # of Arrow's memory, for small allocations
 UNKNOWN = 9  # a field that FlightData does not have
 TEXTS = ("subject", "contentType", "messageId", "correlationId", "to", "replyTo", "groupId", "userId")
 
 
 def padded(message: bytes, number: int = UNKNOWN) -> bytes:
-    """A message of Flight with a field before it that is large, and then said anew, or is nobody's."""
+    """Put a large field before a message of Flight, which is repeated later or unknown."""
     return protobuf.octets(number, bytes(4 * MIB)) + message
 
 
@@ -71,7 +71,7 @@ class Sender:
 
 @pytest.mark.parametrize("number", [UNKNOWN, protobuf.APP_METADATA, protobuf.DATA_BODY])
 def test_nothing_stays_of_what_stands_around_a_batch(site: Site, number: int) -> None:
-    """Messages that were just stored are at hand for who reads them at once: no more than they."""
+    """Recent messages stay in memory for readers, without the bytes around them."""
     site.peer().call("queue.declare", queue="q")
     with Sender(site) as sender:
         schema, batch = put("q", batch_of([b"x" * 100]))

@@ -33,7 +33,7 @@ def test_a_right_allows_its_requests_and_no_other(site: Site, right: Right) -> N
 
 
 def test_messages_go_to_another_queue_only_with_rights_on_both(site: Site) -> None:
-    """Q13 Q20: who may send nowhere else cannot have messages moved there, nor as dead letters, nor back from there."""
+    """Q13 Q20: without the right to send to a queue, a user cannot have messages moved to it, not even as dead letters."""
     furnish(site, "orders")
     root = site.user("root", *Right)
     root.call("queue.declare", queue="mine")
@@ -54,14 +54,14 @@ def test_messages_go_to_another_queue_only_with_rights_on_both(site: Site) -> No
     with pytest.raises(errors.NotAllowed):
         eve.call("queue.redrive", queue="mine")
     carl = site.user("carl", *(set(Right) - {Right.BROWSE}), queue="*")
-    with pytest.raises(errors.NotAllowed, match="may not browse"):  # a selector tells what is in a message
+    with pytest.raises(errors.NotAllowed, match="may not browse"):  # a selector reveals the content of a message
         carl.call("queue.redrive", queue="mine", selector="colour = 'red'")
     assert bob.call("queue.redrive", queue="mine", selector="colour = 'red'") == {"redriven": 0, "stayed": 0}
     assert bob.call("queue.redrive", queue="mine") == {"redriven": 1, "stayed": 0}
 
 
 def test_an_exchange_leads_only_to_where_its_declarer_may_send(site: Site) -> None:
-    """W3: an alternate and a binding are ways to send. Whether what they name is there is not told either."""
+    """W3: an alternate and a binding are ways to send. The error does not reveal whether their target exists."""
     furnish(site, "secret")
     alice = site.user("alice", Right.ADMIN, Right.SEND, queue="mine.*")
 
@@ -144,7 +144,7 @@ def test_a_query_goes_on_under_another_user_and_an_operator_reaches_its_lease(si
 
 
 def test_a_query_under_another_user_means_its_own_run_in_all_that_it_says(site: Site) -> None:
-    """Several users have leases of one name on the queue: the run tells which of them a query has taken up."""
+    """Several users have leases of one name on the queue. The run identifies the one that a query has taken up."""
     peers = {name: site.user(name, *Right) for name in ("alice", "bob", "carol")}
     peers["alice"].call("queue.declare", queue="q")
     peers["alice"].put(*numbered(9), op="enqueue", queue="q")

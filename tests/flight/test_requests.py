@@ -52,7 +52,7 @@ def prepared(client: Client, queue: str) -> str:
 
 
 def ask(client: Client, request: dict[str, Any]) -> None:
-    """Send a ticket or the command of a put, whatever is in it."""
+    """Send a ticket or the command of a put with any content."""
     if request.get("op") == "settle":
         client.put(request, batch_of(numbered(1)).schema, [batch_of(numbered(1))])
     elif request.get("op") in PUTS:
@@ -62,7 +62,7 @@ def ask(client: Client, request: dict[str, Any]) -> None:
 
 
 def documented(repository: Path) -> dict[str, tuple[list[str], list[str]]]:
-    """By action, what docs/protocols/flight.md says of it: its fields, and what its answer has."""
+    """Return, for each action, its fields in docs/protocols/flight.md and the fields of its reply."""
     text = (repository / "docs" / "protocols" / "flight.md").read_text().partition("\n## Actions\n")[2].partition("\n## ")[0]
     found = {}
     said = re.compile(r"^#### `([\w.]+)`\n- Fields: (.*?)\n- Answer: (.*?)\n\n", re.MULTILINE | re.DOTALL)
@@ -173,7 +173,7 @@ def test_every_wrong_field_of_a_ticket_or_a_put_is_refused_by_name(client: Clien
 
 
 LONG = "x" * 20_000
-#: Right in type and wrong in value: request, fields, error, and what its text says.
+#: Correct type and invalid value: request, fields, error, and a part of its text.
 VALUES: list[tuple[str, dict[str, Any], type[errors.PenstockError], str]] = [
     ("queue.declare", {"queue": ""}, errors.InvalidRequest, "1 to 255"),
     ("queue.declare", {"queue": "a/b"}, errors.InvalidRequest, "'/'"),
@@ -373,7 +373,7 @@ def test_a_batch_of_wrong_columns_is_refused_and_what_came_before_it_stays(clien
         "no content": {"subject": text},
         "an unknown column": {"body": binary, "colour": text},
         "both contents": {"body": binary, "message": binary},
-        "a part of a bare message beside it": {"message": binary, "subject": text},
+        "a part of a bare message next to it": {"message": binary, "subject": text},
         "a wrong type": {"body": pa.array([1])},
         "a null body": {"body": pa.array([None], pa.binary())},
         "a priority above 255": {"body": binary, "priority": pa.array([256], pa.int16())},
@@ -394,6 +394,6 @@ def test_hello_says_whom_one_talks_to(client: Client, broker: Broker) -> None:
     answer = client.call("hello")
     assert answer["version"] == 1
     assert answer["flight"] == broker.url
-    assert answer["dataDir"] == "", "for connectors of before: no path is told to whoever asks"
+    assert answer["dataDir"] == "", "kept for older connectors: no caller learns a path"
     assert answer["product"].startswith("penstock/")
     assert answer["broker"] == (broker.data_dir / "id").read_text()

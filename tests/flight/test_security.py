@@ -1,4 +1,4 @@
-"""Logins over Flight (W3): who gets in, what those hear who do not, what a change while it runs means, and TLS."""
+"""Logins over Flight (W3): accepted users, the errors of refused callers, changes while the broker runs, and TLS."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ def test_a_sender_is_stopped_in_the_middle_and_what_was_acknowledged_stays(site:
 def test_what_was_taken_before_its_user_changed_is_not_sent_again(
     site: Site, monkeypatch: pytest.MonkeyPatch, command: dict[str, Any], older: bool
 ) -> None:
-    """A client that has not read the acknowledgement yet logs in again only if nothing was taken; nor does an old one at a new
-    broker, or a new one at an older broker, which asks for a login in the middle, too."""
+    """A client that has not read the acknowledgement logs in again only if no batch was taken. The same is true of an old client
+    at a new broker, and of a new client at an older broker, which asks for a login in the middle."""
     furnish(site, "orders")
     site.user("alice", Right.SEND, Right.BROWSE)
     if older:

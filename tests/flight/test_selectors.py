@@ -1,4 +1,4 @@
-"""Q8: selectors over Flight: a lease takes what matches, a look shows it."""
+"""Q8: selectors over Flight: a lease takes matching messages, and a look shows them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Every wait for a broker has an end, also where the network goes silent and no error ever comes; and a broker that is at work
-says so."""
+"""Every wait for a broker ends, even if the network goes silent without an error. A working broker gives signs of life."""
 
 from __future__ import annotations
 
@@ -137,7 +136,7 @@ def ended(before: list[threading.Thread]) -> None:
 
 
 class Slow(flight.FlightServerBase):  # type: ignore[misc]
-    """Reads what is put when it may, and never says anything."""
+    """A server that reads puts on command, and never replies."""
 
     def __init__(self) -> None:
         super().__init__("grpc://127.0.0.1:0")
@@ -150,7 +149,7 @@ class Slow(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def test_a_source_that_fails_after_a_write_that_waited_is_heard_at_once() -> None:
-    """The client listens by then; that it has no more to say is what ends the call."""
+    """The client waits for a reply by then. The end of its own stream ends the call."""
     before = threading.enumerate()
 
     def batches() -> Iterator[Any]:
@@ -170,7 +169,7 @@ def test_a_source_that_fails_after_a_write_that_waited_is_heard_at_once() -> Non
 def test_what_a_source_raises_is_what_its_caller_gets(
     broker: Broker, client: Client, queue: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it looks like an answer of the broker: as if nobody knew our token, what came before it was sent again."""
+    """Also an error that looks like a refusal of the broker: it must not cause a second login and a repeated write."""
 
     def batches() -> Iterator[Any]:
         yield batch_of([b"one"])
@@ -223,7 +222,7 @@ def test_a_write_that_waits_for_room_is_told_that_the_broker_is_there(site: Site
 
 
 def test_a_write_that_may_send_no_more_hears_that_the_broker_is_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room is missing for what it has sent, and window for what it would send now."""
+    """There is no capacity for the sent messages, and no window for the next ones."""
     monkeypatch.setattr(timeouts, "ALIVE_S", TIMEOUT_S / 10)
     with Client(site.plane.url, timeout_s=TIMEOUT_S) as client:
         client.call("queue.declare", queue="q", options={"maxMessages": 1})
@@ -268,7 +267,7 @@ def calls_of(connection: FlightConnection) -> list[Call]:
 
 
 def test_a_write_that_waits_for_room_holds_up_no_other_call_of_its_connection(site: Site) -> None:
-    """Whoever makes room may be the one who waits."""
+    """The waiting client may be the one that makes room."""
     with Client(site.plane.url) as client:
         client.call("queue.declare", queue="q", options={"maxMessages": 1})
         many = threading.Thread(target=lambda: client.put({"op": "enqueue", "queue": "q"}, BODY, [batch_of([b"." * MIB])] * 20))
@@ -312,7 +311,7 @@ def test_a_planner_that_is_gone_takes_nothing_for_its_lease(site: Site, monkeypa
         planner.flush()
         assert waits.wait(LIMIT_S)
         (call,) = (call for each in connections() for call in calls_of(each))
-    until(lambda: call.gone, "the broker knows that the planner is gone")
+    until(lambda: call.gone, "the broker has noticed the planner's end")
     with Client(site.plane.url) as client:
         send(client, "q", numbered(1))
     until(lambda: call.finished, "the planner's call is over")

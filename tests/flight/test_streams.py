@@ -108,7 +108,7 @@ def test_a_batch_says_what_became_of_its_messages_where_that_is_asked_for(client
     assert again == browse(client, queue, *columns, states=["archived"])
 
 
-# ---- what a message is
+# ---- contents of messages
 
 
 def full_batch() -> pa.RecordBatch:
@@ -158,13 +158,13 @@ def test_an_encoded_block_is_stored_and_given_back_byte_for_byte(client: Client,
     number = reader.advance()
     assert reader.read(number, columns=list(columns)) == batch.to_pylist()
     assert [row["message"] for row in mapped(client, reader, number, ["message"])] == bare * 5
-    # What is invalid inside is refused: see test_malformed.py for what an older version has let in.
+    # Invalid contents are refused. test_malformed.py tests such messages that are already stored.
     with pytest.raises(errors.InvalidRequest, match=r"column 'message' in row 1: not a valid AMQP message: .*subject"):
         send(client, queue, pa.record_batch({"message": pa.array([b"", WRONG_SUBJECT])}))
 
 
 def test_what_no_amqp_client_could_get_is_refused_when_it_is_sent_whole_or_into_a_stage(client: Client, queue: str) -> None:
-    """Sections of a bare message, and what columns say: named with their row, and the batches before it stay."""
+    """Invalid sections of a bare message, and invalid columns: the error names their row, and earlier batches stay."""
     good, header = b"\0Su\xa0\1x", b"\0Sp\x45"
     for op in ("enqueue", "stage"):
         command = {"op": op, **({"stage": queue} if op == "stage" else {})}
@@ -285,7 +285,7 @@ def test_rows_that_lie_too_scattered_to_be_mapped_are_still_read(client: Client,
     with pytest.raises(errors.NotMappable):
         mapped(client, reader, batch, ["body"])
     assert [row["body"] for row in reader.read(batch)] == numbered(40)
-    # Or, if it is asked to, the broker sends them at once, as they are stored.
+    # On request, the broker sends them as they are stored.
     columns = ["sequenceNumber", "body", "encodedAnnotations"]
     wanted = {**reader.ticket(batch, columns=columns), "op": "map", "orMessages": True, "host": this_host()}
     assert rows_of(client.get(**wanted)) == reader.read(batch, columns=columns, stored=True)

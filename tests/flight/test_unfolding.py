@@ -1,4 +1,4 @@
-"""Metadata of Arrow that says one thing at many places, or more than the octets hold: the broker does not believe it."""
+"""Arrow metadata that refers to one text at many places, or claims more than its bytes hold: the broker checks it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .peers import Site
 from .test_bad_clients import MIB, Sampled, address
 
 TEXT = "x" * 500_000
-SCHEMA, FIELDS, NAME, TYPE, NOTES, KEY, ZONE = 2, 1, 0, 3, 6, 0, 1  # where a flatbuffer's tables have them
+SCHEMA, FIELDS, NAME, TYPE, NOTES, KEY, ZONE = 2, 1, 0, 3, 6, 0, 1  # places in a flatbuffer's tables
 
 
 def pointed(schema: pa.Schema, way: tuple[int, ...], text: int) -> bytes:
@@ -109,7 +109,7 @@ def test_small_dictionaries_cost_what_they_take(site: Site, monkeypatch: pytest.
 
 
 def test_a_dictionary_of_nulls_takes_no_memory_for_what_it_says(broker: Broker, client: Client, queue: str) -> None:
-    """Nulls have no octets: what says that there are 2^28 of them is as small as what says 12,345."""
+    """Nulls have no bytes: a claim of 2^28 nulls is as small as a claim of 12,345."""
     nulls = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.nulls(12_345))
     schema, dictionary, batch = put(queue, pa.record_batch({"body": [b"a", b"b"], "subject": nulls}))
     evil = dictionary.replace(struct.pack("<qq", 12_345, 12_345), struct.pack("<qq", 1 << 28, 1 << 28))

@@ -112,7 +112,7 @@ def test_a_put_by_a_name_with_a_zero_octet_is_refused(client: Client, queue: str
 
 
 def test_a_write_of_30_500_tasks_is_published_and_another_discarded(tmp_path: Path) -> None:
-    """The stages are made without their streams, which would take half a minute; what is asked of them goes over Flight."""
+    """The stages are made without their streams, which would take half a minute. The requests about them go over Flight."""
     tasks, base = 30_500, 9_000_000_000
     service = BrokerService(Settings(data=tmp_path, fsync="never"))
     plane = FlightPlane(service, "127.0.0.1", 0)
@@ -140,7 +140,7 @@ def test_a_write_of_30_500_tasks_is_published_and_another_discarded(tmp_path: Pa
 
 
 class Late(flight.FlightServerBase):  # type: ignore[misc]
-    """Acknowledges what was put once nothing more comes."""
+    """A server that acknowledges a put after its last batch."""
 
     def __init__(self) -> None:
         super().__init__("grpc://127.0.0.1:0")

@@ -1,5 +1,5 @@
-"""A complete request of each kind, in which "Q" stands for the queue of the test, and the epoch 1 for the one with which its
-leases began; and which fields are optional."""
+"""A complete request of each kind, and its optional fields. "Q" stands for the queue of the test, and epoch 1 for the epoch in
+which its leases began."""
 
 from __future__ import annotations
 

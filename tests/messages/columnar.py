@@ -1,4 +1,4 @@
-"""Generated columnar batches, as Spark sends them, and what AMQP messages they have to become."""
+"""Generated columnar batches, as Spark sends them, and the AMQP messages that they must become."""
 
 from __future__ import annotations
 

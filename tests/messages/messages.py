@@ -1,4 +1,4 @@
-"""Encoded messages of every shape for the tests of `decode`: sections built by hand, so that each encoding of a value occurs."""
+"""Encoded messages of every form for the tests of `decoding`: sections built by hand, so that each encoding of a value occurs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .amqp_values import arrays, compounds, integers, scalar, scalars, symbols, 
 ALL_COLUMNS = (*sorted(BARE_COLUMNS), "annotations")
 LONG = st.one_of(st.text(max_size=8), st.text(max_size=8), st.text(min_size=250, max_size=300))
 
-#: What an application property may hold: everything but lists, maps, arrays and described values.
+#: Values of an application property: everything except lists, maps, arrays and described values.
 message_ids = st.one_of(scalars["ulong"], scalars["uuid"], scalars["binary"], scalars["string"])
 properties = st.tuples(
     *(st.none() | kind for kind in (message_ids, scalars["binary"], LONG, LONG, LONG, message_ids, symbols, symbols)),
@@ -98,7 +98,7 @@ bare = st.tuples(st.one_of(st.just(b""), section(0x73, _list())), st.one_of(st.j
 annotation_keys = st.one_of(symbols, st.sampled_from(["1", "x-opt-a"]).map(Symbol), integers(ULong))
 annotations = section(0x72, _pairs(annotation_keys, anything, 4))
 
-#: What one producer sends: the same fields and keys, other values.
+#: Messages of one producer: the same fields and keys, other values.
 tidy = st.builds(
     lambda identity, created, amount, text, data: (
         b"\0\x53\x73"
@@ -126,7 +126,7 @@ def payload(messages: list[bytes], sections: list[bytes | None] | None = None) -
 
 
 class Refused(Exception):
-    """Row `row` cannot be decoded; `reason` says why."""
+    """Row `row` cannot be decoded, with the `reason`."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"row {row}: {reason}")

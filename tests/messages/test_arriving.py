@@ -1,4 +1,4 @@
-"""Messages in: the table against the plain way, what is refused, and what a batch holds."""
+"""Arriving messages: the table against the plain way, refused messages, and the content of a batch."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def octets(draw: st.DrawFn) -> bytes:
         return reworded(good, draw(st.lists(st.integers(0, 2), min_size=len(sections), max_size=len(sections))))
     if kind == "mutated" and good:
         changed = bytearray(good)
-        # Half of the changes hit the octets that say what and how long a section is.
+        # Half of the changes hit the bytes of a section's type and size.
         near = [s.start + i for s in sections for i in range(5) if s.start + i < len(good)]
         for _ in range(draw(st.integers(1, 3))):
             place = draw(st.one_of(st.sampled_from(near), st.integers(0, len(good) - 1)))
@@ -122,7 +122,7 @@ def plain(payload: bytes) -> dict[str, Any]:
             decode_message(whole)
             if section.code != 0x71:
                 row["encodedAnnotations" if section.code == 0x72 else "footer"] = whole
-    decode_message(payload)  # what is around the bare message was looked at first
+    decode_message(payload)  # the sections around the bare message were checked first
     return {**row, "message": bare(payload, sections)}
 
 
@@ -138,7 +138,7 @@ def test_the_fast_way_is_the_plain_way(payloads: list[bytes]) -> None:
 
 
 def check(payloads: list[bytes]) -> None:
-    """Compare what is stored with what the library's own decoder finds."""
+    """Compare the stored form with the result of the library's own decoder."""
     expected, refused = [], []
     for number, payload in enumerate(payloads):
         try:
@@ -149,7 +149,7 @@ def check(payloads: list[bytes]) -> None:
     assert [(number, type(error), error.condition) for number, error in found.refused] == refused  # type: ignore[attr-defined]
     assert rows_of(found) == expected
     assert found.durable == any_durable(found.batch) == any(row["durable"] for row in expected)
-    assert arrived(payloads).batch.equals(found.batch)  # what is remembered of headers and annotations changes nothing
+    assert arrived(payloads).batch.equals(found.batch)  # the caches of headers and annotations change nothing
     assert np.array_equal(found.sizes, stored_sizes(found.batch))
     many = arrived(payloads * (uniform_messages.FEW + 1))  # by Arrow
     assert rows_of(many) == expected * (uniform_messages.FEW + 1)
@@ -162,7 +162,7 @@ DATA_KINDS = st.sampled_from(["good", "good", "changed", "cut", "longer"])
 
 @st.composite
 def only_data(draw: st.DrawFn) -> bytes:
-    """A message of one section of data, one of few like it; half of them are changed, cut short, or go on."""
+    """A message of one data section, one of few like it. Half of them are changed, cut short, or continued."""
     good = draw(HEADERS_OF_DATA) + Message(data=[b"d" * draw(st.sampled_from([0, 3, 300]))]).encode()
     kind = draw(DATA_KINDS)
     place = draw(st.integers(0, min(20, len(good))))
@@ -203,7 +203,7 @@ def header_sections(draw: st.DrawFn) -> bytes:
 
 
 def check_headers(sections: list[bytes]) -> None:
-    """Check that each says what the decoder finds, whatever was read before it."""
+    """Check that each header equals the decoder's result, independent of the headers before it."""
     arriving.headers.known.clear()
     arriving.headers.but_ttl.clear()
     for payloads in ([section + b"\x00\x53\x75\xa0\x01x" for section in sections], sections):
@@ -218,7 +218,7 @@ def check_headers(sections: list[bytes]) -> None:
             assert [number for number, _ in found.refused] == refused
             assert rows_of(found) == rows
             assert found.durable == any(row["durable"] for row in rows)
-            arriving.headers.known.clear()  # so that all that can be are read by what is kept without a ttl
+            arriving.headers.known.clear()  # so that the cache without the ttl is used if possible
 
 
 @given(st.lists(header_sections(), min_size=2, max_size=12))
@@ -230,7 +230,7 @@ def test_a_header_known_but_for_its_ttl_says_what_a_decoder_finds(sections: list
 @pytest.mark.parametrize(
     "sections",
     [
-        # All of one length. Cut where the ttl of the second stands, the third is what the first is where its own stands.
+        # All have one length. Cut at the place of the second header's ttl, the third equals the first cut at its own.
         ["005370c00903415005" + "7000000001", "005370c009044140" + "7000000001" + "41", "005370c00903415005" + "7011121370"],
         ["005370c0080341407000000100", "005370c00803414070000001", "005370c0080341407000"],  # cut short within its ttl
         ["005370c0080340407000000100", "005370c0080340407000000200"],  # nothing but a ttl

@@ -1,4 +1,4 @@
-"""Columns as bare AMQP messages: against our own encoder to the octet, and against what proton reads in them."""
+"""Columns as bare AMQP messages: byte for byte those of the library's encoder, and as proton reads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = tuple(sorted(BARE_COLUMNS))
 
 
 def one(**values: Any) -> pa.RecordBatch:
-    """A batch of equally long columns; a body is added where there is none."""
+    """A batch of equally long columns. A body is added to columns without one."""
     rows = len(next(iter(values.values())))
     values.setdefault("body", [b""] * rows)
     return pa.record_batch({name: pa.array(found, MESSAGE_COLUMNS[name]) for name, found in values.items()})
@@ -92,7 +92,7 @@ def test_nulls_that_have_a_length_are_nothing() -> None:
         return pa.Array.from_buffers(array.type, len(array), buffers)
 
     subject = masked(pa.array(["one", "twö", "three"]), 1)
-    kind = masked(pa.array(["a", "nö", "c"]), 1)  # what stands in a null's place is no symbol, and need not be one
+    kind = masked(pa.array(["a", "nö", "c"]), 1)  # the bytes of a null need not be a symbol
     maps = masked(pa.array([[("a", "1")], [("b", "2"), ("b", "3")], [("c", "4")]], STRING_MAP), 1)
     body, group = pa.array([b"1", b"2", b"3"]), pa.array(["g", "g", "g"])
     batch = pa.record_batch({"body": body, "subject": subject, "contentType": kind, "groupId": group, "properties": maps})

@@ -55,7 +55,7 @@ def test_annotations_with_many_ulongs_are_refused_and_with_many_symbols_taken() 
 
 
 def test_what_is_taken_is_within_the_limit_of_values_of_every_reader() -> None:
-    """Values in one section, in several, in those that were looked at before, and where only the shape is looked at."""
+    """Values in one section, in several, in cached sections, and in sections whose shape is known."""
 
     def annotated(*counts: int) -> bytes:
         first, second, third = ({Symbol("k"): Array("int", (0,) * count)} for count in counts)

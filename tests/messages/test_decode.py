@@ -1,4 +1,4 @@
-"""Encoded messages become the columns that the plain decoder, one message at a time, says they are."""
+"""Encoded messages become the columns that the reference decoder defines, one message at a time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_one_producer_sends_is_never_odd_and_a_stranger_among_it_changes_no
 ) -> None:
     odd, refused = m.check(m.payload(tidy))
     assert refused == 0
-    # Only a number that is none, or a year of more than four digits.
+    # Only NaN, infinity, or a year of more than four digits.
     assert odd == sum(b"\x82" in octets or b"\x83" in octets for octets in tidy if m.check(m.payload([octets]))[0])
     m.check(m.payload([*tidy, *strangers, *tidy]))
 
@@ -214,9 +214,9 @@ def test_what_ordinary_clients_send_stays_with_the_vectors() -> None:
         "005374c10703a10161a1016240",  # three elements
         "005374c10b04a1016140a1016140",  # one key twice
         "005374c10502a3016140",  # a key that is a symbol
-        "005374c10602a101ff4040",  # a key that is no UTF-8
+        "005374c10602a101ff4040",  # a key with invalid UTF-8
         "005374c10602a101615602",  # a boolean of 2
-        "005373c00401a101ff",  # a message id that is no UTF-8
+        "005373c00401a101ff",  # a message id with invalid UTF-8
         "005373c00201 41",  # a message id that is a boolean
         "005373c00e0e" + "40" * 14,  # fourteen fields
         "005373d0ffffffff7fffffff",  # more than there is

@@ -30,7 +30,7 @@ TAKEN: list[tuple[str, Any]] = [
     (DELAY, Byte(-1)),
     (DELAY, Int(0)),
     (DELAY, None),
-    ("x-opt-delivery-mode", "a name of somebody else's"),
+    ("x-opt-delivery-mode", "an unrelated name"),
 ]
 REFUSED: list[tuple[str, Any, str]] = [
     (TIME, "soon", "'soon', of type string: send milliseconds since 1970"),

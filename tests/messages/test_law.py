@@ -1,8 +1,8 @@
-"""The law of the door: what it accepts, every reader decodes; what it refuses, the decoder refuses.
+"""The law of validity on arrival: every reader decodes an accepted message, and the decoder refuses a refused one.
 
-Readers are the plain decoder, the vectors, what a receiver is sent, python-qpid-proton, selectors, message ids. Messages are
-generated valid, strange and damaged. Deterministic: each round prints its seed. `PENSTOCK_FUZZ_ROUNDS` (default 3) makes a
-nightly run, `PENSTOCK_FUZZ_SEED` is the seed of its first round.
+Readers are the reference decoder, the vectors, the bytes that a receiver is sent, python-qpid-proton, selectors, and message ids.
+Messages are generated valid, strange and damaged. Deterministic: each round prints its seed. `PENSTOCK_FUZZ_ROUNDS` (default 3)
+makes a nightly run, `PENSTOCK_FUZZ_SEED` is the seed of its first round.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def nested(levels: int) -> bytes:
     return octets
 
 
-#: What a client sends without being asked to do anything odd, and no reader could decode.
+#: Messages that a client could send by an ordinary mistake, and that no reader could decode.
 REFUSED: dict[str, bytes] = {
     "a list among application properties": b"\0St" + mapped(b"\xa1\1k", listed(ONE)) + DATA,
     "a map among application properties": b"\0St" + mapped(b"\xa1\1k", mapped()) + DATA,
@@ -72,24 +72,24 @@ REFUSED: dict[str, bytes] = {
     "a number as a key": b"\0St" + mapped(ONE, TEXT) + DATA,
     "no key": b"\0St" + mapped(NULL, TEXT) + DATA,
     "a key twice": b"\0St" + mapped(b"\xa1\1k", ONE, b"\xa1\1k", TEXT) + DATA,
-    "a key twice, said otherwise": b"\0St" + mapped(b"\xa1\1k", ONE, b"\xb1\0\0\0\1k", TEXT) + DATA,
+    "a key twice, encoded differently": b"\0St" + mapped(b"\xa1\1k", ONE, b"\xb1\0\0\0\1k", TEXT) + DATA,
     "a key without a value": b"\0St\xc1\4\1\xa1\1k" + DATA,
-    "a text that is no UTF-8": b"\0St" + mapped(b"\xa1\1k", b"\xa1\2\xc3\x28") + DATA,
-    "a key that is no UTF-8": b"\0St" + mapped(b"\xa1\1\xff", ONE) + DATA,
+    "a text with invalid UTF-8": b"\0St" + mapped(b"\xa1\1k", b"\xa1\2\xc3\x28") + DATA,
+    "a key with invalid UTF-8": b"\0St" + mapped(b"\xa1\1\xff", ONE) + DATA,
     "a boolean of 7": b"\0St" + mapped(b"\xa1\1k", b"\x56\7") + DATA,
     "half of a surrogate pair": b"\0St" + mapped(b"\xa1\1k", b"\x73\0\0\xd8\0") + DATA,
     "a message-id that is an int": b"\0Ss" + listed(ONE) + DATA,
     "a message-id that is a symbol": b"\0Ss" + listed(b"\xa3\1s") + DATA,
     "a correlation-id that is a list": b"\0Ss" + listed(*[NULL] * 5, listed()) + DATA,
     "a user-id that is a string": b"\0Ss" + listed(NULL, b"\xa1\1u") + DATA,
-    "a subject that is no UTF-8": b"\0Ss" + listed(*[NULL] * 3, b"\xa1\1\xff") + DATA,
+    "a subject with invalid UTF-8": b"\0Ss" + listed(*[NULL] * 3, b"\xa1\1\xff") + DATA,
     "a content-type that is a string": b"\0Ss" + listed(*[NULL] * 6, b"\xa1\1t") + DATA,
     "a content-type beyond ASCII": b"\0Ss" + listed(*[NULL] * 6, b"\xa3\2\xc3\xa9") + DATA,
     "a creation-time that is a long": b"\0Ss" + listed(*[NULL] * 9, b"\x55\1") + DATA,
     "a group-sequence that is an int": b"\0Ss" + listed(*[NULL] * 11, ONE) + DATA,
     "a field too many": b"\0Ss" + listed(*[NULL] * 14) + DATA,
     "octets after the fields": b"\0Ss\xc0\4\1\x40\x40\x40" + DATA,
-    "a body that is no UTF-8": b"\0Sw\xa1\2\xc3\x28",
+    "a body with invalid UTF-8": b"\0Sw\xa1\2\xc3\x28",
     "a body with a key twice": b"\0Sw" + mapped(ONE, TEXT, ONE, TEXT),
     "a body nested too deep": b"\0Sw" + nested(MAX_DEPTH + 1),
     "a body nested far too deep": b"\0Sw" + nested(1500),
@@ -164,7 +164,7 @@ def check(octets: list[bytes]) -> int:
             decode_message(octets[number])
     accepted = [one for number, one in enumerate(octets) if number not in refused]
     batch = found.batch
-    # The vectors, and what they leave to the plain decoder; the plain decoder for all.
+    # The vectors with the reference decoder for odd rows; the reference decoder for all.
     columns = m.columns(batch, m.ALL_COLUMNS)
     for row, message in enumerate(batch.column("message").to_pylist()):
         want = reference.row(message, None, tuple(n for n in m.ALL_COLUMNS if n != "annotations"))
@@ -177,7 +177,7 @@ def check(octets: list[bytes]) -> int:
         array.validate(full=True)
     # The other door takes the same.
     validity.check_column(batch.column("message"))
-    # What is sent to receivers.
+    # Messages that are sent to receivers.
     for sent, came in zip(leaving(batch, 0, 0, {}), accepted, strict=True):
         assert bare(sent) == bare(came)
         decode_message(sent)
@@ -243,7 +243,7 @@ def test_shapes_are_bounded_and_mean_nothing_where_they_miss(monkeypatch: pytest
         message = Message(properties=Properties(message_id="i" * number, subject="s" * (40 - number % 5)), data=[b""]).encode()
         assert shapes.valid(message)
         assert sum(map(len, shapes.shapes.values())) <= 8
-    # The octets of a known shape with one changed anywhere: valid at a glance only if the decoder says so.
+    # The bytes of a known shape with one changed byte: a quick check accepts it only if the decoder does.
     section = Message(
         properties=Properties(message_id="id", user_id=b"u", creation_time=1), application_properties={"k": Int(1), "l": "x"}
     )

@@ -51,7 +51,7 @@ def header_of(octets: bytes) -> Header:
 @given(st.lists(messages, max_size=6), st.data())
 @settings(STEADY, max_examples=200)
 def test_what_leaves_is_what_came_but_for_the_header(sent: list[Message], data: st.DataObject) -> None:
-    """W1: the bare message, the annotations and the footer are to the octet the sender's."""
+    """W1: the bare message, the annotations and the footer are byte for byte the sender's."""
     octets = [message.encode() for message in sent]
     batch = arrived(octets).batch
     start = data.draw(st.integers(0, len(sent)))
@@ -148,7 +148,7 @@ def test_a_header_says_what_the_sender_said_and_what_the_broker_knows() -> None:
 
 
 def test_a_default_that_the_sender_put_into_words_stays_in_words() -> None:
-    """3.2.1: a field left out may have another default at the receiver's node; a field that is said may not."""
+    """3.2.1: a missing field may have another default at the receiver's node; a field with a value may not."""
     spoken = b"\x00\x53\x70\xc0\x04\x02\x42\x50\x04" + Message(data=[b"x"]).encode()
     (left,) = leaving(arrived([spoken]).batch, 0, 1, {})
     assert left == spoken
@@ -176,7 +176,7 @@ def test_headers_are_written_once_for_all_rows_that_share_them() -> None:
 @given(st.one_of(st.none(), maps), st.lists(maps, max_size=3))
 @settings(STEADY, max_examples=200)
 def test_annotations_are_merged_and_the_last_one_wins(stored: dict[Any, Any] | None, laid: list[dict[Any, Any]]) -> None:
-    """Q12: a *modified* outcome's annotations are on the message for whoever gets it next."""
+    """Q12: the next receiver of the message gets the annotations of a *modified* outcome."""
     untouched = Message(message_annotations={Symbol("u"): 1}, data=[b"u"]).encode()
     octets = [untouched, Message(message_annotations=stored, data=[b"x"], footer={Symbol("f"): 1}).encode(), untouched]
     plain = leaving(arrived(octets).batch, 0, 0, {})

@@ -1,4 +1,4 @@
-"""Messages that come in columns can leave as AMQP: what `bare` would refuse is refused when it is sent, and nothing else."""
+"""Messages in columns can leave as AMQP: values that `bare_encoder` would refuse are refused on arrival, and no others."""
 
 from __future__ import annotations
 

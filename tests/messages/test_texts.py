@@ -1,4 +1,4 @@
-"""Texts that are not UTF-8 are refused with their column, their row and what to do, whatever holds them."""
+"""Texts that are not UTF-8 are refused with their column, their row and a remedy, in every type that holds texts."""
 
 from __future__ import annotations
 

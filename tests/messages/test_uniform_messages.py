@@ -1,4 +1,4 @@
-"""Uniform messages are byte for byte what Arrow makes of them: when they are stored, and when they leave."""
+"""Uniform messages are byte for byte the messages that Arrow writes: when they are stored, and when they leave."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check(single: UniformMessages) -> None:
 
 
 def test_what_is_stored_of_a_message_of_any_length_is_what_arrow_writes() -> None:
-    """W1: the journal holds one form of a message, whoever wrote it."""
+    """W1: the journal has one form of a message, for every writer."""
     for length in range(300):
         check(UniformMessages([bytes(length)], NOTHING))
 
@@ -106,7 +106,7 @@ def test_what_is_stored_is_what_arrow_writes(messages: list[bytes], header: Head
 def test_they_leave_as_their_batch_does(
     messages: list[bytes], header: HeaderFields, attempts: int, returned: bool, data: st.DataObject
 ) -> None:
-    """Check that the octets are the same, of all or of some, whatever the broker adds."""
+    """Check that the bytes are the same for all messages and for some, with every addition of the broker."""
     uniform, count = UniformMessages(messages, header), len(messages)
     first = data.draw(st.integers(0, count - 1))
     rows = data.draw(st.lists(st.integers(0, count - 1), unique=True).map(sorted))

@@ -1,4 +1,4 @@
-"""The user id of an encoded message is found in whatever form the message is written, as the plain way finds it."""
+"""The user id of an encoded message is read from every form, as the reference decoder reads it."""
 
 from __future__ import annotations
 

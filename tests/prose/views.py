@@ -55,10 +55,12 @@ def _python(source: str) -> Iterator[Line]:
     yield from docstrings
     yield from _comments(source)
     documented = {number for number, _ in docstrings}
+    pieces = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
     for node in ast.walk(tree):
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.lineno not in documented
         if is_text and len(_WORD.findall(node.value)) >= MIN_WORDS:
-            yield from _numbered(node.lineno, node.value)
+            text = node.value if id(node) in pieces else f"{node.value}."  # a text is not continued by the next one
+            yield from _numbered(node.lineno, text)
 
 
 def _docstrings(tree: ast.Module) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""Generated selectors, and messages in both forms with what each identifier is worth in them."""
+"""Generated selectors, and messages in both forms with the value of each identifier."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def worth(found: Any) -> Any:
 
 
 def identifiers() -> dict[str, Identifier]:
-    """Identifiers as the tests write them, and what the parser makes of them."""
+    """Identifiers as the tests write them, and as the parser returns them."""
     from penstock.broker_core.selectors import parse
 
     written = {f'"{name}"' if "-" in name else name for name in PROPERTIES} | set(FIELDS)
@@ -144,7 +144,7 @@ _ATTRIBUTES = {
 
 @st.composite
 def encoded_messages(draw: st.DrawFn) -> tuple[bytes, dict[str, Any], dict[Identifier, Any]]:
-    """The octets of a bare message, its header, and what each identifier is worth."""
+    """The bytes of a bare message, its header, and the value of each identifier."""
     fields = draw(_ENCODED)
     properties = draw(st.none() | st.dictionaries(st.sampled_from(PROPERTIES), VALUES))
     header = draw(HEADERS)
@@ -186,7 +186,7 @@ _COLUMNAR = st.fixed_dictionaries(
 
 @st.composite
 def columnar_payloads(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[dict[Identifier, Any]]]:
-    """A slice from anywhere in a batch, and what each identifier is worth in its rows."""
+    """A slice from anywhere in a batch, and the value of each identifier in its rows."""
     same = draw(st.booleans())  # one DataFrame's maps: all with the same keys
     maps = st.fixed_dictionaries(dict.fromkeys(PROPERTIES, _optional_words)) if same else _maps
     rows = draw(st.lists(st.tuples(_COLUMNAR, HEADERS, maps), min_size=1, max_size=6))

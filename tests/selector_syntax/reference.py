@@ -1,7 +1,7 @@
-"""Reference of what a selector says of one message, in plain Python: three values, one message, one node at a time.
+"""Reference evaluation of a selector in plain Python: three truth values, one message, one node at a time.
 
 A message is a dict from identifiers to Python values; None is NULL. `Loose` is text from a DataFrame, which also counts as the
-number or boolean that it shows. Anything that is no bool, int, float or str is a value without a type.
+number or boolean that it shows. Values other than bool, int, float and str have no type.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Q8: a selector over columns says of every message what a plain three-valued evaluation of it says, one message at a time."""
+"""Q8: a selector over columns has the result of a plain three-valued evaluation of each message."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _damaged(octets: bytes, data: Any) -> bytes:
 
 
 def _readable(octets: bytes) -> bool:
-    """Can its sections be measured? What is in those that nobody asks for is nobody's business."""
+    """Return True if the sections can be measured. The content of other sections does not matter."""
     try:
         decoded(octets, set())
     except RemoteProtocolError:

@@ -1,4 +1,4 @@
-"""Q8: what selectors match, in examples: the rules of JMS 2.0, 3.8, and what is ours to say where it leaves something open."""
+"""Q8: matches of selectors, in examples: the rules of JMS 2.0, 3.8, and our decisions where it leaves something open."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def match(text: str, payload: pa.RecordBatch) -> bool:
 
 
 BOTH_FORMS = {
-    # comparisons of what is like
+    # comparisons of one type
     "colour = 'red'": True,
     "colour <> 'red'": False,
     "Colour = 'red'": False,
@@ -50,7 +50,7 @@ BOTH_FORMS = {
     "size BETWEEN 5 AND 6 AND size NOT BETWEEN 6 AND 7": True,
     "new = TRUE AND new AND NOT new = FALSE": True,
     "big = 9007199254740993 AND big <> 9007199254740992": True,
-    # of what is not
+    # comparisons of different types
     "colour = 5": False,
     "colour <> 5": False,
     "colour > 5 OR colour <= 5": False,
@@ -59,7 +59,7 @@ BOTH_FORMS = {
     "colour = TRUE OR colour <> TRUE": False,
     "NOT colour": False,
     "'a' = 1 OR 'a' <> 1 OR TRUE = 1": False,
-    # of what is not there
+    # comparisons with NULL.
     "none = 'red' OR none <> 'red' OR NOT none = 'red'": False,
     "missing < 1 OR NOT missing < 1 OR missing BETWEEN 0 AND 9 OR missing IN ('a') OR missing NOT LIKE 'a'": False,
     "none IS NULL AND missing IS NULL AND colour IS NOT NULL": True,
@@ -87,7 +87,7 @@ def test_properties_of_either_form(text: str) -> None:
 
 
 AMQP_ONLY = {
-    "text = 5": False,  # a string is no number where there are types
+    "text = 5": False,  # a typed string is not a number
     "text > 4": False,
     "text = '5'": True,
     "text": False,
@@ -248,7 +248,7 @@ def test_a_message_that_is_none_matches_nothing_whatever_is_asked() -> None:
     assert matches(parse("TRUE"), payload.slice(5)).tolist() == []
 
 
-# Values that are no numbers, infinite, or at the edge of what a type holds: a constructor and its octets.
+# NaN, infinity, and values at the edge of a type's range: a constructor and its bytes.
 EXTREMES = [
     *(b"\x72" + bytes.fromhex(octets) for octets in ("7fa00001", "ff800001", "7fc00000", "7f800000", "ff800000", "7f7fffff")),
     *(b"\x82" + bytes.fromhex(octets + "00" * 5) + tail for octets, tail in (("7ff0", b"\1"), ("fff4", b"\1"), ("7ff8", b"\0"))),
@@ -270,7 +270,7 @@ ON_NUMBERS = [
 
 @pytest.mark.parametrize("text", ON_NUMBERS)
 def test_numbers_that_are_none_or_too_large_are_evaluated_without_a_warning(text: str) -> None:
-    """By themselves and among others, in both forms of a payload: what numpy would say goes to the broker's stderr."""
+    """Alone and among others, in both forms of a payload. Warnings of numpy would go to the broker's stderr."""
     found = [_with_two(one, other) for one in EXTREMES for other in EXTREMES]
     shown = [[("n", one), ("m", other)] for one in SHOWN for other in SHOWN]
     payloads = [

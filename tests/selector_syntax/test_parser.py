@@ -1,4 +1,4 @@
-"""Q8: what is a selector, what the same selector is written as, and what is said of one that is none."""
+"""Q8: valid selectors, the canonical text of equal selectors, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAME = [
     ("a in('y','x','y')", "a IN ('x', 'y')"),
     ("a not like '10!%%' escape '!'", "a NOT LIKE '10!%%' ESCAPE '!'"),
     ("a is null or b Is Not Null", "a IS NULL OR b IS NOT NULL"),
-    # names: case-sensitive, of letters, digits, _, $ and (as Qpid has it) dots; what else one needs in double quotes
+    # names: case-sensitive, of letters, digits, _, $ and (as in Qpid) dots; other characters need double quotes
     ("Größe_1$ = größe_1$", "Größe_1$ = größe_1$"),
     ("properties.colour = 'red' AND colour = 'red'", "colour = 'red' AND colour = 'red'"),
     ('"order-id" = 1 AND "colour" = 1', '"order-id" = 1 AND colour = 1'),
@@ -83,7 +83,7 @@ WRONG = [
     # comments, which the other brokers' parsers skip and JMS does not have
     ("a = 1 -- b", 7, "found '--'", "no comments"),
     ("a = 1 /* b */", 7, "found '/*'", "no comments"),
-    # what can be known of types
+    # types that are known without a message
     ("3 + 5", 1, "a number", "the whole selector is a condition"),
     ("'a'", 1, "a string", "the whole selector is a condition"),
     ("a = 1 AND 2", 11, "a number", "an operand of AND is a condition"),

@@ -1,4 +1,4 @@
-"""Q8: LIKE finds what a plain matcher finds, and no pattern makes it slow: whoever may bind a queue cannot hold up the others."""
+"""Q8: LIKE matches as a plain matcher does, and no pattern makes it slow: a user's binding cannot delay other users."""
 
 from __future__ import annotations
 
