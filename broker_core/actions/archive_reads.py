@@ -105,7 +105,7 @@ class ArchiveReads:
         table = self._table(request.queue)
         if not scan.is_below(request.path) or not 0 <= request.part < request.parts:
             raise errors.InvalidRequest("archive: the fields 'path', 'part' and 'parts' name no share of a table's file")
-        share = scan.Share(request.path, request.part, request.parts, deletions=self._deletions(table, request))
+        share = scan.FileShare(request.path, request.part, request.parts, deletions=self._deletions(table, request))
         bounds = Bounds.of_fields(table.queue_id, request.to_json())
         try:
             file = scan.opened(table.url, share.path)
@@ -126,7 +126,7 @@ class ArchiveReads:
             )
         return file.deletions
 
-    def _gone(self, table: Table, queue: str, share: scan.Share, error: errors.ArchiveUnreachable) -> errors.PenstockError:
+    def _gone(self, table: Table, queue: str, share: scan.FileShare, error: errors.ArchiveUnreachable) -> errors.PenstockError:
         """The error for a file that cannot be opened: data loss, if the table is there without it."""
         try:
             files.version(table, table.bounds)

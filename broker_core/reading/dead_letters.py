@@ -27,10 +27,17 @@ from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import as_array, row_count
 from ..engine.columns.series import Ints, Rows
 from ..engine.columns.states import Reason
-from ..engine.model.queue import Queue
 from ..messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE, DEATH_TIME
 
 _REASONS = {reason.value: reason.name.lower() for reason in Reason}
+
+
+class QueueNames(NamedTuple):
+    """Names that the numbers in a queue's columns stand for."""
+
+    queue: str
+    origins: Sequence[str]  # queues that its dead letters come from
+    takers: Sequence[str]  # last holders of its messages
 
 
 class DeadLetters(NamedTuple):
@@ -65,7 +72,7 @@ class DeadLetters(NamedTuple):
         return found
 
 
-def dead_letters_of(block: Block, rows: Rows, queue: Queue) -> DeadLetters | None:
+def dead_letters_of(block: Block, rows: Rows, names: QueueNames) -> DeadLetters | None:
     """Copy what the columns say of dead letters among `rows`; None if there are none. Called under the broker's lock."""
     reason = block.reason.get(rows)
     if isinstance(reason, int) or not reason.any():
@@ -73,7 +80,7 @@ def dead_letters_of(block: Block, rows: Rows, queue: Queue) -> DeadLetters | Non
     numbers, count = as_array(rows), row_count(rows)
     errors = errors_of(block, rows)
     origin, came_from = (np.array(np.broadcast_to(column.get(rows), count)) for column in (block.origin, block.came_from))
-    return DeadLetters(queue.name, queue.origins, reason.copy(), origin, came_from, numbers + block.base, errors)
+    return DeadLetters(names.queue, names.origins, reason.copy(), origin, came_from, numbers + block.base, errors)
 
 
 def errors_of(block: Block, rows: Rows) -> dict[int, str]:

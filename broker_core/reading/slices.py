@@ -17,10 +17,15 @@ from ..engine.columns.series import Ints, Rows
 from ..engine.model.queue import Queue
 from ..journal import Hold
 from ..messages.payloads import Payload
-from .dead_letters import DeadLetters, dead_letters_of, errors_of
+from .dead_letters import DeadLetters, QueueNames, dead_letters_of, errors_of
 from .recent import Recent
 
 _NOTHING_RECENT = Recent()
+
+
+def names_of(queue: Queue) -> QueueNames:
+    """Return the names of a queue in the engine."""
+    return QueueNames(queue.name, queue.origins, queue.takers.names)
 
 
 class BlockSlice(NamedTuple):
@@ -83,7 +88,7 @@ class BlockSlice(NamedTuple):
 def slice_of(
     block: Block,
     rows: Rows,
-    queue: Queue,
+    names: QueueNames,
     recent: Recent = _NOTHING_RECENT,
     *,
     outcomes: bool = True,
@@ -112,10 +117,10 @@ def slice_of(
         copied(block.returned.get(rows)),
         block.overlays.among(rows),
         block.times(block.expiry, rows),
-        dead_letters_of(block, rows, queue),
+        dead_letters_of(block, rows, names),
         recent.among(locations.position) if recent else {},
         errors_of(block, rows) if outcomes else {},
         copied(block.taker.get(rows)) if outcomes else 0,
-        queue.takers.names,
+        names.takers,
         hold,
     )

@@ -20,7 +20,7 @@ from ..engine.model.queue import PackedBlock, Queue
 from ..engine.model.recordings import NO_TABLE
 from ..engine.model.retention import with_payloads
 from ..journal import Hold, Journal
-from ..reading.slices import BlockSlice, slice_of
+from ..reading.slices import BlockSlice, names_of, slice_of
 from ..reading.stored import open_block
 from ..reading.unreadable import RETENTION, data_loss
 from .missing_rows import MissingRows
@@ -111,7 +111,7 @@ class BlockReads:
             kept = with_payloads(block, picked, dropped)
             lost = slice(0, 0) if kept is picked else np.setdiff1d(as_array(picked), as_array(kept), assume_unique=True)
             rows, lost = (kept, lost) if select is None else (select(queue, block, kept), select(queue, block, lost))
-            return slice_of(block, rows, queue, outcomes=outcomes, hold=hold), lost
+            return slice_of(block, rows, names_of(queue), outcomes=outcomes, hold=hold), lost
 
         hold: Hold | None = None
         for number, pick in picks:

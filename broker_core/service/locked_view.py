@@ -12,7 +12,7 @@ from ..engine.model.bindings import Binding
 from ..engine.model.routes import Plan, plan
 from ..journal import Journal
 from ..reading.recent import Recent
-from ..reading.slices import BlockSlice, slice_of
+from ..reading.slices import BlockSlice, names_of, slice_of
 from ..reading.unreadable import data_loss
 from .nodes import QueueFacts
 
@@ -82,7 +82,7 @@ class LockedView:
             block = queue.blocks.get(number)
             if block is None:
                 raise data_loss(queue_name, number, "left memory")
-            found.append(slice_of(block, part, queue, self._recent, outcomes=False, hold=self._journal.hold()))
+            found.append(slice_of(block, part, names_of(queue), self._recent, outcomes=False, hold=self._journal.hold()))
         return found
 
     def queue_facts(self, queue_name: str) -> QueueFacts | None:

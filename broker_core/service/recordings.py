@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..archive.write.rows import Content
+from ..archive.write.rows import RecordingContent
 from ..engine import BrokerState
 from ..engine.columns.packing import pack
 from ..engine.columns.rowset import RowSet
@@ -38,7 +38,7 @@ class Recordings:
         reply: R = self._submit(command)
         return reply
 
-    def content(self, backlog: Backlog, current: Recording) -> Content | None:
+    def content(self, backlog: Backlog, current: Recording) -> RecordingContent | None:
         """Return what a pass consists of now: rows that became live again since it began are not in it any more. None where its
         queue is gone. The columns of a block are copied under the lock."""
         columns, packed, parts, hold = {}, {}, list[tuple[int, Rows]](), self._journal.hold()
@@ -59,7 +59,7 @@ class Recordings:
                 origins, takers, version = list(queue.origins), list(queue.takers.names), queue.recordings.version
         rows = RowSet.of(parts)
         lineage = self._journal.lineage.of(str(backlog.queue_id), current.number)
-        return Content(
+        return RecordingContent(
             backlog.queue,
             backlog.queue_id,
             current.number,
@@ -78,11 +78,11 @@ class Recordings:
         """Return when all that was decided is on the disk, whatever the setting `fsync` says. Raises StorageError."""
         self._journal.sync(self._journal.end)
 
-    def disown(self, content: Content) -> None:
+    def disown(self, content: RecordingContent) -> None:
         """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
         self._journal.disown(str(content.queue_id), content.number)
 
-    def segments(self, content: Content) -> list[tuple[str, int, int]]:
+    def segments(self, content: RecordingContent) -> list[tuple[str, int, int]]:
         """Return the journal's segments: file name, LSN of the first byte, LSN after the last written one. With those that were
         dropped since the content was looked up: it has positions in them."""
         return [(Path(each.path).name, each.base, each.end) for each in self._journal.segments(content.hold)]

@@ -59,7 +59,7 @@ def read_recorded(part: RecordedPartition, access: BrokerAccess, *, fail_on_data
                 clients.append(stack.enter_context(access.at(part.known).client()))
             return clients[0]
 
-        def read(share: scan.Share) -> Iterator[pa.RecordBatch]:
+        def read(share: scan.FileShare) -> Iterator[pa.RecordBatch]:
             try:
                 yield from _read(part, share, client)
             except DataLoss as error:
@@ -75,7 +75,7 @@ def read_recorded(part: RecordedPartition, access: BrokerAccess, *, fail_on_data
                 print(f"penstock: message {sequence} of {part.queue!r} is no valid AMQP message ({reason})", file=sys.stderr)
 
 
-def _read(part: RecordedPartition, share: scan.Share, client: Any) -> Iterator[pa.RecordBatch]:
+def _read(part: RecordedPartition, share: scan.FileShare, client: Any) -> Iterator[pa.RecordBatch]:
     """The rows of a share as they are stored, from the file or from the broker."""
     file, deletions = None, share.deletions
     if part.url not in _unreachable and (deletions is None or deletions.kept is not None):

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from ...broker_core.archive.read.bounds import Bounds
-from ...broker_core.archive.read.scan import Share
+from ...broker_core.archive.read.scan import FileShare
 from ...broker_core.client.discovery import Endpoint
 from .context import spark_batch
 
@@ -67,7 +67,7 @@ class RecordedPartition(InputPartition):
         known: Endpoint | None,
         queue: str,
         url: str,
-        shares: Sequence[Share],
+        shares: Sequence[FileShare],
         bounds: Bounds,
         columns: Sequence[str],
         selector: str | None = None,

@@ -12,9 +12,9 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.archive.recorder.process import Gone
+from penstock.broker_core.archive.recorder.process import ProcessEnded
 from penstock.broker_core.archive.recorder.recorder import Recorder, greeting
-from penstock.broker_core.archive.recorder.worker import Worker
+from penstock.broker_core.archive.recorder.worker import RecorderWorker
 from penstock.broker_core.archive.table.layout import table_url
 from penstock.broker_core.children.frames import Frame
 from penstock.broker_core.engine import commands as c
@@ -45,11 +45,11 @@ class InProcess:
     def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
         self.asked.append(request)
         header = json.loads(json.dumps(request))
-        worker = Worker(self._hello, self._step)
+        worker = RecorderWorker(self._hello, self._step)
         try:
             answer = worker.answer(Frame(header, [bytes(each) for each in attachments]))
         except Died:
-            raise Gone("it was killed") from None
+            raise ProcessEnded("it was killed") from None
         finally:
             worker._journal.close()  # as its end would: each holds descriptors in reserve
         return dict(json.loads(json.dumps(answer)))

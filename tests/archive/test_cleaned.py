@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from penstock.broker_core.archive.write.rows import Content
+from penstock.broker_core.archive.write.rows import RecordingContent
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 from penstock.broker_core.service.cleaning import SLACK, SPARE_SEGMENTS
@@ -80,7 +80,7 @@ def test_a_journal_that_is_cleaned_while_a_pass_is_put_together(
     rig, moved = prepared(make_rig), list[int]()
     listed = Recordings.segments
 
-    def clean(host: Recordings, content: Content) -> list[tuple[str, int, int]]:
+    def clean(host: Recordings, content: RecordingContent) -> list[tuple[str, int, int]]:
         moved.append(rig.service.cleaner.clean())
         return listed(host, content)
 

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake.transaction import CommitProperties, Transaction
 
-from penstock.broker_core.archive.table.layout import ADDED, SCHEMA
+from penstock.broker_core.archive.table import layout
+from penstock.broker_core.archive.table.layout import SCHEMA
 from penstock.broker_core.archive.write.commits import OWNER, QUEUE, application
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
@@ -22,6 +23,7 @@ from ..connector.recording import Site
 from ..flight.helpers import numbered
 from .rig import Died, Rig, numbers, sequences
 
+ADDED = frozenset({"holder"})  # as if the next version added it
 BEFORE = pa.schema([field for field in SCHEMA if field.name not in ADDED])
 
 
@@ -87,8 +89,9 @@ def as_before(rig: Rig) -> None:
 
 
 @pytest.fixture
-def upgraded(rig: Rig) -> Rig:
-    """A broker whose table, of three files, a version without the column has written."""
+def upgraded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """A broker of a version that adds the column `holder`, and a table of three files that a version without it has written."""
+    monkeypatch.setattr(layout, "ADDED", ADDED)
     for _ in range(3):
         rig.send("q", numbered(5))
         rig.settle("q", 5, user="ann")

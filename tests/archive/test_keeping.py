@@ -17,7 +17,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.archive.recorder import worker
 from penstock.broker_core.archive.write import commits, compaction, parquet
 from penstock.broker_core.archive.write.commits import QueueTable
-from penstock.broker_core.archive.write.stores import Folder, store_of
+from penstock.broker_core.archive.write.stores import FolderTableStore, store_of
 from penstock.broker_core.children.frames import Frame
 from penstock.connector.options import Options
 from penstock.connector.schema import source_schema
@@ -67,7 +67,7 @@ def several(rig: Rig) -> Rig:
         (parquet, "write"),
         (compaction, "put_together"),
         (deltalake.DeltaTable, "create_write_transaction"),
-        (Folder, "sync_log"),
+        (FolderTableStore, "sync_log"),
         (QueueTable, "_commit"),
         (deltalake.DeltaTable, "vacuum"),
         (deltalake.DeltaTable, "delete"),
@@ -226,7 +226,8 @@ def test_a_file_that_somebody_has_removed_holds_up_nothing_else(several: Rig, ca
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(deltalake.DeltaTable, "create_write_transaction"), (Folder, "sync_log"), (Folder, "sync")]
+    ("owner", "name"),
+    [(deltalake.DeltaTable, "create_write_transaction"), (FolderTableStore, "sync_log"), (FolderTableStore, "sync")],
 )
 def test_a_disk_that_is_full_where_a_pass_is_committed(
     several: Rig, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
@@ -281,7 +282,7 @@ def test_retention_while_a_replay_reads(site: Site) -> None:
 def test_a_process_that_looks_after_very_many_tables_remembers_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D4: what it knows of an object store's table takes 100 KB."""
     monkeypatch.setattr(worker, "STORES", 3)
-    found = worker.Worker({"broker": "b", "data": str(tmp_path)})
+    found = worker.RecorderWorker({"broker": "b", "data": str(tmp_path)})
     asked = {"op": "keep", "retentionS": None, "vacuumS": None, "fileBytes": 1 << 20, "compactFiles": 2}
     for queue in [*"abcde", *"abcde"]:
         answer = found.answer(Frame({**asked, "queue": queue, "url": str(tmp_path / queue)}, []))

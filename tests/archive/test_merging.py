@@ -12,8 +12,8 @@ import pytest
 
 from penstock.broker_core.archive.table import layout as table
 from penstock.broker_core.archive.write import merging
-from penstock.broker_core.archive.write.merging import COLUMNS, Source, merged
-from penstock.broker_core.archive.write.stores import Folder
+from penstock.broker_core.archive.write.merging import COLUMNS, MergeInput, merged
+from penstock.broker_core.archive.write.stores import FolderTableStore
 
 Keys = list[tuple[int, int, int]]
 
@@ -27,10 +27,10 @@ def rows_of(keys: Sequence[tuple[int, int, int]], body: int = 0) -> pa.Table:
     return pa.table({each.name: pa.array(values[each.name], each.type) for each in table.FILE_SCHEMA}, table.FILE_SCHEMA)
 
 
-def written(folder: Path, *parts: Sequence[tuple[int, int, int]], body: int = 0, group: int = 1 << 20) -> list[Source]:
+def written(folder: Path, *parts: Sequence[tuple[int, int, int]], body: int = 0, group: int = 1 << 20) -> list[MergeInput]:
     for number, keys in enumerate(parts):
         pq.write_table(rows_of(keys, body), folder / f"{number}.parquet", compression="zstd", row_group_size=group)
-    return [Source(Folder(folder), f"{number}.parquet") for number in range(len(parts))]
+    return [MergeInput(FolderTableStore(folder), f"{number}.parquet") for number in range(len(parts))]
 
 
 def keys_of(found: Iterable[pa.Table]) -> Keys:

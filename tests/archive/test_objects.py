@@ -192,7 +192,7 @@ def test_a_process_that_is_killed_while_it_commits(over_wire: Rig, wire: Proxy, 
     killed: list[int] = []
 
     def kill(method: str, path: str) -> str | None:
-        pid = over_wire.recorder._child.pid
+        pid = over_wire.recorder._process.pid
         if method != "PUT" or ".json" not in path or killed or pid is None:
             return None
         killed.append(pid)
@@ -205,7 +205,7 @@ def test_a_process_that_is_killed_while_it_commits(over_wire: Rig, wire: Proxy, 
     assert killed
     assert over_wire.unrecorded() == 10
     over_wire.record()
-    assert over_wire.recorder._child.pid not in killed
+    assert over_wire.recorder._process.pid not in killed
     assert sequences(table(archive)) == numbers(range(11))
 
 
@@ -228,7 +228,7 @@ def test_credentials_that_expire_are_said_and_new_ones_are_used(
         settle(rig, 5)
         rig.record()
     assert rig.unrecorded() == 0, error_of(rig)
-    process = rig.recorder._child.pid
+    process = rig.recorder._process.pid
     write("expired")
     settle(rig, 5)
     rig.record(4)
@@ -236,7 +236,7 @@ def test_credentials_that_expire_are_said_and_new_ones_are_used(
     assert rig.unrecorded() == 5
     write(SECRET)
     rig.record()
-    assert rig.recorder._child.pid == process
+    assert rig.recorder._process.pid == process
     assert sequences(table(archive)) == numbers(range(10))
 
 

@@ -19,7 +19,7 @@ from penstock.broker_core.archive.recorder.estimate import DAY_S, Growth, bytes_
 from penstock.broker_core.archive.table.layout import SCHEMA
 from penstock.broker_core.archive.write import commits, stores
 from penstock.broker_core.archive.write.commits import QueueTable
-from penstock.broker_core.archive.write.stores import Folder
+from penstock.broker_core.archive.write.stores import FolderTableStore
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.journal.segments import HEADER_BYTES
 from penstock.broker_core.service.clock import system_clock
@@ -202,7 +202,7 @@ def test_columns_that_somebody_has_added_are_no_harm_and_others_are(rig: Rig) ->
 
 def test_a_full_disk_is_waited_for_and_nothing_half_written_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """D4."""
-    create = Folder.create
+    create = FolderTableStore.create
 
     class Full:
         def __init__(self, file: Any) -> None:
@@ -215,12 +215,12 @@ def test_a_full_disk_is_waited_for_and_nothing_half_written_stays(rig: Rig, monk
         def __getattr__(self, name: str) -> Any:
             return getattr(self._file, name)
 
-    monkeypatch.setattr(Folder, "create", lambda self, path: Full(create(self, path)))
+    monkeypatch.setattr(FolderTableStore, "create", lambda self, path: Full(create(self, path)))
     settled(rig, 5)
     rig.record()
     assert "No space left on device" in error_of(rig)
     assert not list((rig.data / "archive").rglob("*.parquet"))
-    monkeypatch.setattr(Folder, "create", create)
+    monkeypatch.setattr(FolderTableStore, "create", create)
     rig.record()
     assert sequences(rig.table()) == numbers(range(5))
 
@@ -231,7 +231,7 @@ def test_a_power_cut_at_any_time_leaves_the_table_that_the_journal_relies_on(
     """D4: it takes every file that was not synced, or whose folder was not, and none that was removed comes back. Passes,
     checkpoints of the log, compaction and vacuum, one after another; and a commit whose process died before it could sync."""
     synced: set[Path] = set()
-    sync, sync_log = local_files.sync, Folder.sync_log
+    sync, sync_log = local_files.sync, FolderTableStore.sync_log
 
     def noted(path: Path) -> None:
         sync(path)
@@ -256,10 +256,10 @@ def test_a_power_cut_at_any_time_leaves_the_table_that_the_journal_relies_on(
     for number in range(1, 12):
         settled(rig, 10)
         if number == 3:  # dies when the commit is there, and nothing of it is synced
-            monkeypatch.setattr(Folder, "sync_log", died)
+            monkeypatch.setattr(FolderTableStore, "sync_log", died)
             rig.record()
             assert rig.unrecorded() == 10
-            monkeypatch.setattr(Folder, "sync_log", sync_log)
+            monkeypatch.setattr(FolderTableStore, "sync_log", sync_log)
         rig.record(1)
         check(number)
         rig.up += 100_000  # time for compaction and vacuum

@@ -15,7 +15,7 @@ from penstock.broker_core.archive.read import scan
 from penstock.broker_core.archive.read.bounds import Bounds
 from penstock.broker_core.archive.table import layout as table
 from penstock.broker_core.archive.write import parquet
-from penstock.broker_core.archive.write.stores import Folder
+from penstock.broker_core.archive.write.stores import FolderTableStore
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome
@@ -50,7 +50,7 @@ def rows(count: int, first: int = 0, day: int = DAY, **columns: Any) -> pa.Table
 
 
 def written(path: Path, *tables: pa.Table, file_bytes: int = 1 << 30) -> list[pq.ParquetFile]:
-    files = parquet.write(Folder(path), "f", tables, file_bytes)
+    files = parquet.write(FolderTableStore(path), "f", tables, file_bytes)
     found = [pq.ParquetFile(path / file.path) for file in files]
     assert [file.rows for file in files] == [each.metadata.num_rows for each in found]
     assert [json.loads(file.statistics)["numRecords"] for file in files] == [file.rows for file in files]
@@ -75,8 +75,7 @@ def test_a_file_is_as_one_that_arrow_alone_writes(tmp_path: Path, columns: list[
     pq.write_table(
         plain,
         tmp_path / "plain",
-        use_dictionary=parquet.leaves(parquet.NO_DICTIONARY),
-        write_statistics=parquet.leaves(parquet.NO_STATISTICS),
+        **table.file_options(),
     )
     theirs = pq.ParquetFile(tmp_path / "plain")
     assert ours.schema_arrow.equals(table.FILE_SCHEMA)
@@ -97,7 +96,7 @@ def test_a_read_learns_from_a_file_which_columns_have_no_value(tmp_path: Path, m
     monkeypatch.setattr(scan, "_read", lambda file, group, names: asked.update(names) or real(file, group, names))
     (file,) = written(tmp_path, rows(10, body=[b"b"] * 10, subject="s"))
     wanted = ["body", "message", "properties", "subject", "messageId"]
-    (batch,) = scan.batches(file, scan.Share("f"), wanted, Bounds(1, (("l", 1),)))
+    (batch,) = scan.batches(file, scan.FileShare("f"), wanted, Bounds(1, (("l", 1),)))
     assert batch.num_rows == 10
     assert asked == {"body", "properties", "sequenceNumber", "subject"}
 
@@ -110,7 +109,7 @@ def test_row_groups_are_full_and_of_one_day(tmp_path: Path, monkeypatch: pytest.
     assert [first.metadata.row_group(n).num_rows for n in range(first.num_row_groups)] == [100, 100, 100, 100, 50]
     assert [second.metadata.row_group(n).num_rows for n in range(second.num_row_groups)] == [35]
     assert first.read(["sequenceNumber"])["sequenceNumber"].to_pylist() == list(range(450))
-    monkeypatch.setattr(parquet, "GROUP_BYTES", 2 * (45_000 + parquet.TABLE_COST))
+    monkeypatch.setattr(table, "ROW_GROUP_BYTES", 2 * (45_000 + parquet.TABLE_COST))
     files = written(tmp_path / "small", *(rows(10, 10 * n, body=[bytes(4000)] * 10) for n in range(6)))
     assert [files[0].metadata.row_group(n).num_rows for n in range(files[0].num_row_groups)] == [20, 20, 20]
 

@@ -140,7 +140,7 @@ def _kill_at_random(data: Path, archive: str, random: Random, times: int) -> Non
 def test_a_process_that_hears_nothing_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D4: neither SIGTERM nor the end of its requests reaches one that somebody has stopped."""
     monkeypatch.setattr(child, "STOP_S", 0.2)
-    asked = child.Child({"data": str(tmp_path), "broker": "b"})
+    asked = child.RecorderProcess({"data": str(tmp_path), "broker": "b"})
     request = {"op": "tables", "url": str(tmp_path / "archive")}
     assert asked.ask(request)["names"] == []
     assert asked.pid is not None

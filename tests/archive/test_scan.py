@@ -50,7 +50,7 @@ def read(table: Table, bounds: Bounds, selector: str | None = None, parts: int =
     for file in files.version(table, bounds).files:
         for number in range(parts):
             opened = scan.opened(table.url, file.path)
-            for batch in scan.batches(opened, scan.Share(file.path, number, parts), ["body"], bounds, selector):
+            for batch in scan.batches(opened, scan.FileShare(file.path, number, parts), ["body"], bounds, selector):
                 assert batch.schema.names in (["sequenceNumber", "body"], ["sequenceNumber", "body", "message"])
                 found += [int(body) for body in batch.column("body").to_pylist()]
     return found
@@ -87,7 +87,9 @@ def test_a_selector_is_evaluated_on_rows_of_either_form(recorded: Table) -> None
     assert read(recorded, of(first=10, last=20), "JMSType = 'even'") == list(range(10, 21, 2))
     other = of(queue_id=8)
     (file, *_) = files.version(recorded, other).files
-    batches = list(scan.batches(scan.opened(recorded.url, file.path), scan.Share(file.path), ["body"], other, "JMSType IS NULL"))
+    batches = list(
+        scan.batches(scan.opened(recorded.url, file.path), scan.FileShare(file.path), ["body"], other, "JMSType IS NULL")
+    )
     assert sum(batch.num_rows for batch in batches) == 5
     assert set(parse("JMSType IS NULL AND colour = 'red'").columns()) == {"subject", "properties", "message"}
 
@@ -121,7 +123,7 @@ def test_columns_without_a_value_are_not_read_and_come_as_nulls(recorded: Table,
     monkeypatch.setattr(scan, "_read", lambda file, group, names: read_names.update(names) or real(file, group, names))
     wanted = ["body", "subject", "correlationId", "error", "outcome"]
     (file, *_) = files.version(recorded, of(last=99)).files
-    found = scan.batches(scan.opened(recorded.url, file.path), scan.Share(file.path), wanted, of(last=99))
+    found = scan.batches(scan.opened(recorded.url, file.path), scan.FileShare(file.path), wanted, of(last=99))
     rows = pa.Table.from_batches(table.rows_of_read(wanted, batch, "orders") for batch in found)
     assert read_names == {"sequenceNumber", "body", "subject", "outcome"}
     assert rows.column("subject").to_pylist() == ["even", None] * 50
@@ -132,7 +134,7 @@ def test_a_batch_has_so_many_bytes_at_most(recorded: Table, monkeypatch: pytest.
     def lengths() -> set[int]:
         (file, *_) = files.version(recorded, of(last=999)).files
         opened = scan.opened(recorded.url, file.path)
-        return {batch.num_rows for batch in scan.batches(opened, scan.Share(file.path), ["body"], of())}
+        return {batch.num_rows for batch in scan.batches(opened, scan.FileShare(file.path), ["body"], of())}
 
     assert lengths() == {100}, "a row group is a batch"
     monkeypatch.setattr(scan, "BATCH_BYTES", 200)  # of bodies of three characters, and numbers
@@ -180,7 +182,7 @@ def test_tasks_have_about_as_many_rows() -> None:
     assert {share.parts for task in found[:10] for share in task} == {10}
     assert len(files.tasks(listed, 10**6, 4)) == 5
     assert files.tasks([], 10) == []
-    groups = [number for part in range(7) for number in scan.Share("f", part, 7).of(5)]
+    groups = [number for part in range(7) for number in scan.FileShare("f", part, 7).of(5)]
     assert groups == list(range(5))
 
 

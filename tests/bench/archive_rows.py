@@ -13,8 +13,7 @@ from feeding import BATCH, QUEUE, batch_of, enqueue_command
 from harness import Bench, Line, Stopwatch
 
 from penstock.broker_core.archive.recorder.recorder import Recorder
-from penstock.broker_core.archive.table.layout import FILE_SCHEMA, ROW_GROUP_ROWS
-from penstock.broker_core.archive.write import parquet
+from penstock.broker_core.archive.table.layout import FILE_SCHEMA, ROW_GROUP_ROWS, file_options
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.recordings import Recordings
@@ -55,10 +54,7 @@ def _rewritten(rows: pa.Table, path: Path) -> float:
         writer = pq.ParquetWriter(
             str(path),
             FILE_SCHEMA,
-            compression=parquet.COMPRESSION,
-            compression_level=parquet.LEVEL,
-            use_dictionary=parquet.leaves(parquet.NO_DICTIONARY),
-            write_statistics=parquet.leaves(parquet.NO_STATISTICS),
+            **file_options(),
         )
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         writer.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 from feeding import BATCH, QUEUE, batch_of, enqueue_command, nbytes
 from harness import Bench, Line, Stopwatch
 
-from penstock.broker_core.archive.recorder.process import Child
+from penstock.broker_core.archive.recorder.process import RecorderProcess
 from penstock.broker_core.archive.recorder.recorder import Recorder, greeting
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.reading.batches import record_batches
@@ -46,8 +46,8 @@ class _Site:
         service.state.records = True
         service.submit(c.DeclareQueue(BACKLOG), c.DeclareQueue(QUEUE, options={"archive": False}))
         host = Recordings(service.state, service.journal, service._lock, service._clock, lambda command: service.submit(command))
-        child = Child(greeting(host, settings))
-        self._recorder = Recorder(host, settings, child=child)
+        child = RecorderProcess(greeting(host, settings))
+        self._recorder = Recorder(host, settings, process=child)
         self._settled = enqueue_command(batch_of(BATCH, 100), BACKLOG)
         self._measured = enqueue_command(batch_of(BATCH, 1024))
         # Its first pass starts the process and what that has to import.

@@ -22,7 +22,7 @@ from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Ca
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.exclusions import Exclusions
 from penstock.broker_core.engine.model.state import conserved
-from penstock.broker_core.reading.slices import slice_of
+from penstock.broker_core.reading.slices import names_of, slice_of
 
 from .harness import Engine
 
@@ -161,16 +161,16 @@ def test_overlays_go_with_their_block_and_come_back_with_it() -> None:
     queue = engine.state.queues["q"]
     assert (queue.blocks, queue.overlay_bytes) == ({}, 0)
     block = Block.restored(unpack(engine.packed[queue.packed[0].position]))
-    assert slice_of(block, slice(5, 9), queue).overlays == {2: [b"why"], 3: [b"why"]}
+    assert slice_of(block, slice(5, 9), names_of(queue)).overlays == {2: [b"why"], 3: [b"why"]}
 
 
 @pytest.mark.parametrize("rows", [slice(0, 6), np.array([0, 3, 5])], ids=["range", "scattered"])
 def test_a_cut_says_who_is_not_first_and_what_was_added(rows: slice | np.ndarray) -> None:  # type: ignore[type-arg]
     engine = engine_with(6)
-    assert (slice_of(engine.state.queues["q"].blocks[0], rows, engine.state.queues["q"]).returned, {}) == (0, {})
+    assert (slice_of(engine.state.queues["q"].blocks[0], rows, names_of(engine.state.queues["q"])).returned, {}) == (0, {})
     took(engine, 1, 6)
     engine.run(c.Release("q", 1, RowSet.range(3, 5), Cause.MODIFIED_UNCOUNTED, annotations=b"a"))
-    part = slice_of(engine.state.queues["q"].blocks[0], rows, engine.state.queues["q"])
+    part = slice_of(engine.state.queues["q"].blocks[0], rows, names_of(engine.state.queues["q"]))
     numbers = list(range(6)) if isinstance(rows, slice) else rows.tolist()
     assert np.asarray(part.returned).tolist() == [int(n in (3, 4)) for n in numbers]
     assert part.attempts == 0

@@ -156,7 +156,7 @@ class Archive:
         self.folder = folder
         self._path = folder / archive_table.folder_name("orders")
         self._passes = 0
-        self._lacks = set(archive_table.ADDED)
+        self._lacks = {"holder"}
 
     def upgrade(self) -> None:
         """Add the columns that came since, as the broker does before its next pass."""

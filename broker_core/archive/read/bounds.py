@@ -75,21 +75,21 @@ class Bounds(NamedTuple):
         found = cls(queue_id, **{name: fields[field] for name, field in FIELDS.items()})
         return found._replace(after=found.after or 0, lineages=lineages_of(found.lineages))
 
-    def conditions(self) -> list[Condition | Passes]:
+    def conditions(self) -> list[ColumnRange | RecordingSpans]:
         """Name the columns that matter, and what is wanted of each."""
         found = [
-            Condition("queueId", self.queue_id, self.queue_id),
-            Condition("sequenceNumber", self.first or None, self.last),
-            Condition("enqueuedTime", self.since, _before(self.until)),
-            Condition("settledTime", self.settled_since, _before(self.settled_until)),
-            Condition("outcome", self.outcome, self.outcome),
+            ColumnRange("queueId", self.queue_id, self.queue_id),
+            ColumnRange("sequenceNumber", self.first or None, self.last),
+            ColumnRange("enqueuedTime", self.since, _before(self.until)),
+            ColumnRange("settledTime", self.settled_since, _before(self.settled_until)),
+            ColumnRange("outcome", self.outcome, self.outcome),
         ]
         ends = [("", 0), *self.lineages]
         spans = [(name, max(before, self.after) + 1, last) for (_, before), (name, last) in pairwise(ends)]
         passes = [
-            (Condition("lineage", name, name), Condition("pass", least, last)) for name, least, last in spans if least <= last
+            (ColumnRange("lineage", name, name), ColumnRange("pass", least, last)) for name, least, last in spans if least <= last
         ]
-        return [*(each for each in found if each.least is not None or each.most is not None), Passes(passes)]
+        return [*(each for each in found if each.least is not None or each.most is not None), RecordingSpans(passes)]
 
 
 def to_list(lineages: Lineages) -> list[str | int]:
@@ -107,7 +107,7 @@ def lineages_of(value: Sequence[Any]) -> Lineages:
     return found
 
 
-class Condition(NamedTuple):
+class ColumnRange(NamedTuple):
     """A column's value, from `least` to `most`. None: no bound."""
 
     column: str
@@ -149,10 +149,10 @@ class Condition(NamedTuple):
         return below if found is None else pc.and_(found, below)
 
 
-class Passes(NamedTuple):
-    """Passes of one lineage after another: a row is wanted that is of any of them."""
+class RecordingSpans(NamedTuple):
+    """RecordingSpans of one lineage after another: a row is wanted that is of any of them."""
 
-    spans: Sequence[tuple[Condition, Condition]]  # a lineage, and its passes
+    spans: Sequence[tuple[ColumnRange, ColumnRange]]  # a lineage, and its passes
 
     @property
     def columns(self) -> Sequence[str]:

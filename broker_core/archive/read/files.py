@@ -15,9 +15,9 @@ import pyarrow as pa
 from ...errors import ArchiveUnreachable
 from ...stores.credentials import delta_options
 from ..table import features
-from ..table.layout import DAY
+from ..table.layout import day_of
 from .bounds import Bounds, Lineages, Range, lineages_of, to_list
-from .scan import Deletions, Share
+from .scan import Deletions, FileShare
 
 OWNER = "penstock.broker"  # in a table's configuration: the id of the broker that writes it
 BROKER = "penstock"  # in each commit of the broker: what it does
@@ -54,15 +54,14 @@ class File(NamedTuple):
         path, rows, first, last, version = values
         return cls(path, rows, first, last, None if version is None else Deletions(version))
 
-    def share(self, number: int = 0, parts: int = 1) -> Share:
+    def share(self, number: int = 0, parts: int = 1) -> FileShare:
         """Return a share of the file: by default all of it."""
-        return Share(self.path, number, parts, self.first, self.last, self.deletions)
+        return FileShare(self.path, number, parts, self.first, self.last, self.deletions)
 
     @property
     def day(self) -> str | None:
         """The day of arrival of its messages, as ISO 8601 has it; None where the path does not say it."""
-        name, _, day = self.path.split("/", 1)[0].partition("=")
-        return day if name == DAY and day[:1].isdigit() else None
+        return day_of(self.path)
 
 
 class Table(NamedTuple):
@@ -215,12 +214,12 @@ def _greatest(column: str, values: list[Any]) -> list[Any]:
     return [None if value is None else value + _MILLISECOND for value in values]
 
 
-def tasks(files: Sequence[File], most: int, least_tasks: int = 1) -> list[list[Share]]:
+def tasks(files: Sequence[File], most: int, least_tasks: int = 1) -> list[list[FileShare]]:
     """Divide files into tasks of about as many rows, `most` at most or a little more: small neighbours together, large ones in
     shares. There are `least_tasks` where the files have as many row groups."""
     total = sum(file.rows for file in files)
     wanted = max(1, min(most, -(-total // least_tasks)))
-    found: list[list[Share]] = []
+    found: list[list[FileShare]] = []
     room = 0
     for file in files:
         if file.rows > wanted:

@@ -1,6 +1,6 @@
 """Rows of a table's file, as record batches: row groups are left out by their statistics, rows by what is wanted.
 
-A file of a table never changes, so a task may read it without a word to anybody: `Share` says which of its row groups.
+A file of a table never changes, so a task may read it without a word to anybody: `FileShare` says which of its row groups.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...errors import ArchiveUnreachable, InvalidRequest
 from ...stores.credentials import arrow_file_system
 from ...stores.folders import is_local, local_path
 from ..table import layout as table
-from .bounds import Bounds, Condition, Passes, Range
+from .bounds import Bounds, ColumnRange, Range, RecordingSpans
 
 BATCH_ROWS = 1 << 16
 BATCH_BYTES = 9 << 20  # of a batch, or few rows: what Spark wants of one, so that nobody has to join two
@@ -53,7 +53,7 @@ class Deletions(NamedTuple):
         return apply
 
 
-class Share(NamedTuple):
+class FileShare(NamedTuple):
     """The row groups of a file that one task reads: those of the `number`-th of so many `parts` of equal length, from 0 on."""
 
     path: str  # below the table's folder
@@ -96,7 +96,7 @@ def is_folder(url: str) -> bool:
 
 def batches(
     file: Any,
-    share: Share,
+    share: FileShare,
     columns: Sequence[str],
     bounds: Bounds,
     selector: str | None = None,
@@ -161,7 +161,7 @@ def _batch_rows(group: Any, columns: list[str]) -> int:
     return rows
 
 
-def _within(batch: pa.RecordBatch, checked: Sequence[Condition | Passes]) -> pa.RecordBatch:
+def _within(batch: pa.RecordBatch, checked: Sequence[ColumnRange | RecordingSpans]) -> pa.RecordBatch:
     import pyarrow.compute as pc
 
     if not checked:

@@ -15,11 +15,11 @@ from ...children import frames
 STOP_S = 5.0  # for which a process that was told to end is waited for; then it is killed, which loses nothing
 
 
-class Gone(Exception):
+class ProcessEnded(Exception):
     """The process has ended, or could not be started."""
 
 
-class Child:
+class RecorderProcess:
     """One process, from the first request until it dies or `close`. Requests come from one thread; `close` from any."""
 
     def __init__(self, hello: dict[str, Any]) -> None:
@@ -36,7 +36,7 @@ class Child:
         return None if process is None or process.poll() is not None else process.pid
 
     def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
-        """Return the answer to a request. Raises Gone where the process ended instead; the next request starts another."""
+        """Return the answer to a request. Raises ProcessEnded if the process ended instead; the next request starts another."""
         with self._asking:
             return self._ask(request, attachments)
 
@@ -49,16 +49,16 @@ class Child:
             answer = frames.receive(process.stdout)
         except OSError as error:
             self._end()
-            raise Gone(f"the archiver's process cannot be reached: {error}") from error
+            raise ProcessEnded(f"the archiver's process cannot be reached: {error}") from error
         if answer is None:
             code = self._end()
-            raise Gone(f"the archiver's process ended, {_how(code)}")
+            raise ProcessEnded(f"the archiver's process ended, {_how(code)}")
         return answer.header
 
     def _started(self) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._closed:
-                raise Gone("the broker stops")
+                raise ProcessEnded("the broker stops")
             if self._process is None:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "penstock", "archiver"],
@@ -90,7 +90,7 @@ class Child:
 
     def close(self) -> None:
         """End the process, within twice `STOP_S` whatever it does: its parent wants nothing any more. A request that waits for
-        its answer raises Gone."""
+        its answer raises ProcessEnded."""
         with self._lock:
             self._closed = True
             process = self._process

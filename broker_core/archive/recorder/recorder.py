@@ -24,9 +24,9 @@ from ...logs import counted
 from ...settings.keys import Settings
 from ...stores.folders import is_local, local_path
 from ..table.layout import table_url
-from ..write.rows import Content
+from ..write.rows import RecordingContent
 from .estimate import VACUUM_S, Growth
-from .process import Child, Gone
+from .process import ProcessEnded, RecorderProcess
 
 log = logging.getLogger("penstock")
 
@@ -44,24 +44,24 @@ FIRST_KEEP_S = 300.0  # from the start to the first: not while everything else b
 OFF = "off"
 
 
-class Host(Protocol):
-    """Broker of a recorder."""
+class RecordedBroker(Protocol):
+    """The broker of a recorder, by `service.recordings`: a protocol, because the import contract places the service above."""
 
     broker_id: str
 
     def submit(self, command: Command[R]) -> R:
         """Carry out a command; return its reply once that is durable."""
 
-    def content(self, backlog: Backlog, current: Recording) -> Content | None:
+    def content(self, backlog: Backlog, current: Recording) -> RecordingContent | None:
         """Return what a pass consists of; None where its queue is gone."""
 
     def sync(self) -> None:
         """Return when all that was decided is on the disk, whatever the setting `fsync` says. Raises StorageError."""
 
-    def disown(self, content: Content) -> None:
+    def disown(self, content: RecordingContent) -> None:
         """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
 
-    def segments(self, content: Content) -> list[tuple[str, int, int]]:
+    def segments(self, content: RecordingContent) -> list[tuple[str, int, int]]:
         """Return the journal's segments that the content needs: file name, LSN of the first byte, LSN after the last written
         one."""
 
@@ -70,20 +70,6 @@ class Host(Protocol):
 
     def now(self) -> int:
         """Return the time, microseconds since 1970, as settlements have it."""
-
-
-class Asked(Protocol):
-    """The archiver's process, or what stands for it."""
-
-    @property
-    def pid(self) -> int | None:
-        """Number of the process; None while there is none."""
-
-    def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
-        """Return the answer to a request. Raises Gone."""
-
-    def close(self) -> None:
-        """End the process."""
 
 
 @dataclass
@@ -101,11 +87,15 @@ class Recorder:
     """The recorder of one broker, from `start` to `close`."""
 
     def __init__(
-        self, host: Host, settings: Settings, monotonic: Callable[[], float] = time.monotonic, child: Asked | None = None
+        self,
+        host: RecordedBroker,
+        settings: Settings,
+        monotonic: Callable[[], float] = time.monotonic,
+        process: RecorderProcess | None = None,
     ) -> None:
         self._host, self._settings, self._monotonic = host, settings, monotonic
         self.url = url_of(settings)
-        self._child: Asked = Child(greeting(host, settings)) if child is None else child
+        self._process = process or RecorderProcess(greeting(host, settings))
         self._growth = Growth(self.url, settings)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
@@ -140,7 +130,7 @@ class Recorder:
     def close(self) -> None:
         """End the thread and the process. A pass that has begun goes on at the next start."""
         self._closing.set()
-        self._child.close()
+        self._process.close()
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -151,7 +141,7 @@ class Recorder:
         return {
             "archive": self.url,
             "retention": self._settings.archive_retention_age_s,
-            "process": self._child.pid,
+            "process": self._process.pid,
             "unrecorded": sum(each.rows for each in backlogs),
             "unrecordedBytes": sum(each.bytes for each in backlogs),
             "lag": max((_lag(each, now) for each in backlogs), default=0.0),
@@ -275,7 +265,7 @@ class Recorder:
         request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments(content))
         try:
             answer = self._ask(request, attachments)
-        except Gone as error:
+        except ProcessEnded as error:
             if not self._closing.is_set():
                 self._note_trouble(backlog, str(error), refused=False)
             return False
@@ -293,11 +283,11 @@ class Recorder:
     def _ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
         self._asking = True
         try:
-            return self._child.ask(request, attachments)
+            return self._process.ask(request, attachments)
         finally:
             self._asking = False
 
-    def _disown(self, backlog: Backlog, content: Content) -> bool:
+    def _disown(self, backlog: Backlog, content: RecordingContent) -> bool:
         """Have an inherited pass written anew: the table has it with other rows, or not at all. False where that fails."""
         try:
             self._host.disown(content)
@@ -354,7 +344,7 @@ class Recorder:
         """Return the answer to a request about a table, or about the archive; None where it failed, which the log says."""
         try:
             answer = self._ask(request)
-        except Gone as error:
+        except ProcessEnded as error:
             answer = {"error": error}
         if "error" not in answer:
             return answer
@@ -407,7 +397,7 @@ class Recorder:
         return found | {table_url(self.url, queue): queue for queue in self._host.tables()}
 
 
-def greeting(host: Host, settings: Settings) -> dict[str, Any]:
+def greeting(host: RecordedBroker, settings: Settings) -> dict[str, Any]:
     """Return what the archiver's process has to know before all requests."""
     return {"data": str(settings.data), "broker": host.broker_id}
 
@@ -423,7 +413,7 @@ def _lag(backlog: Backlog, now: int) -> float:
 
 
 def _request(
-    content: Content, url: str, file_bytes: int, segments: Sequence[tuple[str, int, int]]
+    content: RecordingContent, url: str, file_bytes: int, segments: Sequence[tuple[str, int, int]]
 ) -> tuple[dict[str, Any], list[bytes]]:
     return {
         "op": "pass",

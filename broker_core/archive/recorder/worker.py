@@ -22,9 +22,9 @@ from ...engine.columns.rowset import RowSet
 from ...errors import PenstockError
 from ...journal.view import JournalView
 from ..write import parquet
-from ..write.commits import NotOurs, QueueTable, Refused, Unreachable, application
-from ..write.rows import Content, Rows
-from ..write.stores import Store, names_in, short, store_of
+from ..write.commits import NotOurs, QueueTable, TableRefused, TableUnreachable, application
+from ..write.rows import RecordingContent, RecordingRows
+from ..write.stores import TableStore, names_in, short, store_of
 
 log = logging.getLogger("penstock.archiver")
 
@@ -43,7 +43,7 @@ def run() -> int:
     os.dup2(2, 1)  # what a library prints is no answer
     requests: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, requests), name="requests", daemon=True).start()
-    worker = Worker(requests.get().header)
+    worker = RecorderWorker(requests.get().header)
     while True:
         request = requests.get()
         frames.send(answers, worker.answer(request))
@@ -57,16 +57,16 @@ def _read(file: IO[bytes], requests: queue.SimpleQueue[Frame]) -> None:
         requests.put(request)
 
 
-class Worker:
+class RecorderWorker:
     """State of the process between two requests. `step` is told before each step that a crash may follow."""
 
     def __init__(self, hello: dict[str, Any], step: Step = lambda name: None) -> None:
         self._broker_id: str = hello["broker"]
         self._journal = JournalView(hello["data"], self._broker_id)
         self._step = step
-        self._stores: dict[str, Store] = {}  # by table's URL
+        self._stores: dict[str, TableStore] = {}  # by table's URL
 
-    def _store(self, url: str) -> Store:
+    def _store(self, url: str) -> TableStore:
         if url not in self._stores:
             if len(self._stores) >= STORES:
                 del self._stores[next(iter(self._stores))]
@@ -83,9 +83,9 @@ class Worker:
     def _answered(self, request: Frame) -> dict[str, Any]:
         try:
             return _REQUESTS[request.header["op"]](self, request)
-        except Refused as error:
+        except TableRefused as error:
             return {"error": str(error), "refused": True}
-        except (Unreachable, PenstockError, OSError) as error:
+        except (TableUnreachable, PenstockError, OSError) as error:
             return {"error": short(error) if isinstance(error, OSError) else str(error), "refused": False}
         except Exception as error:
             log.exception("a request of the broker's failed: %s", request.header["op"])
@@ -93,7 +93,7 @@ class Worker:
 
     def _pass(self, request: Frame) -> dict[str, Any]:
         header = request.header
-        content = Content(
+        content = RecordingContent(
             header["queue"],
             header["id"],
             header["number"],
@@ -112,7 +112,7 @@ class Worker:
         version = found.version_with(mine, content.number, inherited=content.inherited)
         differs = content.inherited and (version is None or not found.has_just(content))
         self._journal.follow((name, base, end) for name, base, end in header["segments"])
-        rows = Rows(content, self._journal)
+        rows = RecordingRows(content, self._journal)
         if version is not None and not content.inherited:
             found.check_has(content, rows.there())
         if version is not None or differs:
@@ -121,7 +121,7 @@ class Worker:
         try:
             files = parquet.write(store, f"pass-{content.queue_id}-{content.number}", rows.tables(), file_bytes)
         except OSError as error:
-            raise Unreachable(f"no file can be written to {header['url']}: {short(error)}") from error
+            raise TableUnreachable(f"no file can be written to {header['url']}: {short(error)}") from error
         self._step("commit")
         version = found.add(mine, content.number, files)
         self._step("answer")
@@ -159,8 +159,8 @@ class Worker:
         return {"names": names_in(request.header["url"])}
 
 
-_REQUESTS: dict[str, Callable[[Worker, Frame], dict[str, Any]]] = {
-    "pass": Worker._pass,
-    "keep": Worker._keep,
-    "tables": Worker._tables,
+_REQUESTS: dict[str, Callable[[RecorderWorker, Frame], dict[str, Any]]] = {
+    "pass": RecorderWorker._pass,
+    "keep": RecorderWorker._keep,
+    "tables": RecorderWorker._tables,
 }

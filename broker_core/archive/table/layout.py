@@ -1,20 +1,21 @@
-"""Table of a queue's settled messages: its columns, its folder, and the way from its rows to the columns of a read.
+"""Layout of an archive table: columns, partition, Parquet files, folders, and the conversion of rows to those of a read.
 
-A row holds a message as the journal did, columnar or encoded (see `messages.columns`), so that it can be sent again octet for
-octet, and all that the broker says of it once it has ended. What is asked for and not stored is converted on the way out, as it
-is for messages that come from the broker: `rows_of_read` gives what a broker sends for `stored: true`, and
-`messages.assembly.converted` the columns that somebody asked for.
+A row holds a message in the form of the journal, columnar or encoded (see `messages.columns`), so that it can be sent again byte
+for byte, and what the broker recorded about its end. Columns that a read wants and the table does not store are converted on the
+way out, as for messages that come from the broker: `rows_of_read` returns what a broker sends for `stored: true`, and
+`messages.assembly.converted` returns the columns that were asked for.
 
-The table is a persisted format, read by others too. To change it: add a nullable column to those of a read, and to `ADDED`,
-nothing else. Tables of before get it at their next commit, and a reader finds nulls where a file of before does not have it. A
-column may never change its type or leave.
+The table is a persisted format that other programs read. To change it: add a nullable column to those of a read, and to `ADDED`,
+nothing else. The next commit adds the column to existing tables, and a reader finds nulls where a file lacks it. A column never
+changes its type, and is never removed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -23,20 +24,73 @@ from ...messages import assembly
 from ...messages.columns import COLUMNS as MESSAGE
 from ...messages.columns import arrow_schema
 
-#: Columns that a read has and the table does not: each of its rows is archived, and none can be settled any more.
+# ---- columns
+
+#: Columns that a read has and the table does not: each row of the table is archived, and none can be settled any more.
 _NOT_IN_TABLE = ("state", "delivery")
 STATE = "archived"
 
-#: Columns to ask for, as they are stored, of who makes rows of the table: for `rows`.
+#: Columns of messages in the table, in the form in which they are stored.
 STORED: tuple[str, ...] = tuple(name for name in MESSAGE if name not in _NOT_IN_TABLE)
-#: The table's own. `queueId`: a queue that is declared anew under an old name is another one, with numbers from 0 on. `pass`: the
-#: archiver's, of which each is one commit. `lineage`: which life of the data directory has written the row.
+#: The table's own. `queueId`: a queue that is declared again under an old name has a new id, and numbers from 0. `pass`: the
+#: number of the recording, which is one commit. `lineage`: the lineage of the data directory that wrote the row.
 OWN: dict[str, pa.DataType] = {"queueId": pa.int64(), "pass": pa.int64(), "lineage": pa.string()}
-#: The partition column: the day of `enqueuedTime` in UTC. Its value stands in the path of a file, not in the file.
-DAY = "day"
+#: Columns that tables of earlier versions may lack. Version 1 has all of its columns.
+ADDED: frozenset[str] = frozenset()
 
-#: Columns that tables made by earlier versions may lack.
-ADDED = frozenset({"holder"})
+# ---- partition
+
+#: The partition column: the day of `enqueuedTime` in UTC. A file has its value in the path, not in a column.
+DAY = "day"
+PARTITION = [DAY]
+_DAY_US = 24 * 3600 * 1_000_000
+
+
+def partition_folder(day: str) -> str:
+    """Return the folder of a day's files below the table's folder."""
+    return f"{DAY}={day}"
+
+
+def day_of(path: str) -> str | None:
+    """Return the day of a file by its path below the table's folder; None if the path does not contain it."""
+    name, _, day = path.split("/", 1)[0].partition("=")
+    return day if name == DAY and day[:1].isdigit() else None
+
+
+def before(day: date) -> str:
+    """Return the SQL condition for rows of earlier days."""
+    return f"{DAY} < '{day.isoformat()}'"
+
+
+def by_day(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Divide rows of `SCHEMA` into runs of one day, as rows of `FILE_SCHEMA`."""
+    import pyarrow.compute as pc
+
+    remaining, start = rows.select(FILE_SCHEMA.names), 0
+    for chunk in rows.column(DAY).chunks:
+        runs: Any = pc.run_end_encode(chunk)
+        first = start
+        for end, day in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+            yield day.isoformat(), remaining.slice(start, first + end - start)
+            start = first + end
+
+
+def with_day(rows: pa.Table, day: str) -> pa.Table:
+    """Return rows of a file as rows of the table."""
+    days = pa.repeat(pa.scalar(day).cast(pa.date32()), rows.num_rows)
+    return pa.table([*rows.columns, days], schema=SCHEMA)
+
+
+def _days(times: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    # Without the time zone, for which Arrow would ask the system's database. The numbers are in UTC.
+    ends = pc.min_max(times.view(pa.int64()))
+    first, last = (ends[end].as_py() // _DAY_US for end in ("min", "max")) if len(times) else (0, 0)
+    if first == last:  # nearly always
+        return assembly.constant(first, pa.int32(), len(times)).view(pa.date32())
+    return pc.floor_temporal(times.view(pa.timestamp("us")), unit="day").cast(pa.date32())
+
 
 FILE_SCHEMA: pa.Schema = pa.schema(
     [
@@ -46,43 +100,77 @@ FILE_SCHEMA: pa.Schema = pa.schema(
 )
 SCHEMA: pa.Schema = FILE_SCHEMA.append(pa.field(DAY, pa.date32(), nullable=False))
 
-#: Rows of a row group, of which a reader takes all or none: a task of a read may be as small.
-ROW_GROUP_ROWS = 1 << 17
+# ---- Parquet files
 
-_CUT = re.compile(rb"-(x[0-9A-F]?)?$")  # what may be the begin of such a form
+#: Rows of a row group. A reader takes all or none of a group, so a task of a read may be as small.
+ROW_GROUP_ROWS = 1 << 17
+ROW_GROUP_BYTES = 64 << 20  # before compression, if those are fewer rows
+COMPRESSION = "zstd"
+COMPRESSION_LEVEL = 1  # half the time of Parquet's default level, and files a few hundredths larger
+#: Columns without a dictionary. If all values differ, it makes the file larger; this one took a quarter of the time.
+_NO_DICTIONARY = frozenset({"sequenceNumber"})
+#: Columns without useful statistics: nearly all rows have a value, or they are maps, whose nulls are not told from empty ones.
+#: Statistics of other columns at least tell a read that all values are null.
+_NO_STATISTICS = frozenset({"body", "properties", "annotations"})
+_LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
+#: Columns whose lowest and highest values of each file are in the table's log.
+LOG_STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass", "lineage")
+
+
+def file_options() -> dict[str, Any]:
+    """Return the options of pyarrow's Parquet writer for the table's files."""
+    return {
+        "compression": COMPRESSION,
+        "compression_level": COMPRESSION_LEVEL,
+        "use_dictionary": _leaves(_NO_DICTIONARY),
+        "write_statistics": _leaves(_NO_STATISTICS),
+    }
+
+
+def _leaves(without: frozenset[str]) -> list[str]:
+    """Return the columns of a file, except some, as Parquet names them: a map has one for its keys and one for its values."""
+    names = [name for name in FILE_SCHEMA.names if name not in without]
+    is_map = {name: pa.types.is_map(FILE_SCHEMA.field(name).type) for name in names}
+    return [f"{name}{leaf}" for name in names for leaf in (_LEAVES_OF_MAP if is_map[name] else ("",))]
+
+
+# ---- folders
+
 FOLDER_BYTES = 200  # of a folder's name; file systems allow 255
 _HASH_DIGITS = 16
-_DAY_US = 24 * 3600 * 1_000_000
-#: Octets of a queue's name that its folder has in another form: every octet that some reader of paths or URLs takes for more than
-#: a character, a dot or underscore that would hide the folder, a dot at the end, and a hyphen that would look like such a form.
+#: Bytes of a queue's name that its folder escapes: a byte with a meaning in a path or URL for some reader; a leading dot or
+#: underscore, which would hide the folder; a trailing dot; and a hyphen that looks like an escape.
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^[._]|\.$|-(?=x(?:[0-9A-F]{2}|x))")
+_PARTIAL_ESCAPE = re.compile(rb"-(x[0-9A-F]?)?$")
 
 
 def folder_name(queue: str) -> str:
-    """Name the folder of a queue's table, in at most `FOLDER_BYTES` ASCII characters; different for different names.
+    """Name the folder of a queue's table, in at most `FOLDER_BYTES` ASCII characters. Different queues have different folders.
 
-    Letters, digits and `_ . -` stand for themselves, and every other octet of the name in UTF-8 is `-xHH`. So the folder's name
-    means the same in a path, a URL, a glob and a key of an object store: `=` would make it a partition of Hive, and `%`, `:`, `~`
-    and the like mean something to one of them. A dot or an underscore at the begin, which would hide the folder, is written so as
-    well. A name that is too long ends with a hash of all of it.
+    Letters, digits and `_ . -` remain. Every other byte of the name in UTF-8 becomes `-xHH`, and so does a leading dot or
+    underscore. So the folder's name means the same in a path, a URL, a glob and a key of an object store: `=` would make it a
+    partition of Hive, and `%`, `:` and `~` have a meaning in one of them. A name that is too long ends with a hash of all of it.
     """
     octets = queue.encode()
-    name = _ESCAPED.sub(lambda found: b"-x%02X" % found[0][0], octets)
+    name = _ESCAPED.sub(lambda match: b"-x%02X" % match[0][0], octets)
     if len(name) > FOLDER_BYTES:
-        ending = b"-xx" + hashlib.sha256(octets).hexdigest()[:_HASH_DIGITS].encode()  # no other name has `-xx` in it
-        name = _CUT.sub(b"", name[: FOLDER_BYTES - len(ending)]) + ending
+        ending = b"-xx" + hashlib.sha256(octets).hexdigest()[:_HASH_DIGITS].encode()  # no other name contains `-xx`
+        name = _PARTIAL_ESCAPE.sub(b"", name[: FOLDER_BYTES - len(ending)]) + ending
     return name.decode()
 
 
 def table_url(archive: str, queue: str) -> str:
-    """Return where a queue's table lies, below the archive: a folder, or an object store's URL."""
+    """Return the folder or URL of a queue's table, below that of the archive."""
     return f"{archive.rstrip('/')}/{folder_name(queue)}"
 
 
-def rows(batch: assembly.Payload, *, queue_id: int, number: int, lineage: str) -> assembly.Payload:
-    """Make rows of the table, of `SCHEMA`, from archived messages with the columns `STORED` as they are stored.
+# ---- rows
 
-    `number` is the pass that writes them. Of a table the column `enqueuedTime` has one chunk.
+
+def rows(batch: assembly.Payload, *, queue_id: int, number: int, lineage: str) -> assembly.Payload:
+    """Make rows of `SCHEMA` from archived messages with the columns `STORED`, for the recording `number`.
+
+    In a table, the column `enqueuedTime` has one chunk.
     """
     count = batch.num_rows
     own: dict[str, int | str] = {"queueId": queue_id, "pass": number, "lineage": lineage}
@@ -93,46 +181,35 @@ def rows(batch: assembly.Payload, *, queue_id: int, number: int, lineage: str) -
     return type(batch).from_arrays([*arrays, days], schema=SCHEMA)
 
 
-def _days(times: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    # Without the time zone, for which Arrow would ask the system's database: the numbers are those of UTC.
-    ends = pc.min_max(times.view(pa.int64()))
-    first, last = (ends[end].as_py() // _DAY_US for end in ("min", "max")) if len(times) else (0, 0)
-    if first == last:  # as nearly always
-        return assembly.constant(first, pa.int32(), len(times)).view(pa.date32())
-    return pc.floor_temporal(times.view(pa.timestamp("us")), unit="day").cast(pa.date32())
-
-
 def needed(columns: Sequence[str]) -> list[str]:
-    """Name the columns of the table's files that a read of `columns` needs, in the files' order: for `rows_of_read`."""
+    """Return the columns of the table's files that `rows_of_read` needs for `columns`, in the order of the files."""
     wanted = {*assembly.needed(columns), "sequenceNumber"} - {"queue"}
     return [name for name in FILE_SCHEMA.names if name in wanted]
 
 
-def rows_of_read(columns: Sequence[str], found: pa.RecordBatch, queue: str) -> pa.RecordBatch:
-    """Rows of the table as the broker sends those of a queue: a batch of `assembly.needed(columns)` as they are stored.
+def rows_of_read(columns: Sequence[str], rows: pa.RecordBatch, queue: str) -> pa.RecordBatch:
+    """Return rows of the table as the broker sends those of a queue: a batch of `assembly.needed(columns)` as they are stored.
 
-    `found` has at least the columns `needed(columns)`, of whatever Arrow types the file's writer chose; what an older file does
-    not have is null. `assembly.converted` makes `columns` of it.
+    `rows` has at least the columns `needed(columns)`, in any Arrow types that a writer may choose. A column that an older file
+    lacks is null. `assembly.converted` turns the result into `columns`.
     """
     schema = arrow_schema(assembly.needed(columns), stored=True)
-    count = found.num_rows
+    count = rows.num_rows
     arrays = []
     for field in schema:
         if field.name == "state":
             arrays.append(assembly.constant(STATE, field.type, count))
         elif field.name == "queue":
             arrays.append(assembly.constant(queue, field.type, count))
-        elif field.name in found.schema.names:
-            arrays.append(_typed(found.column(field.name), field.type))
+        elif field.name in rows.schema.names:
+            arrays.append(_typed(rows.column(field.name), field.type))
         else:
             arrays.append(assembly.nulls(field.type, count))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _typed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The values as this type: whoever compacts a table may write large strings, views or dictionaries."""
+    """Convert to a type: another program that compacts a table may write large strings, views or dictionaries."""
     if array.type == wanted:
         return array
     if pa.types.is_dictionary(array.type):

@@ -29,10 +29,10 @@ from ..read.files import BROKER, OWNER
 from ..table import features
 from ..table import layout as table
 from . import compaction
-from .compaction import Member
-from .parquet import File
-from .rows import Content
-from .stores import LOG, Store, short
+from .compaction import TableFile
+from .parquet import DataFile
+from .rows import RecordingContent
+from .stores import LOG, TableStore, short
 
 log = logging.getLogger("penstock.archiver")
 
@@ -47,15 +47,15 @@ CHECKPOINT_COMMITS = 20  # after so many the log gets a checkpoint, so that a re
 _NOTHING_BESIDE = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-class Refused(Exception):
+class TableRefused(Exception):
     """The table is not as this broker made it, or not its own: somebody has to look."""
 
 
-class NotOurs(Refused):
+class NotOurs(TableRefused):
     """The table is not this broker's."""
 
 
-class Unreachable(Exception):
+class TableUnreachable(Exception):
     """The folder or store cannot be written now."""
 
 
@@ -65,19 +65,20 @@ def application(broker_id: str, lineage: str, queue_id: int) -> str:
 
 
 class QueueTable:
-    """The table of one queue's name, made if need be; without the name one that is there. Raises Refused and Unreachable.
+    """The table of one queue, created if it does not exist. Without a queue name, the table must exist.
 
-    With `heard`, a version that was on the disk, later ones that a power cut has torn are set aside: nobody relies on them.
+    With `durable_version`, a version that was on the disk, later versions that a power cut has torn are set aside: nothing relies
+    on them. Raises TableRefused and TableUnreachable.
     """
 
-    def __init__(self, store: Store, broker_id: str, queue: str | None, heard: int | None = None) -> None:
+    def __init__(self, store: TableStore, broker_id: str, queue: str | None, durable_version: int | None = None) -> None:
         self._store, self._broker_id = store, broker_id
         self.url = store.url
         self.replaced = 0  # bytes of the files that compaction took out, and that stay until vacuum comes
         try:
             self._table = self._found(broker_id, queue)
-        except Unreachable:
-            torn = [] if heard is None else store.set_aside_torn(heard)
+        except TableUnreachable:
+            torn = [] if durable_version is None else store.set_aside_torn(durable_version)
             if not torn:
                 raise
             log.warning("a power cut has left torn files in the log of the table %s; set aside: %s", self.url, ", ".join(torn))
@@ -93,8 +94,8 @@ class QueueTable:
             return self._create(broker_id, queue)
         except (DeltaError, OSError, ValueError) as error:
             if refusal := features.refusal_of(error, self.url):
-                raise Refused(str(refusal)) from error
-            raise Unreachable(f"the table {self.url} cannot be opened: {short(error)}") from error
+                raise TableRefused(str(refusal)) from error
+            raise TableUnreachable(f"the table {self.url} cannot be opened: {short(error)}") from error
 
     def _open(self) -> deltalake.DeltaTable:
         return deltalake.DeltaTable(self.url, storage_options=self._store.options)
@@ -106,7 +107,7 @@ class QueueTable:
                 self.url,
                 table.SCHEMA,
                 mode="ignore",
-                partition_by=[table.DAY],
+                partition_by=table.PARTITION,
                 name=queue,
                 description=f"Settled messages of the queue {queue!r} of the Penstock broker {broker_id}",
                 configuration={OWNER: broker_id, QUEUE: queue},
@@ -117,7 +118,7 @@ class QueueTable:
             self._store.sync_log(found.version())
             return found
         except (DeltaError, OSError, ValueError) as error:
-            raise Unreachable(f"the table {self.url} cannot be made: {short(error)}") from error
+            raise TableUnreachable(f"the table {self.url} cannot be made: {short(error)}") from error
 
     def _check(self, broker_id: str, queue: str | None) -> None:
         metadata = self._table.metadata()
@@ -129,14 +130,14 @@ class QueueTable:
                 "(setting archive), or move that table away"
             )
         if queue is not None and its_queue != queue:
-            raise Refused(f"the table {self.url} is that of the queue {its_queue!r}, not of {queue!r}: move it away")
+            raise TableRefused(f"the table {self.url} is that of the queue {its_queue!r}, not of {queue!r}: move it away")
         try:
             features.check_writable(self._table, self.url)
         except ArchiveUnsupported as error:
-            raise Refused(str(error)) from error
-        if list(metadata.partition_columns) != [table.DAY]:
-            raise Refused(
-                f"the table {self.url} is partitioned by {metadata.partition_columns}, not by [{table.DAY!r}]{_WAY_OUT}"
+            raise TableRefused(str(error)) from error
+        if list(metadata.partition_columns) != table.PARTITION:
+            raise TableRefused(
+                f"the table {self.url} is partitioned by {metadata.partition_columns}, not by {table.PARTITION}{_WAY_OUT}"
             )
         there = {field.name: field for field in self._table.schema().fields}
         ours = deltalake.Schema.from_arrow(table.SCHEMA).fields
@@ -145,12 +146,14 @@ class QueueTable:
             if found is None and field.name in table.ADDED:
                 continue
             if found is None:
-                raise Refused(f"the table {self.url} has no column {field.name!r} any more{_WAY_OUT}")
+                raise TableRefused(f"the table {self.url} has no column {field.name!r} any more{_WAY_OUT}")
             if found.type != field.type:
-                raise Refused(f"the column {field.name!r} of the table {self.url} is {found.type}, not {field.type}{_WAY_OUT}")
+                raise TableRefused(
+                    f"the column {field.name!r} of the table {self.url} is {found.type}, not {field.type}{_WAY_OUT}"
+                )
         for name, other in there.items():
             if not other.nullable:
-                raise Refused(
+                raise TableRefused(
                     f"the table {self.url} has a column {name!r} that must have a value, which this broker has not{_WAY_OUT}"
                 )
 
@@ -161,45 +164,47 @@ class QueueTable:
         """
         known = self._table.transaction_version(application_id)
         if known is not None and known > number and not inherited:
-            raise Refused(f"the table {self.url} has pass {known} of this queue already; the broker is at {number}{_PUT_BACK}")
+            raise TableRefused(
+                f"the table {self.url} has pass {known} of this queue already; the broker is at {number}{_PUT_BACK}"
+            )
         if known is None or known < number:
             return None
         version = self._table.version()
         self._store.sync_log(version)  # whoever committed it may have died before that
         return version
 
-    def check_has(self, content: Content, rows: RowSet) -> None:
-        """Check that a pass that the table has is the one of these rows, or of more. Raises Refused and ArchiveUnreachable."""
+    def check_has(self, content: RecordingContent, rows: RowSet) -> None:
+        """Check that the table's recording has these rows, or more. Raises TableRefused and ArchiveUnreachable."""
         missing = rows.minus(self._rows_of(content))
         if missing and all(rows.minus(found) for found in self._committed(content)):
-            raise Refused(
+            raise TableRefused(
                 f"the table {self.url} has pass {content.number} of this queue already, and not with the message of sequence "
                 f"number {missing.first}{_PUT_BACK}"
             )
 
-    def has_just(self, content: Content) -> bool:
+    def has_just(self, content: RecordingContent) -> bool:
         """Say whether the pass of this number, queue and lineage was committed with just these rows."""
         return self._rows_of(content) == content.rows or content.rows in self._committed(content)
 
-    def _committed(self, content: Content) -> Iterator[RowSet]:
+    def _committed(self, content: RecordingContent) -> Iterator[RowSet]:
         """The rows of a pass in the versions that passes of its number have made: other writers may have deleted some since."""
         for entry in self._table.history(HISTORY):
             if entry.get(PASS) == str(content.number):
                 with contextlib.suppress(ArchiveUnreachable):  # vacuum has removed the files
                     yield self._rows_of(content, entry["version"])
 
-    def _rows_of(self, content: Content, version: int | None = None) -> RowSet:
+    def _rows_of(self, content: RecordingContent, version: int | None = None) -> RowSet:
         """Return which rows a version of the table has, by default the newest, by a pass of this number, queue and lineage."""
         mine = files_of.Table(self.url, self._broker_id, content.queue_id, ((content.lineage, content.number),), NO_TABLE)
         bounds = mine.of_pass(content.number)
         parts = [np.array([], np.int64)]
         for file in files_of.version(mine, bounds, version).files:
-            share = scan.Share(file.path)  # with rows that a deletion vector removes: they were recorded
+            share = scan.FileShare(file.path)  # with rows that a deletion vector removes: they were recorded
             found = scan.batches(scan.opened(self.url, file.path), share, ["sequenceNumber"], bounds)
             parts += [batch.column("sequenceNumber").to_numpy() for batch in found]
         return RowSet.of_sequences(np.unique(np.concatenate(parts)))
 
-    def add(self, application_id: str, number: int, files: Sequence[File]) -> int:
+    def add(self, application_id: str, number: int, files: Sequence[DataFile]) -> int:
         """Add the files of a pass in one commit, and return the version that has them. None of them may be there yet."""
         properties = CommitProperties(
             custom_metadata={BROKER: "pass", PASS: str(number)},
@@ -210,7 +215,7 @@ class QueueTable:
             self._add_columns()
             self._commit(files, [], properties)
         except (DeltaError, OSError, ValueError) as error:
-            raise Unreachable(f"nothing could be committed to the table {self.url}: {short(error)}") from error
+            raise TableUnreachable(f"nothing could be committed to the table {self.url}: {short(error)}") from error
         return self._table.version()
 
     def _after_commit(self, before: int) -> None:
@@ -229,13 +234,13 @@ class QueueTable:
         except (DeltaError, OSError) as error:  # the commits are there: it comes with a later one
             log.warning("the log of the table %s got no checkpoint: %s", self.url, short(error))
 
-    def _members(self) -> list[Member]:
+    def _members(self) -> list[TableFile]:
         actions = pa.table(self._table.get_add_actions(flatten=True))
         days = [str(day) for day in actions[f"partition.{table.DAY}"].to_pylist()]
         paths = [unquote(path) for path in actions["path"].to_pylist()]
         deletions = files_of.deletions_of(self._table)
         has_deletions = [path in deletions for path in paths]
-        return sorted(map(Member, paths, actions["size_bytes"].to_pylist(), days, has_deletions))
+        return sorted(map(TableFile, paths, actions["size_bytes"].to_pylist(), days, has_deletions))
 
     def small_files(self, file_bytes: int) -> int:
         """Count the small files that could be put together."""
@@ -261,7 +266,7 @@ class QueueTable:
                 )
         return gone
 
-    def _commit(self, new: Sequence[File], old: Sequence[Member], properties: CommitProperties) -> None:
+    def _commit(self, new: Sequence[DataFile], old: Sequence[TableFile], properties: CommitProperties) -> None:
         """Add files in place of others, whose rows they then have, or of none."""
         for file in new:
             if not self._store.exists(file.path):
@@ -278,7 +283,7 @@ class QueueTable:
             actions,
             mode="append",
             schema=self._table.schema(),
-            partition_by=[table.DAY],
+            partition_by=table.PARTITION,
             commit_properties=properties,
             post_commithook_properties=_NOTHING_BESIDE,
         )
@@ -311,13 +316,13 @@ class QueueTable:
         before = self._table.version()
         try:
             self._table.delete(
-                f"{table.DAY} < '{keep_from.isoformat()}'",
+                table.before(keep_from),
                 commit_properties=CommitProperties(custom_metadata={BROKER: "retention"}),
                 post_commithook_properties=_NOTHING_BESIDE,
             )
             self._after_commit(before)
         except (DeltaError, OSError, ValueError) as error:
-            raise Unreachable(f"old days of the table {self.url} could not be removed: {short(error)}") from error
+            raise TableUnreachable(f"old days of the table {self.url} could not be removed: {short(error)}") from error
         return len(old)
 
     def vacuum(self, age_s: float) -> int:
@@ -337,7 +342,7 @@ class QueueTable:
             )
             self._after_commit(before)
         except (DeltaError, OSError, ValueError) as error:
-            raise Unreachable(f"the table {self.url} could not be cleaned up: {short(error)}") from error
+            raise TableUnreachable(f"the table {self.url} could not be cleaned up: {short(error)}") from error
         return len(gone)
 
     def _is_property_on(self, name: str, *, default: bool) -> bool:

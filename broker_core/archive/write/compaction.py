@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from ..table import layout as table
 from . import parquet
-from .merging import Source, merged
-from .stores import Store
+from .merging import MergeInput, merged
+from .stores import TableStore
 
 SMALL = 4  # a file is small below this part of what a file should have
 GROUP_FILES = 500  # of a group at most: all of them may be open at once
 
 
-class Member(NamedTuple):
+class TableFile(NamedTuple):
     """A file of a table's newest version."""
 
     path: str  # below the table's folder
@@ -28,22 +26,22 @@ class Member(NamedTuple):
     has_deletions: bool = False  # by a deletion vector, which delta-rs cannot name when it takes the file out
 
 
-class Replaced(NamedTuple):
+class Replacement(NamedTuple):
     """Files, and those with the same rows that take their place."""
 
-    old: list[Member]
-    new: list[parquet.File]
+    old: list[TableFile]
+    new: list[parquet.DataFile]
 
 
-def small(members: Sequence[Member], file_bytes: int) -> list[list[Member]]:
+def small(members: Sequence[TableFile], file_bytes: int) -> list[list[TableFile]]:
     """Choose files to put together: small neighbours of one day, as many as make a file."""
-    groups: list[list[Member]] = []
-    by_day: dict[str, list[Member]] = {}
+    groups: list[list[TableFile]] = []
+    by_day: dict[str, list[TableFile]] = {}
     for member in members:
         if member.bytes < file_bytes // SMALL and not member.has_deletions:
             by_day.setdefault(member.day, []).append(member)
     for mine in by_day.values():
-        group: list[Member] = []
+        group: list[TableFile] = []
         size = 0
         for member in mine:
             if group and (size + member.bytes > file_bytes or len(group) == GROUP_FILES):
@@ -55,18 +53,13 @@ def small(members: Sequence[Member], file_bytes: int) -> list[list[Member]]:
     return [group for group in groups if len(group) > 1]
 
 
-def put_together(store: Store, group: list[Member], file_bytes: int) -> Replaced | None:
+def put_together(store: TableStore, group: list[TableFile], file_bytes: int) -> Replacement | None:
     """Write the rows of a group to new files; None where one of them has columns that are not ours, so somebody else wrote it."""
     sources = []
     for member in group:
-        sources.append(Source(store, member.path))
+        sources.append(MergeInput(store, member.path))
         names = sources[-1].names
         if not names <= set(table.FILE_SCHEMA.names) or not set(table.FILE_SCHEMA.names) - table.ADDED <= names:
             return None
-    rows = (_with_day(part, group[0].day) for part in merged(sources))
-    return Replaced(group, parquet.write(store, "compact", rows, file_bytes))
-
-
-def _with_day(rows: pa.Table, day: str) -> pa.Table:
-    days = pa.repeat(pa.scalar(day).cast(pa.date32()), rows.num_rows)
-    return pa.table([*rows.columns, days], schema=table.SCHEMA)
+    rows = (table.with_day(part, group[0].day) for part in merged(sources))
+    return Replacement(group, parquet.write(store, "compact", rows, file_bytes))

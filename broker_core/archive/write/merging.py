@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ..read import scan
 from ..table import layout as table
-from .stores import Store
+from .stores import TableStore
 
 READ_ROWS = 1 << 16  # of a batch, at most
 PARTS = 16  # of a row group that is read beside other files: of each file so much is in memory
@@ -27,10 +27,10 @@ Key = tuple[int, ...]  # values of `COLUMNS`
 Keys = list[npt.NDArray[np.int64]]
 
 
-class Source:
+class MergeInput:
     """A file to be read: its columns, whether its rows are in order, and the first and last of them."""
 
-    def __init__(self, store: Store, path: str) -> None:
+    def __init__(self, store: TableStore, path: str) -> None:
         self._store, self._path = store, path
         self.ends: tuple[Key, Key] | None = None  # None: there are no rows
         self._is_sorted = True
@@ -67,7 +67,7 @@ class Source:
                     yield _with_all_columns(pa.Table.from_batches([batch]))
 
 
-class _Open:
+class _OpenInput:
     """A file that is being read, up to its end. Of what is in memory `rows` are not taken yet."""
 
     def __init__(self, batches: Iterator[pa.Table]) -> None:
@@ -90,16 +90,16 @@ class _Open:
         return found
 
 
-def merged(sources: Sequence[Source]) -> Iterator[pa.Table]:
+def merged(sources: Sequence[MergeInput]) -> Iterator[pa.Table]:
     """Yield the rows of all files in the order of `COLUMNS`."""
     waiting = sorted(((*each.ends, number) for number, each in enumerate(sources) if each.ends is not None), reverse=True)
-    opened: list[_Open] = []
+    opened: list[_OpenInput] = []
     while waiting or opened:
         bound = min((each.last for each in opened), default=None)
         while waiting and (bound is None or waiting[-1][0] <= bound):
             _, last, number = waiting.pop()
             alone = not opened and (not waiting or last < waiting[-1][0])
-            opened.append(_Open(sources[number].batches(alone=alone)))
+            opened.append(_OpenInput(sources[number].batches(alone=alone)))
             bound = min(each.last for each in opened)
         assert bound is not None
         parts = [part for part in [each.take(bound) for each in opened] if part.num_rows]

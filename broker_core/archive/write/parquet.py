@@ -12,28 +12,16 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..table import layout as table
-from .stores import Store
+from .stores import TableStore
 
-GROUP_BYTES = 64 << 20  # of a row group, before it is compressed, if those are fewer than `table.ROW_GROUP_ROWS`
-COMPRESSION = "zstd"
-LEVEL = 1  # half the time of Parquet's usual level, and files a few hundredths larger
-#: Columns without a dictionary: where all values differ it makes the file larger, and this one took a quarter of all the time.
-NO_DICTIONARY = frozenset({"sequenceNumber"})
-#: Columns whose statistics say nothing to anybody: nearly all rows have a value, or they are maps, and of these not even nulls
-#: are told from empty ones. Of the others a read learns at least that all are null.
-NO_STATISTICS = frozenset({"body", "properties", "annotations"})
 TABLE_COST = 32 << 10  # bytes that Arrow's objects of a table take, beside its values
-_LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
-#: Columns whose least and greatest values the table's log gets, by file.
-STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass", "lineage")
 
 
 @dataclass
-class File:
+class DataFile:
     """A file that is written and stored, and that no commit names yet."""
 
     path: str  # below the table's folder
@@ -44,18 +32,18 @@ class File:
     modified_ms: int = field(default=0)
 
 
-def write(store: Store, name: str, tables: Iterable[pa.Table], file_bytes: int) -> list[File]:
+def write(store: TableStore, name: str, tables: Iterable[pa.Table], file_bytes: int) -> list[DataFile]:
     """Write rows of the table's schema to files named after `name`, of about `file_bytes`, and return when they are stored.
 
     Where it fails, files that are written so far are removed, if that can be done; if not, vacuum does it.
     """
-    written: list[File] = []
+    written: list[DataFile] = []
     paths: list[str] = []
-    writer: _Writer | None = None
+    writer: _FileWriter | None = None
     syncs: list[Future[None]] = []
     syncing = ThreadPoolExecutor(1, "sync")  # of one file, while the next one is written
 
-    def finished(one: _Writer) -> None:
+    def finished(one: _FileWriter) -> None:
         written.append(one.finish())
         syncs.append(syncing.submit(store.sync, written[-1].path))
 
@@ -65,9 +53,9 @@ def write(store: Store, name: str, tables: Iterable[pa.Table], file_bytes: int) 
                 finished(writer)
                 writer = None
             if writer is None:
-                path = f"{table.DAY}={day}/{name}-{uuid.uuid4().hex}.parquet"
+                path = f"{table.partition_folder(day)}/{name}-{uuid.uuid4().hex}.parquet"
                 paths.append(path)
-                writer = _Writer(store, path, day, lambda path: syncing.submit(store.start_sync, path))
+                writer = _FileWriter(store, path, day, lambda path: syncing.submit(store.start_sync, path))
             writer.add(group)
         if writer is not None:
             finished(writer)
@@ -90,12 +78,12 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
     """Row groups, each of one day."""
     waiting: list[pa.Table] = []
     day, rows, size = "", 0, 0
-    for found in tables:
-        for its_day, part in _by_day(found):
+    for rows_of_days in tables:
+        for its_day, part in table.by_day(rows_of_days):
             while part.num_rows:
                 piece = part.slice(0, table.ROW_GROUP_ROWS - (rows if its_day == day else 0))
                 cost = piece.nbytes + TABLE_COST
-                if waiting and (its_day != day or not piece.num_rows or size + cost > GROUP_BYTES):
+                if waiting and (its_day != day or not piece.num_rows or size + cost > table.ROW_GROUP_BYTES):
                     yield day, pa.concat_tables(waiting)
                     waiting, rows, size = [], 0, 0
                     continue
@@ -106,20 +94,10 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
         yield day, pa.concat_tables(waiting)
 
 
-def _by_day(found: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    rest, start = found.select(table.FILE_SCHEMA.names), 0
-    for chunk in found.column(table.DAY).chunks:
-        ends: Any = pc.run_end_encode(chunk)
-        first = start
-        for end, day in zip(ends.run_ends.to_pylist(), ends.values.to_pylist(), strict=True):
-            yield day.isoformat(), rest.slice(start, first + end - start)
-            start = first + end
-
-
-class _Writer:
+class _FileWriter:
     """A file that is being written; `written` hears its path after each row group."""
 
-    def __init__(self, store: Store, path: str, day: str, written: Callable[[str], object]) -> None:
+    def __init__(self, store: TableStore, path: str, day: str, written: Callable[[str], object]) -> None:
         self._path, self.day, self._written = path, day, written
         self._file = store.create(path)
         self._metadata: list[Any] = []
@@ -129,11 +107,8 @@ class _Writer:
             self._writer = pq.ParquetWriter(
                 self._file,
                 table.FILE_SCHEMA,
-                compression=COMPRESSION,
-                compression_level=LEVEL,
-                use_dictionary=leaves(NO_DICTIONARY),
-                write_statistics=leaves(NO_STATISTICS),
                 metadata_collector=self._metadata,
+                **table.file_options(),
             )
         except BaseException:
             self.abandon()
@@ -155,26 +130,19 @@ class _Writer:
             pending.result()
             self.bytes = self._file.tell()
 
-    def finish(self) -> File:
+    def finish(self) -> DataFile:
         self._wait()
         self._thread.shutdown()
         self._writer.close()
         size = self._file.tell()
         self._file.close()
         metadata: Any = self._metadata[0]
-        return File(self._path, self.day, metadata.num_rows, size, _statistics(metadata), _now_ms())
+        return DataFile(self._path, self.day, metadata.num_rows, size, _statistics(metadata), _now_ms())
 
     def abandon(self) -> None:
         self._thread.shutdown()
         with contextlib.suppress(Exception):
             self._file.close()
-
-
-def leaves(without: frozenset[str]) -> list[str]:
-    """Return the columns of a file but for some, as Parquet calls them: a map has one for its keys and one for its values."""
-    names = [name for name in table.FILE_SCHEMA.names if name not in without]
-    is_map = {name: pa.types.is_map(table.FILE_SCHEMA.field(name).type) for name in names}
-    return [f"{name}{leaf}" for name in names for leaf in (_LEAVES_OF_MAP if is_map[name] else ("",))]
 
 
 def _now_ms() -> int:
@@ -187,7 +155,7 @@ def _statistics(metadata: Any) -> str:
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    for name in STATISTICS:
+    for name in table.LOG_STATISTICS:
         found = [metadata.row_group(number).column(places[name]).statistics for number in range(metadata.num_row_groups)]
         nulls[name] = sum(each.null_count for each in found)
         known = [each for each in found if each.has_min_max]

@@ -8,22 +8,20 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...engine.columns.blocks import Block
-from ...engine.columns.dictionary import Names
-from ...engine.columns.limits import MAX_TAKERS
 from ...engine.columns.packing import unpack
 from ...engine.columns.rowset import RowSet, as_array
-from ...engine.model.queue import Queue
 from ...engine.model.recordings import NO_TABLE
 from ...errors import DataLoss
 from ...journal.view import JournalView
 from ...reading.batches import record_tables
-from ...reading.slices import BlockSlice, slice_of
+from ...reading.dead_letters import QueueNames
+from ...reading.slices import slice_of
 from ..table import layout as table
 
 READ_BYTES = 16 << 20  # of payload that are put together at once, where those are fewer rows than a row group has
 
 
-class Content(NamedTuple):
+class RecordingContent(NamedTuple):
     """Content of a pass, for the process that writes it."""
 
     queue: str  # name
@@ -40,10 +38,10 @@ class Content(NamedTuple):
     hold: Any = None  # of the journal: while it lives, no segment that is dropped leaves the disk
 
 
-class Rows:
+class RecordingRows:
     """The rows of a pass; `gone` counts those whose payloads are no longer in the journal, once all are read."""
 
-    def __init__(self, content: Content, journal: JournalView) -> None:
+    def __init__(self, content: RecordingContent, journal: JournalView) -> None:
         self._content, self._journal = content, journal
         self.gone = 0
 
@@ -53,19 +51,14 @@ class Rows:
         A message whose payload is damaged is there with nulls and an `error`.
         """
         content = self._content
-        queue = Queue(content.queue, "fifo", {})
-        queue.origins, queue.takers = list(content.origins), Names(MAX_TAKERS, content.takers)
-        slices = self._slices(queue)
+        names = QueueNames(content.queue, content.origins, content.takers)
+        slices = (slice_of(block, rows, names) for block, rows in self._parts())
         for found in record_tables(self._journal, slices, table.STORED, content.queue, table.ROW_GROUP_ROWS, READ_BYTES):
             yield table.rows(found, queue_id=content.queue_id, number=content.number, lineage=content.lineage)
 
     def there(self) -> RowSet:
         """Return the rows whose payloads are in the journal."""
         return RowSet.of((block.number, rows) for block, rows in self._parts())
-
-    def _slices(self, queue: Queue) -> Iterator[BlockSlice]:
-        for block, rows in self._parts():
-            yield slice_of(block, rows, queue)
 
     def _parts(self) -> Iterator[tuple[Block, Any]]:
         for number, part in self._content.rows.items():

@@ -25,7 +25,7 @@ _COLOURS = re.compile("\x1b\\[[0-9;]*m|↳")
 _BEGIN, _END = 150, 450  # characters of a long text
 
 
-class Store(Protocol):
+class TableStore(Protocol):
     """The files of one table. Paths are below its folder."""
 
     url: str
@@ -65,9 +65,9 @@ def short(error: Exception) -> str:
     return text if len(text) <= _BEGIN + _END else f"{text[:_BEGIN]} … {text[-_END:]}"
 
 
-def store_of(url: str) -> Store:
+def store_of(url: str) -> TableStore:
     """Return the store of a table's URL or path."""
-    return Folder(Path(local_path(url))) if is_local(url) else Objects(url)
+    return FolderTableStore(Path(local_path(url))) if is_local(url) else ObjectTableStore(url)
 
 
 def names_in(archive: str) -> list[str]:
@@ -79,7 +79,7 @@ def names_in(archive: str) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if (path / LOG).is_dir()) if folder.is_dir() else []
 
 
-class Folder:
+class FolderTableStore:
     """A folder of this host."""
 
     def __init__(self, path: Path) -> None:
@@ -175,7 +175,7 @@ def _system(url: str) -> Any:
     return PyFileSystem(DeltaStorageHandler(url, delta_options(url)))
 
 
-class Objects:
+class ObjectTableStore:
     """A prefix of an object store, reached as delta-rs reaches it. What is closed is stored."""
 
     def __init__(self, url: str) -> None:
