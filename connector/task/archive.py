@@ -78,7 +78,7 @@ def read_recorded(part: RecordedPartition, access: BrokerAccess, *, fail_on_data
 def _read(part: RecordedPartition, share: scan.FileShare, client: Any) -> Iterator[pa.RecordBatch]:
     """The rows of a share as they are stored, from the file or from the broker."""
     file, deletions = None, share.deletions
-    if part.url not in _unreachable and (deletions is None or deletions.kept is not None):
+    if part.url not in _unreachable and (deletions is None or deletions.remaining is not None):
         try:
             file = scan.opened(part.url, share.path)
         except ArchiveUnreachable as error:

@@ -193,7 +193,7 @@ def test_columns_that_somebody_has_added_are_no_harm_and_others_are(rig: Rig) ->
     deltalake.DeltaTable.create(path, other, "overwrite", ["day"], configuration=configuration, raise_if_key_not_exists=False)
     settled(rig, 2)
     rig.record()
-    assert "has no column 'outcome' any more: somebody has changed it" in error_of(rig)
+    assert "has no column 'outcome' any more: another program has changed it" in error_of(rig)
     assert rig.unrecorded() == 2
     deltalake.DeltaTable(path).restore(table.version())
     rig.record()

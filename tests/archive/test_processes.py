@@ -150,7 +150,7 @@ def test_a_process_that_hears_nothing_does_not_hold_up_a_stop(tmp_path: Path, mo
     def ask() -> None:
         try:
             asked.ask(request)
-        except child.Gone as error:
+        except child.ProcessEnded as error:
             gone.append(error)
 
     threads = [threading.Thread(target=each, daemon=True) for each in (ask, asked.close)]

@@ -1,6 +1,6 @@
-"""Rows of a table's file, as record batches: row groups are left out by their statistics, rows by what is wanted.
+"""The wanted rows of a table's file, as record batches. Row groups are skipped by their statistics, rows by their values.
 
-A file of a table never changes, so a task may read it without a word to anybody: `FileShare` says which of its row groups.
+A file of a table never changes, so a task reads it without asking the broker. `FileShare` names its row groups.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..table import layout as table
 from .bounds import Bounds, ColumnRange, Range, RecordingSpans
 
 BATCH_ROWS = 1 << 16
-BATCH_BYTES = 9 << 20  # of a batch, or few rows: what Spark wants of one, so that nobody has to join two
-#: Spark's writers may leave times as 96 bits, which would be read as nanoseconds: those end in 2262.
+BATCH_BYTES = 9 << 20  # of a batch, unless a few rows are larger: a size that Spark need not join
+#: Spark may write times with 96 bits. pyarrow would read those as nanoseconds, which end in 2262.
 READ_OPTIONS: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -32,49 +32,50 @@ class Deletions(NamedTuple):
     """The rows of a file that a deletion vector removes in one version of the table."""
 
     version: int
-    rows: int = 0  # of the file, as far as the vector goes: later ones are kept
-    kept: bytes | None = None  # a bit for each of them, as Arrow has it, compressed; None: the broker knows
+    rows: int = 0  # rows of the file that the vector covers; later ones stay
+    remaining: bytes | None = None  # compressed Arrow bitmap of the rows that stay; None: only the broker has it
 
     @classmethod
     def of(cls, version: int, selection: pa.Array) -> Deletions:
         """Return the deletions of a vector that is true for rows that stay."""
-        bits = pa.concat_arrays([selection, pa.array([], pa.bool_())]).buffers()[1]  # its first bit is that of the first row
+        bits = pa.concat_arrays([selection, pa.array([], pa.bool_())]).buffers()[1]  # starts with the first row
         return cls(version, len(selection), zlib.compress(bits.to_pybytes(), 1))
 
     def applied(self) -> Callable[[int, pa.RecordBatch], pa.RecordBatch]:
-        """Return the function that takes the deleted rows out of a batch, whose first row has this place in the file."""
-        assert self.kept is not None
-        mask = pa.Array.from_buffers(pa.bool_(), self.rows, [None, pa.py_buffer(zlib.decompress(self.kept))])
+        """Return a function that removes the deleted rows from a batch. Its first argument is the position of the batch in the
+        file."""
+        assert self.remaining is not None
+        mask = pa.Array.from_buffers(pa.bool_(), self.rows, [None, pa.py_buffer(zlib.decompress(self.remaining))])
 
         def apply(first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-            mine = mask.slice(first, batch.num_rows)
-            return batch.filter(pa.concat_arrays([mine, pa.repeat(True, batch.num_rows - len(mine))]))
+            selection = mask.slice(first, batch.num_rows)
+            return batch.filter(pa.concat_arrays([selection, pa.repeat(True, batch.num_rows - len(selection))]))
 
         return apply
 
 
 class FileShare(NamedTuple):
-    """The row groups of a file that one task reads: those of the `number`-th of so many `parts` of equal length, from 0 on."""
+    """The row groups of a file that one task reads: part `number`, from 0, of `parts` equal parts."""
 
     path: str  # below the table's folder
     number: int = 0
     parts: int = 1
-    first: int = 0  # sequence numbers of the file
+    first: int = 0  # sequence numbers in the file
     last: int = 2**62
-    deletions: Deletions | None = None  # None: all rows of the file are rows of the table
+    deletions: Deletions | None = None  # no row of the file is deleted
 
     def of(self, groups: int) -> range:
-        """Number the row groups, of so many."""
+        """Return the numbers of the row groups, for a file with this many."""
         return range(groups * self.number // self.parts, groups * (self.number + 1) // self.parts)
 
 
 def is_below(path: str) -> bool:
-    """Say whether a path stays below the table's folder, and is one of a Parquet file."""
+    """Return True if a path is that of a Parquet file below the table's folder."""
     return path.endswith(".parquet") and not path.startswith("/") and not {"", ".", ".."} & set(path.split("/"))
 
 
 def opened(url: str, path: str) -> Any:
-    """Open a file of the table at `url`: a folder, or an object store's URL. Raises ArchiveUnreachable."""
+    """Open a file of the table at `url`. Raises ArchiveUnreachable."""
     import pyarrow.parquet as pq
 
     try:
@@ -90,7 +91,7 @@ def opened(url: str, path: str) -> Any:
 
 
 def is_folder(url: str) -> bool:
-    """Say whether a URL names a folder that this process sees."""
+    """Return True if a URL names a folder that this process can access."""
     return is_local(url) and os.path.isdir(local_path(url))
 
 
@@ -102,39 +103,43 @@ def batches(
     selector: str | None = None,
     presence: Any = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of an open file within the bounds that the selector matches, as `table.rows_of_read` takes them, in the file's order;
-    batches without rows, too, where nothing is found for long.
+    """Yield the rows of an open file that are within the bounds and match the selector, in the file's order.
 
-    A column is left out where it is null in all rows of a row group, as most columns of most messages are: to decode nulls takes
-    nearly as long as to decode numbers.
+    The batches are input for `table.rows_of_read`. Some have no rows, so that a caller regains control in a long search. A column
+    is left out if it is null in all rows of a row group. Most columns of most messages are, and decoding nulls takes nearly as
+    long as decoding numbers.
 
-    `file` is what `opened` gave. `presence` (a `selectors.Presence`) is told which lookalikes the compared rows have.
-    Raises ArchiveUnreachable where it cannot be read any further.
+    `file` is a result of `opened`. `presence` (a `selectors.Presence`) collects the lookalikes in the compared rows. Raises
+    ArchiveUnreachable if the file cannot be read any further.
     """
     names = {column: index for index, column in enumerate(_paths(file.metadata))}
     wanted = [name for name in table.needed(columns) if name in file.schema_arrow.names]
     apply = None if share.deletions is None else share.deletions.applied()
     for group in share.of(file.metadata.num_row_groups):
         conditions = bounds.conditions()
-        found = {name: _range(file.metadata.row_group(group), names.get(name)) for each in conditions for name in each.columns}
-        if not all(each.may_hold(found.__getitem__) for each in conditions):
+        ranges = {
+            name: _range(file.metadata.row_group(group), names.get(name))
+            for condition in conditions
+            for name in condition.columns
+        }
+        if not all(condition.may_hold(ranges.__getitem__) for condition in conditions):
             continue
-        checked = [each for each in conditions if not each.holds(found.__getitem__)]
-        more = {*(name for each in checked for name in each.columns), *_selected(selector)}
-        given = [name for name in wanted if not _is_null(file.metadata.row_group(group), names.get(name))]
-        read = [name for name in file.schema_arrow.names if name in {*given, *more}]
+        checked = [condition for condition in conditions if not condition.holds(ranges.__getitem__)]
+        compared = {*(name for condition in checked for name in condition.columns), *_selected(selector)}
+        present = [name for name in wanted if not _is_null(file.metadata.row_group(group), names.get(name))]
+        needed = [name for name in file.schema_arrow.names if name in {*present, *compared}]
         place = sum(file.metadata.row_group(number).num_rows for number in range(group)) if apply is not None else 0
-        for batch in _read(file, group, read):
+        for batch in _read(file, group, needed):
             rows = batch if apply is None else apply(place, batch)
             place += batch.num_rows
             rows = _within(rows, checked)
             if selector is not None and rows.num_rows:
                 rows = rows.filter(matching(selector, rows, presence))
-            yield rows.select(given)
+            yield rows.select(present)
 
 
 def _read(file: Any, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    # Not on Arrow's threads, which a process has once: a task has one processor, and waits for nobody else's work.
+    # Not on Arrow's threads, which all tasks of a process share: a task has one processor.
     try:
         most = _batch_rows(file.metadata.row_group(group), columns)
         for batch in file.iter_batches(most, row_groups=[group], columns=columns, use_threads=False):
@@ -144,7 +149,7 @@ def _read(file: Any, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Divide a batch that is far larger than its row group said: a value that repeats is small in the file only."""
+    """Divide a batch that is far larger than the statistics of its row group: a repeated value is small only in the file."""
     if batch.nbytes <= 2 * BATCH_BYTES:
         yield batch
         return
@@ -154,7 +159,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _batch_rows(group: Any, columns: list[str]) -> int:
-    """Rows of a row group that make a batch."""
+    """Return the number of rows of a row group that make a batch."""
     chunks = (group.column(index) for index in range(group.num_columns))
     size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns)
     rows: int = min(BATCH_ROWS, 1 + BATCH_BYTES * group.num_rows // max(size, 1))
@@ -167,27 +172,28 @@ def _within(batch: pa.RecordBatch, checked: Sequence[ColumnRange | RecordingSpan
     if not checked:
         return batch
     mask = None
-    for each in checked:
-        mine = each.mask(batch)
-        mask = mine if mask is None else pc.and_(mask, mine)
+    for condition in checked:
+        selection = condition.mask(batch)
+        mask = selection if mask is None else pc.and_(mask, selection)
     return batch.filter(mask)
 
 
 def _selected(selector: str | None) -> list[str]:
-    """The columns that a selector may look at: of either form."""
+    """Return the columns that a selector may need, for both forms of messages."""
     return [] if selector is None else list(shipped.module("selectors").parse(selector).columns())
 
 
 def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Array:
-    """Say which rows of a table a selector matches; they may be of both forms. Raises InvalidRequest where numpy is missing."""
+    """Return for each row of a table whether a selector matches it. The rows may have both forms. Raises InvalidRequest without
+    numpy."""
     import pyarrow.compute as pc
 
     selectors = shipped.module("selectors")
     parsed = selectors.parse(selector)
 
-    def evaluated(mine: pa.RecordBatch) -> pa.Array:
+    def evaluated(part: pa.RecordBatch) -> pa.Array:
         try:
-            return pa.array(selectors.matches(parsed, mine, presence))
+            return pa.array(selectors.matches(parsed, part, presence))
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] != "numpy":
                 raise
@@ -201,8 +207,8 @@ def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Ar
     for form, names in ((is_encoded, None), (pc.invert(is_encoded), [n for n in rows.schema.names if n != "message"])):
         numbers = pc.indices_nonzero(form).cast(pa.int64())
         if len(numbers):
-            mine = rows.take(numbers)
-            parts.append(numbers.filter(evaluated(mine if names is None else mine.select(names))))
+            part = rows.take(numbers)
+            parts.append(numbers.filter(evaluated(part if names is None else part.select(names))))
     return pc.is_in(pc.add(pc.cumulative_sum(pa.repeat(1, rows.num_rows)), -1), value_set=pa.concat_arrays(parts))
 
 
@@ -211,18 +217,18 @@ def _paths(metadata: Any) -> list[str]:
 
 
 def _is_null(group: Any, column: int | None) -> bool:
-    """Say whether a column is known to be null in every row of a row group."""
+    """Return True if a column is known to be null in all rows of a row group."""
     statistics = None if column is None else group.column(column).statistics
     return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
 
 
 def _range(group: Any, column: int | None) -> tuple[Range, bool]:
-    """The least and greatest value in a row group, as far as known, and whether some may be null."""
+    """Return the lowest and highest known value in a row group, and whether it may have nulls."""
     statistics = None if column is None else group.column(column).statistics
     if statistics is None or not statistics.has_min_max:
         return (None, None), True
     nulls = not statistics.has_null_count or statistics.null_count > 0
-    with contextlib.suppress(ValueError, OverflowError):  # a time that Python cannot say
+    with contextlib.suppress(ValueError, OverflowError):  # a time outside Python's range
         return (_plain(statistics.min), _plain(statistics.max)), nulls
     return (None, None), True
 

@@ -1,4 +1,4 @@
-"""The archiver's process as the broker sees it: started when the first pass is due, asked, ended."""
+"""The process that writes tables, as the broker sees it: started for the first recording, asked, ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ... import children
 from ...children import frames
 
-STOP_S = 5.0  # for which a process that was told to end is waited for; then it is killed, which loses nothing
+STOP_S = 5.0  # that a process may take to end; then it is killed, which loses nothing
 
 
 class ProcessEnded(Exception):
@@ -26,17 +26,17 @@ class RecorderProcess:
         self._hello = hello
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        self._asking = threading.Lock()  # held while an answer is waited for
+        self._asking = threading.Lock()  # held while a request waits for its reply
         self._closed = False
 
     @property
     def pid(self) -> int | None:
-        """Number of the process; None while there is none."""
+        """Number of the process; None if none runs."""
         process = self._process
         return None if process is None or process.poll() is not None else process.pid
 
     def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
-        """Return the answer to a request. Raises ProcessEnded if the process ended instead; the next request starts another."""
+        """Return the reply to a request. Raises ProcessEnded if the process ended instead; the next request starts another."""
         with self._asking:
             return self._ask(request, attachments)
 
@@ -64,7 +64,7 @@ class RecorderProcess:
                     [sys.executable, "-m", "penstock", "archiver"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    cwd=self._hello["data"],  # so that `-m` finds the package where this process has it
+                    cwd=self._hello["data"],  # so that `-m` finds the same package
                     env=children.environment(),
                     **children.OWN_GROUP,
                 )
@@ -73,7 +73,7 @@ class RecorderProcess:
             return self._process
 
     def _end(self) -> int | None:
-        """End the process, which may have ended; its exit code."""
+        """End the process, which may have ended already; return its exit code."""
         with self._lock:
             process, self._process = self._process, None
         if process is None:
@@ -89,14 +89,13 @@ class RecorderProcess:
             return process.wait()
 
     def close(self) -> None:
-        """End the process, within twice `STOP_S` whatever it does: its parent wants nothing any more. A request that waits for
-        its answer raises ProcessEnded."""
+        """End the process, within twice `STOP_S`. A waiting request raises ProcessEnded."""
         with self._lock:
             self._closed = True
             process = self._process
         if process is not None:
             process.terminate()
-        if not self._asking.acquire(timeout=STOP_S):  # it was stopped, or hangs in the system, and hears nothing
+        if not self._asking.acquire(timeout=STOP_S):  # it was stopped, or hangs in the system
             if process is not None:
                 process.kill()
             self._asking.acquire()

@@ -1,8 +1,8 @@
-"""The thread of the broker that has settled messages recorded: what goes when, by one pass after another.
+"""The broker's thread that has settled messages recorded, by one recording after another.
 
-A queue is due when its oldest settled message that is in no pass has waited for `archive_after_s`, when those make a file of
-`archive_file_bytes`, or when the queue was deleted. Queues take turns. A queue whose table cannot be written waits, longer each
-time, and holds up no other; nothing of it is lost meanwhile.
+A queue is due in three cases: its oldest settled message without a recording has waited for `archive_after_s`, its settled
+messages make a file of `archive_file_bytes`, or the queue was deleted. Queues take turns. A queue whose table cannot be written
+waits, longer each time, and delays no other. It loses nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ log = logging.getLogger("penstock")
 
 R = TypeVar("R")
 
-LOOK_S = 1.0  # between two looks at what is due
-PASS_ROWS = 64 << 16  # of one pass
-PASS_FILES = 4  # files of one pass, where so much waits: a commit costs as much as a quarter of a file
-FIRST_WAIT_S = 1.0  # after a failed attempt; each further one is twice as long
+LOOK_S = 1.0  # between two checks for due queues.
+PASS_ROWS = 64 << 16  # of one recording.
+PASS_FILES = 4  # files of one recording; a commit costs as much as a quarter of a file.
+FIRST_WAIT_S = 1.0  # after a failed attempt; doubled after each further one.
 LONGEST_WAIT_S = 60.0
-BEHIND = 3  # times `archive_after_s` that the oldest message has waited when the archive is behind
-BEHIND_S = 30.0  # and so long beyond that, for the pass itself
-KEEP_S = 3600.0  # between two looks at what is old in a table
-FIRST_KEEP_S = 300.0  # from the start to the first: not while everything else begins
+BEHIND = 3  # the archive is behind after this many times `archive_after_s`,
+BEHIND_S = 30.0  # and this long in addition, for the recording itself.
+KEEP_S = 3600.0  # between two maintenances of a table
+FIRST_KEEP_S = 300.0  # from the start to the first maintenance: other parts start first
 OFF = "off"
 
 
@@ -53,34 +53,34 @@ class RecordedBroker(Protocol):
         """Carry out a command; return its reply once that is durable."""
 
     def content(self, backlog: Backlog, current: Recording) -> RecordingContent | None:
-        """Return what a pass consists of; None where its queue is gone."""
+        """Return the content of a recording; None if its queue was deleted."""
 
     def sync(self) -> None:
-        """Return when all that was decided is on the disk, whatever the setting `fsync` says. Raises StorageError."""
+        """Return when all decisions are on the disk, with any setting of `fsync`. Raises StorageError."""
 
     def disown(self, content: RecordingContent) -> None:
-        """Make an inherited pass one of this directory's own lineage. Raises StorageError."""
+        """Move an inherited recording to this directory's own lineage. Raises StorageError."""
 
     def segments(self, content: RecordingContent) -> list[tuple[str, int, int]]:
         """Return the journal's segments that the content needs: file name, LSN of the first byte, LSN after the last written
-        one."""
+        byte."""
 
     def tables(self) -> list[str]:
         """Return the names of the queues that have tables."""
 
     def now(self) -> int:
-        """Return the time, microseconds since 1970, as settlements have it."""
+        """Return the time of settlements, microseconds since 1970."""
 
 
 @dataclass
 class Trouble:
-    """Reason why a queue's table cannot be written."""
+    """The reason why a queue's table cannot be written."""
 
     queue: str
     text: str
-    refused: bool  # True: it does not pass by itself
+    refused: bool  # an operator must act
     wait_s: float
-    until: float  # of the monotonic clock: not tried again before
+    until: float  # monotonic time of the next attempt
 
 
 class Recorder:
@@ -99,88 +99,90 @@ class Recorder:
         self._growth = Growth(self.url, settings)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
-        self._last = 0  # id of the queue that had the last turn
+        self._last = 0  # id of the queue that was recorded last
         self._backlogs: list[Backlog] = []
-        self._due: list[Backlog] = []  # of these, the next one last
-        self._looked = -math.inf  # when they were listed
+        self._due: list[Backlog] = []  # the due ones of these; the last one is next
+        self._looked = -math.inf  # time of the last listing
         self._troubles: dict[int, Trouble] = {}  # by queue's id
-        self._waits: dict[int, tuple[int, float]] = {}  # by queue's id, since when messages wait: by the wall clock, and by ours
+        self._waits: dict[
+            int, tuple[int, float]
+        ] = {}  # by queue's id: since when messages wait, on the wall clock and on the monotonic clock
         self._started = monotonic()
-        self._others: list[str] = []  # names in the archive that may be tables of queues that are gone
-        self._listed = -math.inf  # when they were
-        self._kept: dict[str, float] = {}  # table's URL → when it was last looked after
+        self._others: list[str] = []  # tables of deleted queues, by folder name
+        self._listed = -math.inf  # time of that listing
+        self._kept: dict[str, float] = {}  # table's URL → time of its last maintenance
         self._vacuumed: dict[str, float] = {}
         self._behind: str | None = None
-        self._asking = False  # an answer of the process is waited for
+        self._asking = False  # a request waits for its reply
         self.passes = 0
         self.recorded = 0  # messages, since the start
 
     def start(self) -> None:
-        """Start the thread; the process starts when the first pass is due."""
-        kept = self._settings.archive_retention_age_s
-        how_long = "for ever" if kept is None else f"for {kept / 86400:g} days"
-        log.info("settled messages are recorded in %s, and kept there %s (archive_retention_age_s)", self.url, how_long)
+        """Start the thread. The process starts with the first recording."""
+        retention_s = self._settings.archive_retention_age_s
+        how_long = "for ever" if retention_s is None else f"for {retention_s / 86400:g} days"
+        log.info("settled messages are recorded in %s, and retention_s there %s (archive_retention_age_s)", self.url, how_long)
         self._thread.start()
 
     def change(self, settings: Settings) -> None:
-        """Take over settings that were read again: those that `settings.live` names."""
+        """Apply settings that were read again: those in `settings.live`."""
         self._settings = settings
         self._growth.change(settings)
 
     def close(self) -> None:
-        """End the thread and the process. A pass that has begun goes on at the next start."""
+        """End the thread and the process. An unfinished recording continues at the next start."""
         self._closing.set()
         self._process.close()
         if self._thread.ident is not None:
             self._thread.join()
 
-    # What is known
+    # ---- reports
     def status(self) -> dict[str, Any]:
-        """Describe the archive: where it is, what waits, since when, and what is wrong."""
+        """Describe the archive: its place, its backlog, its lag and its errors."""
         backlogs, now = self._host.submit(ListBacklogs()), self._host.now()
         return {
             "archive": self.url,
             "retention": self._settings.archive_retention_age_s,
             "process": self._process.pid,
-            "unrecorded": sum(each.rows for each in backlogs),
-            "unrecordedBytes": sum(each.bytes for each in backlogs),
-            "lag": max((_lag(each, now) for each in backlogs), default=0.0),
+            "unrecorded": sum(backlog.rows for backlog in backlogs),
+            "unrecordedBytes": sum(backlog.bytes for backlog in backlogs),
+            "lag": max((_lag(backlog, now) for backlog in backlogs), default=0.0),
             "behind": self.behind() is not None,
             "passes": self.passes,
             "recorded": self.recorded,
             "diskFullIn": self._growth.full_in_s(),
-            "queues": [self._described(each, now) for each in backlogs],
+            "queues": [self._described(backlog, now) for backlog in backlogs],
         }
 
     def of_queue(self, queue: str) -> dict[str, Any]:
-        """Describe what of one queue waits."""
+        """Describe one queue's unrecorded messages."""
         now = self._host.now()
-        mine = [each for each in self._host.submit(ListBacklogs()) if each.queue == queue]
-        troubles = [self._troubles[each.queue_id].text for each in mine if each.queue_id in self._troubles]
+        backlogs = [backlog for backlog in self._host.submit(ListBacklogs()) if backlog.queue == queue]
+        troubles = [self._troubles[backlog.queue_id].text for backlog in backlogs if backlog.queue_id in self._troubles]
         return {
             "table": table_url(self.url, queue),
-            "lag": max((_lag(each, now) for each in mine), default=0.0),
+            "lag": max((_lag(backlog, now) for backlog in backlogs), default=0.0),
             "error": troubles[0] if troubles else None,
             "diskFullIn": self._growth.full_in_s(),
         }
 
     def troubles(self) -> dict[str, str]:
-        """Return, by queue, why its table cannot be written."""
-        found = {}
+        """Return, by queue, the reason why its table cannot be written."""
+        texts = {}
         for trouble in list(self._troubles.values()):
-            what = "is refused" if trouble.refused else "cannot be written now"
-            found[trouble.queue] = f"its archive table {what}; its settled messages stay in the journal: {trouble.text}"
-        return found
+            fault = "is refused" if trouble.refused else "cannot be written now"
+            texts[trouble.queue] = f"its archive table {fault}; its settled messages stay in the journal: {trouble.text}"
+        return texts
 
     def behind(self) -> str | None:
-        """Say how far the archive is behind; None while it is not. While the process is asked, which may hang for ever, what was
-        waiting before is waiting still."""
+        """Describe how far the archive is behind; None if it is not. While a request waits, perhaps for ever, the former backlog
+        still waits."""
         if self._asking:
             self._look_whether_behind()
         return self._behind
 
     def outgrows_disk(self) -> str | None:
-        """Say that the disk will be full before as much goes as comes; None where it will not, as far as can be known."""
+        """Return a sentence about a disk that will be full; None if it will not fill up, or if nothing is known."""
         return self._growth.warning()
 
     def _described(self, backlog: Backlog, now: int) -> dict[str, Any]:
@@ -195,7 +197,7 @@ class Recorder:
             "error": None if trouble is None else trouble.text,
         }
 
-    # What is done
+    # ---- the thread
     def _run(self) -> None:
         while not self._closing.wait(LOOK_S):
             try:
@@ -207,10 +209,10 @@ class Recorder:
                 log.error("the archive: %s", error)  # on_failure stops the broker
                 return
             except Exception:
-                log.exception("the recorder failed; it tries again in %g s", LOOK_S)
+                log.exception("the recorder failed, and tries again in %g s", LOOK_S)
 
     def turn(self) -> bool:
-        """Let the next queue that is due have a pass, or look after the tables; False where nothing is to be done."""
+        """Record the next due queue, or maintain a table. Return False if there is nothing to do."""
         up = self._monotonic()
         if not self._due or up >= self._looked + LOOK_S:
             self._look(up)
@@ -221,18 +223,18 @@ class Recorder:
         return self._record(backlog)
 
     def _look(self, up: float) -> None:
-        """Look which queues are due. All queues are asked, so not for each of those again."""
+        """List the due queues. This asks the engine for all queues, so it is not repeated for backlog of them."""
         self._looked, self._backlogs = up, self._host.submit(ListBacklogs())
         before = self._waits
-        self._waits = {each.queue_id: (each.waiting_since, up) for each in self._backlogs if each.waiting_rows}
+        self._waits = {backlog.queue_id: (backlog.waiting_since, up) for backlog in self._backlogs if backlog.waiting_rows}
         self._waits |= {number: seen for number, seen in before.items() if self._waits.get(number, (None,))[0] == seen[0]}
-        waiting = {each.queue_id for each in self._backlogs}
+        waiting = {backlog.queue_id for backlog in self._backlogs}
         self._troubles = {queue_id: trouble for queue_id, trouble in self._troubles.items() if queue_id in waiting}
         self._look_whether_behind()
         self._growth.look()
         now = self._host.now()
-        due = [each for each in self._backlogs if self._is_due(each, now, up)]
-        self._due = sorted(due, key=lambda each: (each.queue_id <= self._last, each.queue_id), reverse=True)
+        due = [backlog for backlog in self._backlogs if self._is_due(backlog, now, up)]
+        self._due = sorted(due, key=lambda backlog: (backlog.queue_id <= self._last, backlog.queue_id), reverse=True)
 
     def _is_due(self, backlog: Backlog, now: int, up: float) -> bool:
         trouble = self._troubles.get(backlog.queue_id)
@@ -242,16 +244,16 @@ class Recorder:
             return True
         if not backlog.waiting_rows:
             return False
-        # The wall clock stands still after it was set back.
+        # The engine's clock stands still after the wall clock was set back.
         waited_s = max((now - backlog.waiting_since) / 1e6, up - self._waits[backlog.queue_id][1])
         enough = backlog.waiting_bytes >= self._settings.archive_file_bytes or backlog.waiting_rows >= PASS_ROWS
         return waited_s >= self._settings.archive_after_s or enough or backlog.departed
 
     def _record(self, backlog: Backlog) -> bool:
-        """Carry one pass through. False where the process is gone, or the table cannot be written."""
+        """Carry out one recording. Return False if the process ended, or the table cannot be written."""
         current = self._host.submit(BeginRecording(backlog.queue_id, PASS_ROWS, PASS_FILES * self._settings.archive_file_bytes))
         if backlog.current is None and current is not None and current.rows.count >= backlog.waiting_rows:
-            self._waits.pop(backlog.queue_id, None)  # it has all that waited: what is settled from now on waits anew
+            self._waits.pop(backlog.queue_id, None)  # it has all waiting rows: later settlements start a new wait
         content = None if current is None else self._host.content(backlog, current)
         if current is None or content is None:
             return True
@@ -260,7 +262,7 @@ class Recorder:
         if not content.rows:
             self._host.submit(EndRecording(backlog.queue_id, current.number, -1))
             return True
-        self._host.sync()  # else a power cut might take this pass, whose number another one would get that the table then "has"
+        self._host.sync()  # a power cut must not lose this recording: its number would be given again, and the table "has" it
         url = table_url(self.url, backlog.queue)
         request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments(content))
         try:
@@ -288,7 +290,8 @@ class Recorder:
             self._asking = False
 
     def _disown(self, backlog: Backlog, content: RecordingContent) -> bool:
-        """Have an inherited pass written anew: the table has it with other rows, or not at all. False where that fails."""
+        """Move an inherited recording to the own lineage: the table has it with other rows, or not at all. Return False on
+        failure."""
         try:
             self._host.disown(content)
         except errors.StorageError as error:
@@ -315,22 +318,22 @@ class Recorder:
         self._troubles[backlog.queue_id] = Trouble(backlog.queue, text, refused, wait_s, self._monotonic() + wait_s)
 
     def _look_whether_behind(self) -> None:
-        """Note that the archive has fallen behind, or has caught up."""
+        """Update whether the archive is behind."""
         now, limit = self._host.now(), BEHIND * self._settings.archive_after_s + BEHIND_S
-        lag = max((_lag(each, now) for each in self._backlogs), default=0.0)
+        lag = max((_lag(backlog, now) for backlog in self._backlogs), default=0.0)
         if lag > limit or (self._behind is not None and lag > max(limit / 2, self._settings.archive_after_s)):
-            rows, size = sum(each.rows for each in self._backlogs), sum(each.bytes for each in self._backlogs)
+            rows, size = sum(backlog.rows for backlog in self._backlogs), sum(backlog.bytes for backlog in self._backlogs)
             self._behind = f"the archive is {lag:.0f} s behind: {rows} settled messages, {size >> 20} MiB, wait in the journal"
         else:
             self._behind = None
 
     @property
     def _keep_from(self) -> float:
-        """Time since which what was never done for the tables is waited for."""
+        """Time from which the first maintenance of a table is counted."""
         return self._started + FIRST_KEEP_S - KEEP_S
 
     def _list_tables(self, up: float) -> bool:
-        """Look for tables of queues that are gone, if it is time: they have old days, too. False: it is not, or it failed."""
+        """List tables of deleted queues when it is time: these also have old days. Return False if not, or on failure."""
         if up < max(self._listed, self._keep_from) + KEEP_S or (is_local(self.url) and not os.path.isdir(local_path(self.url))):
             return False
         self._listed = up
@@ -341,7 +344,7 @@ class Recorder:
         return True
 
     def _looked_after(self, url: str, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the answer to a request about a table, or about the archive; None where it failed, which the log says."""
+        """Return the reply to a maintenance request; None on failure, which is logged."""
         try:
             answer = self._ask(request)
         except ProcessEnded as error:
@@ -353,16 +356,17 @@ class Recorder:
         return None
 
     def _keep_a_table(self, up: float) -> bool:
-        """Look after one table for which it is time: put small files together, remove what is old."""
-        # Not one to which a pass is under way: whether the table has it is told by its rows.
-        under_way = {table_url(self.url, each.queue) for each in self._backlogs if each.current is not None}
+        """Maintain one table when it is time: merge small files, remove old ones."""
+        # Not a table with an unfinished recording: its rows tell whether the table has it.
+        under_way = {table_url(self.url, backlog.queue) for backlog in self._backlogs if backlog.current is not None}
         tables = {url: queue for url, queue in self._tables().items() if url not in under_way}
         url, queue = next(
-            (each for each in tables.items() if up >= self._kept.get(each[0], self._keep_from) + KEEP_S), (None, None)
+            (table for table in tables.items() if up >= self._kept.get(table[0], self._keep_from) + KEEP_S), (None, None)
         )
         if url is None:
             return False
-        # Else a power cut might take the end of a pass whose rows go here, and the table would seem to have it with other rows.
+        # Otherwise a power cut might lose the end of a recording whose rows are removed here. The table would then seem to have
+        # it with other rows.
         self._host.sync()
         self._kept[url] = up
         vacuum = up >= self._vacuumed.get(url, -math.inf) + VACUUM_S
@@ -392,23 +396,23 @@ class Recorder:
         return True
 
     def _tables(self) -> dict[str, str | None]:
-        """Return the tables: URL and queue. Of queues that are gone the names stand in the tables alone."""
-        found: dict[str, str | None] = {f"{self.url.rstrip('/')}/{name}": None for name in self._others}
-        return found | {table_url(self.url, queue): queue for queue in self._host.tables()}
+        """Return the tables: URL and queue. For deleted queues only the tables have the names."""
+        gone: dict[str, str | None] = {f"{self.url.rstrip('/')}/{name}": None for name in self._others}
+        return gone | {table_url(self.url, queue): queue for queue in self._host.tables()}
 
 
 def greeting(host: RecordedBroker, settings: Settings) -> dict[str, Any]:
-    """Return what the archiver's process has to know before all requests."""
+    """Return the first message to the process."""
     return {"data": str(settings.data), "broker": host.broker_id}
 
 
 def url_of(settings: Settings) -> str:
-    """Return the archive's folder or URL: a relative path counts from the data directory."""
+    """Return the archive's folder or URL. A relative path is below the data directory."""
     return settings.archive if "://" in settings.archive else str(settings.data / settings.archive)
 
 
 def _lag(backlog: Backlog, now: int) -> float:
-    """Seconds that the oldest message has waited."""
+    """Return the seconds that the oldest message has waited."""
     return 0.0 if backlog.since == NEVER else max(0.0, (now - backlog.since) / 1e6)
 
 

@@ -1,7 +1,7 @@
-"""The archiver's process: passes in on stdin, their fate out on stdout, one after another. `penstock archiver` runs it.
+"""The process that writes tables: requests on stdin, replies on stdout, one after another. `penstock archiver` runs it.
 
-It ends with its parent, however that ends: when stdin does, at once, whatever it is doing. What it leaves behind then is a file
-that no commit names, or a commit whose answer nobody got; the next one finds either.
+It ends when stdin ends, and so with its parent. It then leaves a file that no commit names, or a commit without a reply. The next
+process handles both.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ..write.stores import TableStore, names_in, short, store_of
 
 log = logging.getLogger("penstock.archiver")
 
-STORES = 500  # that are kept from request to request: one of an object store takes 100 KB
-NICE = 10  # where broker and archiver share a core, the broker gets nine tenths of it
+STORES = 500  # remembered from request to request; one of an object store takes 100 KB
+NICE = 10  # if broker and process share a core, the broker gets nine tenths of it
 
 Step = Callable[[str], None]
 
@@ -38,9 +38,9 @@ def run() -> int:
     """Serve the process that started this one until it closes stdin."""
     step_back(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT])  # a broker blocks them in itself
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT])  # a broker blocks them
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # output of libraries must not be a reply
     requests: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, requests), name="requests", daemon=True).start()
     worker = RecorderWorker(requests.get().header)
@@ -53,18 +53,18 @@ def _read(file: IO[bytes], requests: queue.SimpleQueue[Frame]) -> None:
     while True:
         request = frames.receive(file)
         if request is None:
-            os._exit(0)  # the parent is gone: nobody waits for an answer
+            os._exit(0)  # the parent has ended
         requests.put(request)
 
 
 class RecorderWorker:
-    """State of the process between two requests. `step` is told before each step that a crash may follow."""
+    """State of the process between two requests. `step` is called before each step that a crash may follow."""
 
     def __init__(self, hello: dict[str, Any], step: Step = lambda name: None) -> None:
         self._broker_id: str = hello["broker"]
         self._journal = JournalView(hello["data"], self._broker_id)
         self._step = step
-        self._stores: dict[str, TableStore] = {}  # by table's URL
+        self._stores: dict[str, TableStore] = {}  # by URL of the table
 
     def _store(self, url: str) -> TableStore:
         if url not in self._stores:
@@ -74,10 +74,10 @@ class RecorderWorker:
         return self._stores[url]
 
     def answer(self, request: Frame) -> dict[str, Any]:
-        """Carry out a request; an answer with an `error` says whether it is `refused`: then somebody has to look."""
+        """Carry out a request. A reply with an `error` has `refused` if an operator must act."""
         answer = self._answered(request)
         if "error" in answer:
-            self._stores.pop(request.header["url"], None)  # who knows what is there now, and which credentials are right
+            self._stores.pop(request.header["url"], None)  # table and credentials may have changed
         return answer
 
     def _answered(self, request: Frame) -> dict[str, Any]:
@@ -107,14 +107,14 @@ class RecorderWorker:
         )
         store, file_bytes = self._store(header["url"]), header["fileBytes"]
         self._step("open")
-        found = QueueTable(store, self._broker_id, content.queue, header["version"])
-        mine = application(self._broker_id, content.lineage, content.queue_id)
-        version = found.version_with(mine, content.number, inherited=content.inherited)
-        differs = content.inherited and (version is None or not found.has_just(content))
+        queue_table = QueueTable(store, self._broker_id, content.queue, header["version"])
+        application_id = application(self._broker_id, content.lineage, content.queue_id)
+        version = queue_table.version_with(application_id, content.number, inherited=content.inherited)
+        differs = content.inherited and (version is None or not queue_table.has_just(content))
         self._journal.follow((name, base, end) for name, base, end in header["segments"])
         rows = RecordingRows(content, self._journal)
         if version is not None and not content.inherited:
-            found.check_has(content, rows.there())
+            queue_table.check_has(content, rows.present())
         if version is not None or differs:
             return {"version": version, "rows": 0, "bytes": 0, "gone": 0, "small": 0, "again": True, "differs": differs}
         self._step("write")
@@ -123,39 +123,39 @@ class RecorderWorker:
         except OSError as error:
             raise TableUnreachable(f"no file can be written to {header['url']}: {short(error)}") from error
         self._step("commit")
-        version = found.add(mine, content.number, files)
+        version = queue_table.add(application_id, content.number, files)
         self._step("answer")
         return {
             "version": version,
             "rows": sum(file.rows for file in files),
             "bytes": sum(file.bytes for file in files),
             "gone": rows.gone,
-            "small": found.small_files(file_bytes),
+            "small": queue_table.small_files(file_bytes),
             "again": False,
             "differs": False,
         }
 
     def _keep(self, request: Frame) -> dict[str, Any]:
-        """Keep a table small: put small files together, remove old days and what no version needs any more."""
+        """Keep a table small: merge small files, remove old days and unneeded files."""
         header = request.header
         answer = {"compacted": 0, "replaced": 0, "expired": 0, "vacuumed": 0}
         try:
-            found = QueueTable(self._store(header["url"]), self._broker_id, header["queue"])
+            queue_table = QueueTable(self._store(header["url"]), self._broker_id, header["queue"])
         except NotOurs:
             if header["queue"] is None:
                 return answer
             raise
         if header["retentionS"] is not None:
-            answer["expired"] = found.expire(header["retentionS"], datetime.now(timezone.utc))
-        if found.small_files(header["fileBytes"]) >= header["compactFiles"]:
-            answer["compacted"] = found.compact(header["fileBytes"])
-            answer["replaced"] = found.replaced
+            answer["expired"] = queue_table.expire(header["retentionS"], datetime.now(timezone.utc))
+        if queue_table.small_files(header["fileBytes"]) >= header["compactFiles"]:
+            answer["compacted"] = queue_table.compact(header["fileBytes"])
+            answer["replaced"] = queue_table.replaced
         if header["vacuumS"] is not None:
-            answer["vacuumed"] = found.vacuum(header["vacuumS"])
+            answer["vacuumed"] = queue_table.vacuum(header["vacuumS"])
         return answer
 
     def _tables(self, request: Frame) -> dict[str, Any]:
-        """Name what lies in the archive and may be a table, of whatever queue."""
+        """Return the names in the archive that may be tables, of any queue."""
         return {"names": names_in(request.header["url"])}
 
 

@@ -1,7 +1,7 @@
-"""Features of a Delta table, which any writer can turn on: those that a read honours, and those that a commit honours.
+"""Features of a Delta table, which any writer can turn on. A read supports some features, and a commit supports some.
 
-A feature that is not listed here is refused, because its rules for readers or writers are unknown. The texts of the errors name
-the table, the feature and the command of Spark SQL that takes it back. Needs a table that deltalake has opened.
+Other features are refused, because their rules for readers or writers are unknown. The error names the table, the feature and the
+command of Spark SQL that removes the feature. Needs a table that deltalake has opened.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 from ...errors import ArchiveUnsupported
 
 DELETION_VECTORS = "deletionVectors"
-MAX_READER, MAX_WRITER = 3, 7  # protocol versions; features have taken the place of later ones
+MAX_READER, MAX_WRITER = 3, 7  # protocol versions; later changes are features
 
-#: Features that a read honours. Deletion vectors are applied, delta-rs reads the checkpoints; the others are about other columns,
-#: or about writers. Column mapping is in use if the property `delta.columnMapping.mode` says so.
+#: Features that a read supports. It applies deletion vectors, and delta-rs reads the checkpoints. The other features concern
+#: other columns, or writers. Column mapping is in use only with the property `delta.columnMapping.mode`.
 READ = frozenset({DELETION_VECTORS, "v2Checkpoint", "timestampNtz", "vacuumProtocolCheck", "columnMapping"})
-#: Features that a commit honours, as long as no property or column uses those that `check_writable` refuses.
+#: Features that a commit supports, unless `check_writable` finds a property or column that uses them.
 WRITTEN = frozenset(
     {
         *{DELETION_VECTORS, "v2Checkpoint", "timestampNtz", "columnMapping"},
         *{"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"},
     }
 )
-#: Features that the protocol versions before named features have.
+#: The features of protocol versions that do not list them by name.
 _OF_READER = {2: ("columnMapping",)}
 _OF_WRITER = {
     2: ("appendOnly", "invariants"),
@@ -35,7 +35,7 @@ _OF_WRITER = {
 }
 
 _DROP = "`ALTER TABLE … DROP FEATURE {}`"
-#: Commands of Spark SQL that take a feature back, if dropping it is not enough, or leaves another feature behind.
+#: Commands of Spark SQL that remove a feature, if dropping it is not enough or leaves another feature behind.
 _REMEDIES = {
     "rowTracking": "`ALTER TABLE … SET TBLPROPERTIES ('delta.enableRowTracking' = 'false')`, then "
     + " and ".join(_DROP.format(name) for name in ("rowTracking", "domainMetadata")),
@@ -44,12 +44,12 @@ _REMEDIES = {
         for name in ("vacuumProtocolCheck", "typeWidening", "checkpointProtection", "variantType")
     },
 }
-#: Features that Delta itself cannot take back.
+#: Features that Delta cannot remove.
 _LASTING = frozenset({"allowColumnDefaults", "identityColumns"})
 _AWAY = "move the table away, and the broker makes a new one"
 _SPARK_READS = 'read the table with Spark\'s format("delta")'
 
-#: Keys in the metadata of a column whose rules a writer has to follow, and what the column then has.
+#: Metadata keys of columns with rules for writers, and the text for an error.
 _RULES = {
     "delta.invariants": "an invariant",
     "delta.generationExpression": "a generated value",
@@ -62,7 +62,7 @@ _FORGETS = "delta.setTransactionRetentionDuration"
 
 
 def check_readable(table: Any, url: str) -> None:
-    """Check that the rows of a table can be read right. Raises ArchiveUnsupported."""
+    """Check that the rows of a table can be read correctly. Raises ArchiveUnsupported."""
     _check_reader(table, url, _SPARK_READS)
 
 
@@ -77,7 +77,7 @@ def _check_reader(table: Any, url: str, instead: str) -> None:
 
 
 def check_writable(table: Any, url: str) -> None:
-    """Check that rows can be added to a table, and files put together, by the rules of the table. Raises ArchiveUnsupported."""
+    """Check that rows can be added to a table, and its files merged, by the rules of the table. Raises ArchiveUnsupported."""
     _check_reader(table, url, _AWAY)
     protocol, properties = table.protocol(), table.metadata().configuration
     version = protocol.min_writer_version
@@ -89,7 +89,7 @@ def check_writable(table: Any, url: str) -> None:
             raise _refusal(
                 url, f"has the check constraint {constraint!r} ({expression})", f"`ALTER TABLE … DROP CONSTRAINT {constraint}`"
             )
-    if _FORGETS in properties:  # a pass that was committed before a crash would be committed again after it
+    if _FORGETS in properties:  # a recording that was committed before a crash would be committed again after it
         raise _refusal(
             url,
             f"forgets by its property {_FORGETS} which messages are recorded",
@@ -102,7 +102,7 @@ def check_writable(table: Any, url: str) -> None:
 
 
 def refusal_of(error: Exception, url: str) -> ArchiveUnsupported | None:
-    """Return the error for a table that delta-rs does not open because of its protocol; None if it failed for another reason."""
+    """Return the error for a table that delta-rs cannot open because of its protocol; None if it failed for another reason."""
     text = str(error)
     if "Kernel error: Unsupported" not in text and "catalog-managed" not in text:
         return None
@@ -110,7 +110,7 @@ def refusal_of(error: Exception, url: str) -> ArchiveUnsupported | None:
 
 
 def _implied(by_version: Mapping[int, tuple[str, ...]], version: int, most: int) -> set[str]:
-    """Name the features that a protocol version has without listing them: that of the features lists them all."""
+    """Return the features of a protocol version that does not list them; the version with named features lists them all."""
     return {name for at, names in by_version.items() if at <= version < most for name in names}
 
 
@@ -118,13 +118,13 @@ def _check(url: str, side: str, version: int, most: int, unknown: set[str], inst
     if version > most:
         raise _refusal(url, f"needs {side} version {version} of Delta's protocol; this Penstock has {most}", None, instead)
     if unknown:
-        # First a feature that decides what can be done, then one whose remedy takes others back.
-        name = min(unknown, key=lambda each: (each not in _LASTING, each not in _REMEDIES, each))
+        # First a feature that cannot be removed, then one whose remedy removes others.
+        name = min(unknown, key=lambda feature: (feature not in _LASTING, feature not in _REMEDIES, feature))
         others = f" (and {', '.join(sorted(unknown - {name}))})" if len(unknown) > 1 else ""
         remedy = None if name in _LASTING else _REMEDIES.get(name, _DROP.format(name))
         raise _refusal(url, f"has Delta's {side} feature {name!r}{others}", remedy, instead)
 
 
-def _refusal(url: str, what: str, remedy: str | None, instead: str = _AWAY) -> ArchiveUnsupported:
-    steps = f"take that back with {remedy}, or {instead}" if remedy else instead
-    return ArchiveUnsupported(f"the archive's table {url} {what}, which Penstock does not support: {steps}")
+def _refusal(url: str, fault: str, remedy: str | None, instead: str = _AWAY) -> ArchiveUnsupported:
+    steps = f"remove it with {remedy}, or {instead}" if remedy else instead
+    return ArchiveUnsupported(f"the archive's table {url} {fault}, which Penstock does not support: {steps}")

@@ -1,12 +1,11 @@
 """Layout of an archive table: columns, partition, Parquet files, folders, and the conversion of rows to those of a read.
 
 A row holds a message in the form of the journal, columnar or encoded (see `messages.columns`), so that it can be sent again byte
-for byte, and what the broker recorded about its end. Columns that a read wants and the table does not store are converted on the
-way out, as for messages that come from the broker: `rows_of_read` returns what a broker sends for `stored: true`, and
-`messages.assembly.converted` returns the columns that were asked for.
+for byte. It also holds the outcome of the message and its circumstances. `rows_of_read` returns rows as a broker sends them for
+`stored: true`, and `messages.assembly.converted` computes the columns that the table does not store.
 
 The table is a persisted format that other programs read. To change it: add a nullable column to those of a read, and to `ADDED`,
-nothing else. The next commit adds the column to existing tables, and a reader finds nulls where a file lacks it. A column never
+nothing else. The next commit adds the column to existing tables, and a reader finds nulls if a file lacks it. A column never
 changes its type, and is never removed.
 """
 
@@ -26,7 +25,7 @@ from ...messages.columns import arrow_schema
 
 # ---- columns
 
-#: Columns that a read has and the table does not: each row of the table is archived, and none can be settled any more.
+#: Columns that a read has and the table does not: all of its rows are archived, and cannot be settled.
 _NOT_IN_TABLE = ("state", "delivery")
 STATE = "archived"
 
@@ -109,7 +108,7 @@ COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 1  # half the time of Parquet's default level, and files a few hundredths larger
 #: Columns without a dictionary. If all values differ, it makes the file larger; this one took a quarter of the time.
 _NO_DICTIONARY = frozenset({"sequenceNumber"})
-#: Columns without useful statistics: nearly all rows have a value, or they are maps, whose nulls are not told from empty ones.
+#: Columns without useful statistics. Nearly all rows have a value, or the column is a map, whose nulls look like empty maps.
 #: Statistics of other columns at least tell a read that all values are null.
 _NO_STATISTICS = frozenset({"body", "properties", "annotations"})
 _LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
@@ -138,8 +137,8 @@ def _leaves(without: frozenset[str]) -> list[str]:
 
 FOLDER_BYTES = 200  # of a folder's name; file systems allow 255
 _HASH_DIGITS = 16
-#: Bytes of a queue's name that its folder escapes: a byte with a meaning in a path or URL for some reader; a leading dot or
-#: underscore, which would hide the folder; a trailing dot; and a hyphen that looks like an escape.
+#: Bytes of a queue's name that its folder escapes. They have a meaning in paths or URLs, would hide the folder (a leading dot or
+#: underscore), are a trailing dot, or look like an escape.
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^[._]|\.$|-(?=x(?:[0-9A-F]{2}|x))")
 _PARTIAL_ESCAPE = re.compile(rb"-(x[0-9A-F]?)?$")
 
@@ -148,8 +147,9 @@ def folder_name(queue: str) -> str:
     """Name the folder of a queue's table, in at most `FOLDER_BYTES` ASCII characters. Different queues have different folders.
 
     Letters, digits and `_ . -` remain. Every other byte of the name in UTF-8 becomes `-xHH`, and so does a leading dot or
-    underscore. So the folder's name means the same in a path, a URL, a glob and a key of an object store: `=` would make it a
-    partition of Hive, and `%`, `:` and `~` have a meaning in one of them. A name that is too long ends with a hash of all of it.
+    underscore. So the folder's name means the same in a path, a URL, a glob and a key of an object store. (`=` would make it a
+    partition of Hive; `%`, `:` and `~` have a meaning in one of them.) A name that is too long ends with a hash of the whole
+    name.
     """
     octets = queue.encode()
     name = _ESCAPED.sub(lambda match: b"-x%02X" % match[0][0], octets)

@@ -1,7 +1,7 @@
-"""Tables: one commit for each pass, and what keeps a table small: compaction, retention, vacuum.
+"""Tables: one commit for each recording, and the maintenance that keeps a table small: compaction, retention, vacuum.
 
-A table belongs to the broker whose id stands in its configuration. Commits of others between ours are no harm, as long as they
-leave the columns as they are: rows that somebody has added are read as ours are, without a number of a queue's or a pass.
+A table belongs to the broker whose id is in its configuration. Other programs may commit between our commits, as long as they
+keep the columns. Rows that they add are read like ours, but belong to no queue and no recording.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from .stores import LOG, TableStore, short
 
 log = logging.getLogger("penstock.archiver")
 
-QUEUE = "penstock.queue"  # of a table's configuration: the name of its queue
-PASS = "penstock.pass"  # of a commit: the number of its pass
-HISTORY = 1000  # commits in which the one of a pass is looked for, the newest first
-RETRIES = 100  # of a commit between which others commit
-#: What Delta's log forgets, and after how many hours by itself: files that were taken out, and old versions.
+QUEUE = "penstock.queue"  # key of a table's configuration: the name of its queue
+PASS = "penstock.pass"  # key of a commit: the number of its recording.
+HISTORY = 1000  # newest commits that are searched for the commit of a recording
+RETRIES = 100  # of a commit, if other programs commit meanwhile.
+#: Properties of Delta that limit its memory of removed files and of old versions, with their defaults in hours.
 _FORGETS = {"delta.deletedFileRetentionDuration": 7 * 24, "delta.logRetentionDuration": 30 * 24}
-CHECKPOINT_COMMITS = 20  # after so many the log gets a checkpoint, so that a reader reads no more single commits than that
-#: Of each commit. delta-rs would make the checkpoint with the commit, and remove old commits, before either is on the disk.
+CHECKPOINT_COMMITS = 20  # a checkpoint follows after this many commits.
+#: For each commit: otherwise delta-rs would write the checkpoint, and remove old commits, before they are on the disk.
 _NOTHING_BESIDE = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class TableRefused(Exception):
-    """The table is not as this broker made it, or not its own: somebody has to look."""
+    """The table was changed in an incompatible way, or belongs to another program: an operator must act."""
 
 
 class NotOurs(TableRefused):
-    """The table is not this broker's."""
+    """The table belongs to another broker or program."""
 
 
 class TableUnreachable(Exception):
@@ -60,7 +60,7 @@ class TableUnreachable(Exception):
 
 
 def application(broker_id: str, lineage: str, queue_id: int) -> str:
-    """Name the application whose transactions are the passes of a queue."""
+    """Name the application whose transactions are the recordings of a queue."""
     return f"penstock/{broker_id}/{lineage}/{queue_id}"
 
 
@@ -74,7 +74,7 @@ class QueueTable:
     def __init__(self, store: TableStore, broker_id: str, queue: str | None, durable_version: int | None = None) -> None:
         self._store, self._broker_id = store, broker_id
         self.url = store.url
-        self.replaced = 0  # bytes of the files that compaction took out, and that stay until vacuum comes
+        self.replaced = 0  # bytes of the files that compaction replaced; vacuum removes them later
         try:
             self._table = self._found(broker_id, queue)
         except TableUnreachable:
@@ -114,9 +114,9 @@ class QueueTable:
                 raise_if_key_not_exists=False,
                 storage_options=self._store.options,
             )
-            found = self._open()
-            self._store.sync_log(found.version())
-            return found
+            created = self._open()
+            self._store.sync_log(created.version())
+            return created
         except (DeltaError, OSError, ValueError) as error:
             raise TableUnreachable(f"the table {self.url} cannot be made: {short(error)}") from error
 
@@ -139,73 +139,71 @@ class QueueTable:
             raise TableRefused(
                 f"the table {self.url} is partitioned by {metadata.partition_columns}, not by {table.PARTITION}{_WAY_OUT}"
             )
-        there = {field.name: field for field in self._table.schema().fields}
+        existing = {field.name: field for field in self._table.schema().fields}
         ours = deltalake.Schema.from_arrow(table.SCHEMA).fields
         for field in ours:
-            found = there.pop(field.name, None)
-            if found is None and field.name in table.ADDED:
+            column = existing.pop(field.name, None)
+            if column is None and field.name in table.ADDED:
                 continue
-            if found is None:
+            if column is None:
                 raise TableRefused(f"the table {self.url} has no column {field.name!r} any more{_WAY_OUT}")
-            if found.type != field.type:
+            if column.type != field.type:
                 raise TableRefused(
-                    f"the column {field.name!r} of the table {self.url} is {found.type}, not {field.type}{_WAY_OUT}"
+                    f"the column {field.name!r} of the table {self.url} is {column.type}, not {field.type}{_WAY_OUT}"
                 )
-        for name, other in there.items():
-            if not other.nullable:
+        for name, extra in existing.items():
+            if not extra.nullable:
                 raise TableRefused(
                     f"the table {self.url} has a column {name!r} that must have a value, which this broker has not{_WAY_OUT}"
                 )
 
     def version_with(self, application_id: str, number: int, *, inherited: bool = False) -> int | None:
-        """Return the table's version, which is on the disk, if it has the pass of this number, else None.
+        """Return the table's version, which is on the disk, if it has the recording of this number; None otherwise.
 
-        `inherited`: the pass began before this directory was restored, and its original may have gone on since.
+        `inherited`: the recording began before this directory was restored, and its original may have recorded more since.
         """
-        known = self._table.transaction_version(application_id)
-        if known is not None and known > number and not inherited:
-            raise TableRefused(
-                f"the table {self.url} has pass {known} of this queue already; the broker is at {number}{_PUT_BACK}"
-            )
-        if known is None or known < number:
+        last_number = self._table.transaction_version(application_id)
+        if last_number is not None and last_number > number and not inherited:
+            raise TableRefused(f"the table {self.url} has pass {last_number} of this queue; the broker is at {number}{_PUT_BACK}")
+        if last_number is None or last_number < number:
             return None
         version = self._table.version()
-        self._store.sync_log(version)  # whoever committed it may have died before that
+        self._store.sync_log(version)  # the process that committed it may have died before the sync
         return version
 
     def check_has(self, content: RecordingContent, rows: RowSet) -> None:
         """Check that the table's recording has these rows, or more. Raises TableRefused and ArchiveUnreachable."""
         missing = rows.minus(self._rows_of(content))
-        if missing and all(rows.minus(found) for found in self._committed(content)):
+        if missing and all(rows.minus(committed) for committed in self._committed(content)):
             raise TableRefused(
                 f"the table {self.url} has pass {content.number} of this queue already, and not with the message of sequence "
                 f"number {missing.first}{_PUT_BACK}"
             )
 
     def has_just(self, content: RecordingContent) -> bool:
-        """Say whether the pass of this number, queue and lineage was committed with just these rows."""
+        """Return True if the recording of this number, queue and lineage was committed with exactly these rows."""
         return self._rows_of(content) == content.rows or content.rows in self._committed(content)
 
     def _committed(self, content: RecordingContent) -> Iterator[RowSet]:
-        """The rows of a pass in the versions that passes of its number have made: other writers may have deleted some since."""
+        """Yield the rows of a recording in the versions that its commits made. Other writers may have deleted some since."""
         for entry in self._table.history(HISTORY):
             if entry.get(PASS) == str(content.number):
                 with contextlib.suppress(ArchiveUnreachable):  # vacuum has removed the files
                     yield self._rows_of(content, entry["version"])
 
     def _rows_of(self, content: RecordingContent, version: int | None = None) -> RowSet:
-        """Return which rows a version of the table has, by default the newest, by a pass of this number, queue and lineage."""
-        mine = files_of.Table(self.url, self._broker_id, content.queue_id, ((content.lineage, content.number),), NO_TABLE)
-        bounds = mine.of_pass(content.number)
+        """Return the rows in a version of the table, by default the newest, of the recording with this number, queue and lineage."""
+        recording = files_of.Table(self.url, self._broker_id, content.queue_id, ((content.lineage, content.number),), NO_TABLE)
+        bounds = recording.of_pass(content.number)
         parts = [np.array([], np.int64)]
-        for file in files_of.version(mine, bounds, version).files:
-            share = scan.FileShare(file.path)  # with rows that a deletion vector removes: they were recorded
-            found = scan.batches(scan.opened(self.url, file.path), share, ["sequenceNumber"], bounds)
-            parts += [batch.column("sequenceNumber").to_numpy() for batch in found]
+        for file in files_of.version(recording, bounds, version).files:
+            share = scan.FileShare(file.path)  # including rows that a deletion vector removes: they were recorded
+            batches = scan.batches(scan.opened(self.url, file.path), share, ["sequenceNumber"], bounds)
+            parts += [batch.column("sequenceNumber").to_numpy() for batch in batches]
         return RowSet.of_sequences(np.unique(np.concatenate(parts)))
 
     def add(self, application_id: str, number: int, files: Sequence[DataFile]) -> int:
-        """Add the files of a pass in one commit, and return the version that has them. None of them may be there yet."""
+        """Add the files of a recording in one commit, and return its version. No earlier version has any of them."""
         properties = CommitProperties(
             custom_metadata={BROKER: "pass", PASS: str(number)},
             max_commit_retries=RETRIES,
@@ -219,7 +217,7 @@ class QueueTable:
         return self._table.version()
 
     def _after_commit(self, before: int) -> None:
-        """Have the log on the disk after commits; with a checkpoint now and then, and without commits that no reader needs."""
+        """Sync the log after commits. Sometimes write a checkpoint, and remove commits that no reader needs."""
         self._table.update_incremental()
         version = self._table.version()
         self._store.sync_log(version)
@@ -231,7 +229,7 @@ class QueueTable:
             self._store.sync(f"{LOG}/_last_checkpoint")
             if self._is_property_on("delta.enableExpiredLogCleanup", default=True):
                 self._table.cleanup_metadata()
-        except (DeltaError, OSError) as error:  # the commits are there: it comes with a later one
+        except (DeltaError, OSError) as error:  # the commits exist: a later one brings the checkpoint
             log.warning("the log of the table %s got no checkpoint: %s", self.url, short(error))
 
     def _members(self) -> list[TableFile]:
@@ -243,18 +241,18 @@ class QueueTable:
         return sorted(map(TableFile, paths, actions["size_bytes"].to_pylist(), days, has_deletions))
 
     def small_files(self, file_bytes: int) -> int:
-        """Count the small files that could be put together."""
+        """Return the number of small files that could be merged."""
         return sum(map(len, compaction.small(self._members(), file_bytes)))
 
     def compact(self, file_bytes: int) -> int:
-        """Put small files together, a commit for each group of them; return how many are gone. One that fails stays as it is."""
+        """Merge small files, with one commit for each group; return how many files are gone. A failed group stays unchanged."""
         gone = 0
         for group in compaction.small(self._members(), file_bytes):
             try:
                 self._add_columns()
                 replaced = compaction.put_together(self._store, group, file_bytes)
-                # Where somebody else has rewritten the same files delta-rs might not see it: so these files have to be in the
-                # version that the commit follows, and it is not tried again behind another one.
+                # If another program has rewritten the same files, delta-rs might not notice. So these files must be in the
+                # version that the commit follows, and the commit is not repeated after another one.
                 if replaced is not None and set(group) <= set(self._members()):
                     properties = CommitProperties(custom_metadata={BROKER: "compaction"}, max_commit_retries=0)
                     self._commit(replaced.new, replaced.old, properties)
@@ -267,18 +265,18 @@ class QueueTable:
         return gone
 
     def _commit(self, new: Sequence[DataFile], old: Sequence[TableFile], properties: CommitProperties) -> None:
-        """Add files in place of others, whose rows they then have, or of none."""
+        """Add files, and remove the files that they replace."""
         for file in new:
             if not self._store.exists(file.path):
                 raise OSError(
-                    f"somebody has removed the file {file.path} before it was part of the table: a vacuum has to leave files "
+                    f"another program has removed the file {file.path} before it was part of the table: a vacuum must keep files "
                     "that are younger than a day"
                 )
         before, now = self._table.version(), int(datetime.now(timezone.utc).timestamp() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(each.path, each.bytes, {table.DAY: each.day}, each.modified_ms, not old, each.statistics) for each in new
+            AddAction(file.path, file.bytes, {table.DAY: file.day}, file.modified_ms, not old, file.statistics) for file in new
         ]
-        actions += [RemoveAction(each.path, False, now, each.bytes, {table.DAY: each.day}) for each in old]
+        actions += [RemoveAction(file.path, False, now, file.bytes, {table.DAY: file.day}) for file in old]
         self._table.create_write_transaction(
             actions,
             mode="append",
@@ -290,17 +288,17 @@ class QueueTable:
         self._after_commit(before)
 
     def _add_columns(self) -> None:
-        """Give a table that an earlier version made the columns that came since, in a commit of its own; most have them."""
-        there = {field.name for field in self._table.schema().fields}
-        missing = [field for field in deltalake.Schema.from_arrow(table.SCHEMA).fields if field.name not in there]
+        """Add the columns that an earlier version of the table lacks, in a commit of its own. Most tables lack none."""
+        existing = {field.name for field in self._table.schema().fields}
+        missing = [field for field in deltalake.Schema.from_arrow(table.SCHEMA).fields if field.name not in existing]
         if missing:
             self._table.alter.add_columns(missing, post_commithook_properties=_NOTHING_BESIDE)
             self._table.update_incremental()
             log.info("the table %s has the new columns %s", self.url, ", ".join(field.name for field in missing))
 
     def expire(self, age_s: float, now: datetime) -> int:
-        """Take the days out of the table whose messages all came longer ago than `age_s` seconds; return how many files are gone
-        from its newest version. Vacuum removes them."""
+        """Remove days from the table if all of their messages arrived more than `age_s` seconds ago. Return how many files are
+        gone from its newest version. Vacuum removes them."""
         keep_from = (now.astimezone(timezone.utc) - timedelta(seconds=age_s)).date()
         days = pa.table(self._table.get_add_actions(flatten=True))[f"partition.{table.DAY}"].to_pylist()
         old = [day for day in days if day is not None and str(day) < keep_from.isoformat()]
@@ -326,17 +324,18 @@ class QueueTable:
         return len(old)
 
     def vacuum(self, age_s: float) -> int:
-        """Remove files that no version of the last `age_s` seconds has, and those of attempts that died; return how many."""
+        """Remove the files of interrupted attempts, and files that were in no version of the last `age_s` seconds. Return how
+        many."""
         before = self._table.version()
         try:
-            self._store.sync_log(before)  # no file goes while a commit that took it out may be lost
-            hours = math.ceil(age_s / 3600)  # rounded up: delta-rs counts in hours, and readers of `age_s` seconds still run
+            self._store.sync_log(before)  # a removed file may be needed again if the commit that removed it is lost
+            hours = math.ceil(age_s / 3600)  # rounded up: delta-rs counts in hours, and a read may take `age_s` seconds
             self._remember_for(hours)
             gone = self._table.vacuum(
                 retention_hours=hours,
                 dry_run=False,
                 enforce_retention_duration=False,
-                # With deletion vectors not: delta-rs takes their files for those of dead attempts, and would remove them.
+                # Not with deletion vectors: delta-rs would remove their files, like those of interrupted attempts.
                 full=features.DELETION_VECTORS not in (self._table.protocol().writer_features or ()),
                 post_commithook_properties=_NOTHING_BESIDE,
             )
@@ -349,16 +348,16 @@ class QueueTable:
         return self._table.metadata().configuration.get(name, str(default)).lower() == "true"
 
     def _remember_for(self, hours: int) -> None:
-        """Have the table's log remember for so long what was taken out: a file that it has forgotten is one of a dead attempt."""
-        there = self._table.metadata().configuration
-        forgets = {name: _hours(there.get(name)) for name, enough in _FORGETS.items() if hours > enough}
+        """Let the table's log remember removed files this long. A forgotten file looks like that of an interrupted attempt."""
+        configuration = self._table.metadata().configuration
+        forgets = {name: _hours(configuration.get(name)) for name, enough in _FORGETS.items() if hours > enough}
         if wanted := {name: f"interval {hours} hours" for name, after in forgets.items() if after < hours}:
             self._table.alter.set_table_properties(wanted, post_commithook_properties=_NOTHING_BESIDE)
             self._table.update_incremental()
 
 
 def _hours(interval: str | None) -> float:
-    """Read an interval of Delta's as delta-rs does: its first number and unit. 0 where it does not read it."""
+    """Read an interval of Delta as delta-rs does: its first number and unit. Return 0 if it is invalid."""
     match (interval or "").split():
         case ["interval", count, unit, *_] if count.isdecimal():
             return int(count) * _HOURS.get(unit.removesuffix("s"), 0.0)
@@ -370,4 +369,6 @@ _PUT_BACK = (
     ": the broker's data directory was put back by hand from an older copy. Put it back with `penstock restore`, or move the "
     "table away"
 )
-_WAY_OUT = ": somebody has changed it, so nothing is added; restore it (Delta's RESTORE), or move it away and a new one is made"
+_WAY_OUT = (
+    ": another program has changed it, so nothing is added; restore it (Delta's RESTORE), or move it away and a new one is made"
+)

@@ -1,6 +1,6 @@
-"""Small files of a table put together, in the order of their sequence numbers.
+"""Merges of small files into larger ones, in the order of their sequence numbers.
 
-We do it ourselves, so that what a commit names is on the disk before the commit is.
+Penstock does this instead of delta-rs, so that the files of a commit are on the disk before the commit is.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from . import parquet
 from .merging import MergeInput, merged
 from .stores import TableStore
 
-SMALL = 4  # a file is small below this part of what a file should have
-GROUP_FILES = 500  # of a group at most: all of them may be open at once
+SMALL = 4  # a file is small below this fraction of the target size
+GROUP_FILES = 500  # largest group: all of its files may be open at the same time
 
 
 class TableFile(NamedTuple):
-    """A file of a table's newest version."""
+    """A file in the newest version of a table."""
 
     path: str  # below the table's folder
     bytes: int
     day: str
-    has_deletions: bool = False  # by a deletion vector, which delta-rs cannot name when it takes the file out
+    has_deletions: bool = False  # in a deletion vector; delta-rs cannot remove such a file from the table
 
 
 class Replacement(NamedTuple):
-    """Files, and those with the same rows that take their place."""
+    """Files, and the new files with the same rows that replace them."""
 
     old: list[TableFile]
     new: list[parquet.DataFile]
 
 
 def small(members: Sequence[TableFile], file_bytes: int) -> list[list[TableFile]]:
-    """Choose files to put together: small neighbours of one day, as many as make a file."""
+    """Choose files to merge: small neighbours of one day, up to the size of a file."""
     groups: list[list[TableFile]] = []
     by_day: dict[str, list[TableFile]] = {}
     for member in members:
         if member.bytes < file_bytes // SMALL and not member.has_deletions:
             by_day.setdefault(member.day, []).append(member)
-    for mine in by_day.values():
+    for files in by_day.values():
         group: list[TableFile] = []
         size = 0
-        for member in mine:
+        for member in files:
             if group and (size + member.bytes > file_bytes or len(group) == GROUP_FILES):
                 groups.append(group)
                 group, size = [], 0
@@ -54,7 +54,7 @@ def small(members: Sequence[TableFile], file_bytes: int) -> list[list[TableFile]
 
 
 def put_together(store: TableStore, group: list[TableFile], file_bytes: int) -> Replacement | None:
-    """Write the rows of a group to new files; None where one of them has columns that are not ours, so somebody else wrote it."""
+    """Write the rows of a group to new files. Return None if one of them has foreign columns, so another program wrote it."""
     sources = []
     for member in group:
         sources.append(MergeInput(store, member.path))

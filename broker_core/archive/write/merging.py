@@ -1,6 +1,6 @@
-"""Rows of several files in one order, without all of them in memory: of files whose rows lie among each other's a part of each.
+"""The rows of several files in one order. If the rows of files interleave, only a part of each file is in memory.
 
-A file that we wrote has its rows in order. One that somebody else has rewritten may not: that one is read as a whole.
+The rows of our own files are in order. Files that another program has rewritten may not be, and are read as a whole.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..read import scan
 from ..table import layout as table
 from .stores import TableStore
 
-READ_ROWS = 1 << 16  # of a batch, at most
-PARTS = 16  # of a row group that is read beside other files: of each file so much is in memory
-LEAST_ROWS = 64  # of such a part
+READ_ROWS = 1 << 16  # of a batch, at most.
+PARTS = 16  # a row group is read in this many parts, to limit memory.
+LEAST_ROWS = 64  # rows of such a part, at least
 COLUMNS = ("queueId", "sequenceNumber", "pass")
 _ORDER: list[tuple[str, str]] = [(name, "ascending") for name in COLUMNS]
 
@@ -28,11 +28,11 @@ Keys = list[npt.NDArray[np.int64]]
 
 
 class MergeInput:
-    """A file to be read: its columns, whether its rows are in order, and the first and last of them."""
+    """A file to be read: its columns, whether its rows are in order, and the keys of its first and last rows."""
 
     def __init__(self, store: TableStore, path: str) -> None:
         self._store, self._path = store, path
-        self.ends: tuple[Key, Key] | None = None  # None: there are no rows
+        self.ends: tuple[Key, Key] | None = None  # the file has no rows
         self._is_sorted = True
         with store.open(path) as source, pq.ParquetFile(source, **scan.READ_OPTIONS) as file:
             self.names = set(file.schema_arrow.names)
@@ -56,7 +56,7 @@ class MergeInput:
         """Yield the rows in order, with all columns of the table's files; in small parts unless the file is read alone."""
         with self._store.open(self._path) as source, pq.ParquetFile(source, **scan.READ_OPTIONS) as file:
             if not self._is_sorted:
-                # With our types first: Arrow sorts no views, which other writers use for strings.
+                # Converted first: Arrow cannot sort views, which other writers use for strings.
                 for batch in _with_all_columns(file.read()).sort_by(_ORDER).to_batches(READ_ROWS):
                     yield pa.Table.from_batches([batch])
                 return
@@ -68,11 +68,11 @@ class MergeInput:
 
 
 class _OpenInput:
-    """A file that is being read, up to its end. Of what is in memory `rows` are not taken yet."""
+    """An input that is being read. `rows` are in memory and not taken yet."""
 
     def __init__(self, batches: Iterator[pa.Table]) -> None:
         self._batches = batches
-        self.rows: Any = None  # a table; None: all are taken
+        self.rows: Any = None  # a table; None at the end of the file
         self._follow()
 
     def _follow(self) -> None:
@@ -80,37 +80,37 @@ class _OpenInput:
         self.last: Key = () if self.rows is None else _key(_keys(self.rows.slice(self.rows.num_rows - 1)), 0)
 
     def take(self, bound: Key) -> pa.Table:
-        """Take out the rows up to this key of those that are in memory."""
+        """Remove and return those rows in memory whose keys are at most `bound`."""
         (queues, numbers, passes), (queue, number, last) = _keys(self.rows), bound
         below = (queues < queue) | (queues == queue) & ((numbers < number) | (numbers == number) & (passes <= last))
         count = int(below.sum())
-        found, self.rows = self.rows.slice(0, count), self.rows.slice(count)
+        taken, self.rows = self.rows.slice(0, count), self.rows.slice(count)
         if not self.rows.num_rows:
             self._follow()
-        return found
+        return taken
 
 
 def merged(sources: Sequence[MergeInput]) -> Iterator[pa.Table]:
     """Yield the rows of all files in the order of `COLUMNS`."""
-    waiting = sorted(((*each.ends, number) for number, each in enumerate(sources) if each.ends is not None), reverse=True)
+    waiting = sorted(((*source.ends, number) for number, source in enumerate(sources) if source.ends is not None), reverse=True)
     opened: list[_OpenInput] = []
     while waiting or opened:
-        bound = min((each.last for each in opened), default=None)
+        bound = min((source.last for source in opened), default=None)
         while waiting and (bound is None or waiting[-1][0] <= bound):
             _, last, number = waiting.pop()
             alone = not opened and (not waiting or last < waiting[-1][0])
             opened.append(_OpenInput(sources[number].batches(alone=alone)))
-            bound = min(each.last for each in opened)
+            bound = min(source.last for source in opened)
         assert bound is not None
-        parts = [part for part in [each.take(bound) for each in opened] if part.num_rows]
-        opened = [each for each in opened if each.rows is not None]
+        parts = [part for part in [source.take(bound) for source in opened] if part.num_rows]
+        opened = [source for source in opened if source.rows is not None]
         yield parts[0] if len(parts) == 1 else pa.concat_tables(parts).sort_by(_ORDER)
 
 
 def _with_all_columns(rows: pa.Table) -> pa.Table:
-    """Rows of a file that may be of an earlier version, with every column of now."""
+    """Return the rows of a file, which an earlier version may have written, with all current columns."""
     names = set(rows.schema.names)
-    columns = [rows.column(each.name) if each.name in names else pa.nulls(len(rows), each.type) for each in table.FILE_SCHEMA]
+    columns = [rows.column(field.name) if field.name in names else pa.nulls(len(rows), field.type) for field in table.FILE_SCHEMA]
     return pa.table(columns, names=table.FILE_SCHEMA.names).cast(table.FILE_SCHEMA)
 
 

@@ -1,4 +1,5 @@
-"""Parquet files of a pass: compressed, sorted by sequence number, a file for each day, with statistics for the table's log."""
+"""Parquet files of a recording: compressed, sorted by sequence number, one file for each day, with statistics for the table's
+log."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from ..table import layout as table
 from .stores import TableStore
 
-TABLE_COST = 32 << 10  # bytes that Arrow's objects of a table take, beside its values
+TABLE_COST = 32 << 10  # bytes of Arrow's objects for a table, in addition to its values
 
 
 @dataclass
@@ -33,18 +34,19 @@ class DataFile:
 
 
 def write(store: TableStore, name: str, tables: Iterable[pa.Table], file_bytes: int) -> list[DataFile]:
-    """Write rows of the table's schema to files named after `name`, of about `file_bytes`, and return when they are stored.
+    """Write rows of the table's schema to files of about `file_bytes`, with names that begin with `name`. Return when they are
+    stored.
 
-    Where it fails, files that are written so far are removed, if that can be done; if not, vacuum does it.
+    After a failure, the files written so far are removed if possible. Otherwise vacuum removes them.
     """
     written: list[DataFile] = []
     paths: list[str] = []
     writer: _FileWriter | None = None
     syncs: list[Future[None]] = []
-    syncing = ThreadPoolExecutor(1, "sync")  # of one file, while the next one is written
+    syncing = ThreadPoolExecutor(1, "sync")  # of file_writer file, while the next file_writer is written
 
-    def finished(one: _FileWriter) -> None:
-        written.append(one.finish())
+    def finished(file_writer: _FileWriter) -> None:
+        written.append(file_writer.finish())
         syncs.append(syncing.submit(store.sync, written[-1].path))
 
     try:
@@ -60,8 +62,8 @@ def write(store: TableStore, name: str, tables: Iterable[pa.Table], file_bytes: 
         if writer is not None:
             finished(writer)
             writer = None
-        for each in syncs:
-            each.result()
+        for pending_sync in syncs:
+            pending_sync.result()
     except BaseException:
         if writer is not None:
             writer.abandon()
@@ -75,7 +77,7 @@ def write(store: TableStore, name: str, tables: Iterable[pa.Table], file_bytes: 
 
 
 def _groups(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-    """Row groups, each of one day."""
+    """Yield row groups, each of one day."""
     waiting: list[pa.Table] = []
     day, rows, size = "", 0, 0
     for rows_of_days in tables:
@@ -95,7 +97,7 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
 
 
 class _FileWriter:
-    """A file that is being written; `written` hears its path after each row group."""
+    """A file that is being written; `written` is called with its path after each row group."""
 
     def __init__(self, store: TableStore, path: str, day: str, written: Callable[[str], object]) -> None:
         self._path, self.day, self._written = path, day, written
@@ -116,7 +118,7 @@ class _FileWriter:
         self.bytes = 0
 
     def add(self, group: pa.Table) -> None:
-        """Write a row group, while the next one is read."""
+        """Write a row group in a thread, while the next one is read."""
         self._wait()
         self._pending = self._thread.submit(self._write, group)
 
@@ -150,22 +152,22 @@ def _now_ms() -> int:
 
 
 def _statistics(metadata: Any) -> str:
-    """Statistics of a file in the form of Delta's log: times are cut to milliseconds."""
+    """Return the statistics of a file in the form of Delta's log: times are cut to milliseconds."""
     places = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for name in table.LOG_STATISTICS:
-        found = [metadata.row_group(number).column(places[name]).statistics for number in range(metadata.num_row_groups)]
-        nulls[name] = sum(each.null_count for each in found)
-        known = [each for each in found if each.has_min_max]
-        if known and len(known) == len(found):
-            least[name] = _said(min(each.min for each in known))
-            most[name] = _said(max(each.max for each in known))
+        columns = [metadata.row_group(number).column(places[name]).statistics for number in range(metadata.num_row_groups)]
+        nulls[name] = sum(column_statistics.null_count for column_statistics in columns)
+        bounded = [column_statistics for column_statistics in columns if column_statistics.has_min_max]
+        if bounded and len(bounded) == len(columns):
+            least[name] = _in_log(min(column_statistics.min for column_statistics in bounded))
+            most[name] = _in_log(max(column_statistics.max for column_statistics in bounded))
     return json.dumps({"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls})
 
 
-def _said(value: Any) -> Any:
+def _in_log(value: Any) -> Any:
     if isinstance(value, datetime):
         moment = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
         return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"

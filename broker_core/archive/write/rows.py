@@ -1,4 +1,4 @@
-"""Rows of a pass as rows of the table, in the order of their sequence numbers."""
+"""The rows of a recording as rows of the table, in the order of their sequence numbers."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from ...reading.dead_letters import QueueNames
 from ...reading.slices import slice_of
 from ..table import layout as table
 
-READ_BYTES = 16 << 20  # of payload that are put together at once, where those are fewer rows than a row group has
+READ_BYTES = 16 << 20  # of payload in one table, if those are fewer rows than a row group has
 
 
 class RecordingContent(NamedTuple):
-    """Content of a pass, for the process that writes it."""
+    """The content of a recording, for the process that writes it."""
 
     queue: str  # name
     queue_id: int
     number: int
     lineage: str
     origins: Sequence[str]  # queues that its dead letters come from
-    takers: Sequence[str]  # names of those who had its messages
+    takers: Sequence[str]  # names of the last holders
     rows: RowSet
-    blocks: dict[int, bytes]  # packed columns of blocks in memory
-    packed: dict[int, int]  # log positions of those that have left it
-    version: int = NO_TABLE  # of the table after the last pass that has ended
-    inherited: bool = False  # it began before the directory was restored, under this lineage, whose broker may have ended it
-    hold: Any = None  # of the journal: while it lives, no segment that is dropped leaves the disk
+    blocks: dict[int, bytes]  # packed columns of the blocks in memory
+    packed: dict[int, int]  # log positions of the other blocks
+    version: int = NO_TABLE  # table version after the last completed recording.
+    inherited: bool = False  # it began before the directory was restored; the original may have committed it.
+    hold: Any = None  # of the journal: while it exists, dropped segments stay on the disk
 
 
 class RecordingRows:
-    """The rows of a pass; `gone` counts those whose payloads are no longer in the journal, once all are read."""
+    """The rows of a recording. Once all are read, `gone` is the number of rows whose payloads are no longer in the journal."""
 
     def __init__(self, content: RecordingContent, journal: JournalView) -> None:
         self._content, self._journal = content, journal
@@ -48,15 +48,15 @@ class RecordingRows:
     def tables(self) -> Iterator[pa.Table]:
         """Yield tables of the table's schema, each about a row group or less.
 
-        A message whose payload is damaged is there with nulls and an `error`.
+        If the payload of a message is damaged, its row has nulls and an `error`.
         """
         content = self._content
         names = QueueNames(content.queue, content.origins, content.takers)
         slices = (slice_of(block, rows, names) for block, rows in self._parts())
-        for found in record_tables(self._journal, slices, table.STORED, content.queue, table.ROW_GROUP_ROWS, READ_BYTES):
-            yield table.rows(found, queue_id=content.queue_id, number=content.number, lineage=content.lineage)
+        for messages in record_tables(self._journal, slices, table.STORED, content.queue, table.ROW_GROUP_ROWS, READ_BYTES):
+            yield table.rows(messages, queue_id=content.queue_id, number=content.number, lineage=content.lineage)
 
-    def there(self) -> RowSet:
+    def present(self) -> RowSet:
         """Return the rows whose payloads are in the journal."""
         return RowSet.of((block.number, rows) for block, rows in self._parts())
 
@@ -67,10 +67,10 @@ class RecordingRows:
             if block is None:
                 self.gone += len(rows)
                 continue
-            there = self._journal.holds(block.positions(rows))
-            self.gone += len(rows) - int(there.sum())
-            if there.any():
-                yield block, part if there.all() else rows[there]
+            is_present = self._journal.holds(block.positions(rows))
+            self.gone += len(rows) - int(is_present.sum())
+            if is_present.any():
+                yield block, part if is_present.all() else rows[is_present]
 
     def _block(self, number: int) -> Block | None:
         columns = self._content.blocks.get(number)

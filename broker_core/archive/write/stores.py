@@ -1,7 +1,7 @@
-"""Files of tables: in a folder of this host, or in an object store. Tables and their files go by the same way.
+"""Files of tables, in a local folder or in an object store.
 
-What is written to a folder is on the disk before a commit names it, and a commit is on the disk before anybody hears of it: the
-journal may then forget the messages.
+A file in a folder is on the disk before a commit names it. A commit is on the disk before the broker learns of it, because the
+journal may then drop the messages.
 """
 
 from __future__ import annotations
@@ -22,45 +22,46 @@ from ...stores.folders import is_local, local_path
 LOG = "_delta_log"
 _COMMIT = re.compile(r"\d{20}\.json")
 _COLOURS = re.compile("\x1b\\[[0-9;]*m|↳")
-_BEGIN, _END = 150, 450  # characters of a long text
+_BEGIN, _END = 150, 450  # characters of a long text that `short` keeps
 
 
 class TableStore(Protocol):
     """The files of one table. Paths are below its folder."""
 
     url: str
-    options: dict[str, str] | None  # of delta-rs, beside the URL
+    options: dict[str, str] | None  # delta-rs's storage options
 
     def prepare(self) -> None:
-        """Make the place for a new table."""
+        """Prepare the place of a new table."""
 
     def create(self, path: str) -> Any:
         """Open a new file for writing."""
 
     def start_sync(self, path: str) -> None:
-        """Let the disk begin with what was written to a file, and return: a later `sync` is then shorter."""
+        """Let the disk begin with the written bytes of a file, and return: a later `sync` then takes less time."""
 
     def open(self, path: str) -> Any:
         """Open a file for reading."""
 
     def exists(self, path: str) -> bool:
-        """Say whether a file is there."""
+        """Return True if a file exists."""
 
     def sync(self, path: str) -> None:
         """Return when a closed file, and its name, are on the disk."""
 
     def sync_log(self, version: int) -> None:
-        """Return when all commits up to this version, the table's newest, are on the disk, whoever made them."""
+        """Return when all commits up to this version, the table's newest, are on the disk. Any program may have made them."""
 
-    def set_aside_torn(self, heard: int) -> list[str]:
-        """Set aside commits above version `heard`, and checkpoints, of which only a part came to the disk; return their names."""
+    def set_aside_torn(self, durable: int) -> list[str]:
+        """Set aside torn commits above version `durable`, and torn checkpoints. Return their names."""
 
     def remove(self, path: str) -> None:
-        """Remove a file that no commit names."""
+        """Remove a file that is in no commit."""
 
 
 def short(error: Exception) -> str:
-    """Return an error's text on one line, without delta-rs's colours; where it is long, its begin and its end, the cause."""
+    """Return an error's text on one line, without delta-rs's colours. A long text is reduced to its beginning, and its end with
+    the cause."""
     text = " ".join(_COLOURS.sub("", str(error)).split())
     return text if len(text) <= _BEGIN + _END else f"{text[:_BEGIN]} … {text[-_END:]}"
 
@@ -71,10 +72,10 @@ def store_of(url: str) -> TableStore:
 
 
 def names_in(archive: str) -> list[str]:
-    """Return the names of what lies in an archive and may be a table, in order."""
+    """Return the names in an archive that may be tables, in order."""
     if not is_local(archive):
-        found = _system(archive).get_file_info(FileSelector("", allow_not_found=True))
-        return sorted(each.base_name for each in found if each.type == FileType.Directory)
+        entries = _system(archive).get_file_info(FileSelector("", allow_not_found=True))
+        return sorted(entry.base_name for entry in entries if entry.type == FileType.Directory)
     folder = Path(local_path(archive))
     return sorted(path.name for path in folder.iterdir() if (path / LOG).is_dir()) if folder.is_dir() else []
 
@@ -86,21 +87,21 @@ class FolderTableStore:
         self.url = str(path)
         self.options: dict[str, str] | None = None
         self._path = path
-        self._synced = -1  # version up to which the log is on the disk
+        self._synced = -1  # the log is on the disk up to this version
 
     def prepare(self) -> None:
-        """Make the folders of a new table: their names are on the disk afterwards."""
+        """Create the folders of a new table. Their names are on the disk afterwards."""
         make_folders(self._path / LOG)
         self._synced = -1
 
     def create(self, path: str) -> Any:
-        """Open a new file for writing. Its folder is made, and on the disk, first."""
+        """Open a new file for writing. Its folder is on the disk first."""
         make_folders(self._path / Path(path).parent)
-        # Arrow's own, since one of Python's would wait for the interpreter's lock at each page that is written.
+        # Arrow's file: a file of Python would wait for the interpreter's lock at each written page.
         return pa.OSFile(str(self._path / path), "wb")
 
     def start_sync(self, path: str) -> None:
-        """Let the disk begin with what was written to a file, so that others that sync do not find all of it before them."""
+        """Let the disk begin with the written bytes of a file, so that a sync of another file does not wait for all of them."""
         with open(self._path / path, "rb") as file:
             start_sync(file.fileno())
 
@@ -109,7 +110,7 @@ class FolderTableStore:
         return open(self._path / path, "rb")
 
     def exists(self, path: str) -> bool:
-        """Say whether a file is there."""
+        """Return True if a file exists."""
         return (self._path / path).exists()
 
     def sync(self, path: str) -> None:
@@ -118,7 +119,7 @@ class FolderTableStore:
         sync((self._path / path).parent)
 
     def sync_log(self, version: int) -> None:
-        """Return when all commits up to this version are on the disk. Those before the newest checkpoint are not needed."""
+        """Return when all commits up to this version are on the disk. Commits before the newest checkpoint are not needed."""
         if version <= self._synced:
             return
         log = self._path / LOG
@@ -129,22 +130,22 @@ class FolderTableStore:
         sync(log)
         self._synced = version
 
-    def set_aside_torn(self, heard: int) -> list[str]:
-        """Set aside commits above version `heard`, and checkpoints, of which only a part came to the disk; return their names.
+    def set_aside_torn(self, durable: int) -> list[str]:
+        """Set aside torn commits above version `durable`, and torn checkpoints. Return their names.
 
-        A commit without actions takes the place of a torn one, so that others behind it are read.
+        An empty commit replaces a torn one, so that readers find the commits after it.
         """
         log = self._path / LOG
-        found = [path for path in sorted(log.iterdir()) if _is_torn(path, heard)]
-        if any(path.suffix == ".parquet" for path in found) and (log / "_last_checkpoint").exists():
-            found.append(log / "_last_checkpoint")
-        for path in found:
+        torn = [path for path in sorted(log.iterdir()) if _is_torn(path, durable)]
+        if any(path.suffix == ".parquet" for path in torn) and (log / "_last_checkpoint").exists():
+            torn.append(log / "_last_checkpoint")
+        for path in torn:
             path.rename(path.with_name(f"{path.name}.torn"))
             if _COMMIT.fullmatch(path.name) and int(path.stem):
                 path.touch()
         sync(log)
         self._synced = -1
-        return [path.name for path in found]
+        return [path.name for path in torn]
 
     def _checkpoint(self) -> int:
         try:
@@ -153,14 +154,14 @@ class FolderTableStore:
             return 0
 
     def remove(self, path: str) -> None:
-        """Remove a file that no commit names."""
+        """Remove a file that is in no commit."""
         (self._path / path).unlink(missing_ok=True)
 
 
-def _is_torn(path: Path, heard: int) -> bool:
+def _is_torn(path: Path, durable: int) -> bool:
     if path.name.endswith(".checkpoint.parquet"):
         return not path.read_bytes().endswith(b"PAR1")
-    if not _COMMIT.fullmatch(path.name) or int(path.stem) <= heard:
+    if not _COMMIT.fullmatch(path.name) or int(path.stem) <= durable:
         return False
     lines = path.read_bytes().splitlines()
     try:
@@ -168,7 +169,7 @@ def _is_torn(path: Path, heard: int) -> bool:
             json.loads(line)
     except ValueError:
         return True
-    return not lines and int(path.stem) == 0  # an empty one later is a commit without actions
+    return not lines and int(path.stem) == 0  # a later empty one is a commit without actions
 
 
 def _system(url: str) -> Any:
@@ -176,7 +177,7 @@ def _system(url: str) -> Any:
 
 
 class ObjectTableStore:
-    """A prefix of an object store, reached as delta-rs reaches it. What is closed is stored."""
+    """A prefix of an object store, accessed as delta-rs accesses it. A closed object is durable."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -187,7 +188,7 @@ class ObjectTableStore:
         """Do nothing: an object store has no folders."""
 
     def create(self, path: str) -> Any:
-        """Open a new object for writing; it is there once it is closed."""
+        """Open a new object for writing. It exists once it is closed."""
         return self._files.open_output_stream(path)
 
     def start_sync(self, path: str) -> None:
@@ -198,7 +199,7 @@ class ObjectTableStore:
         return self._files.open_input_file(path)
 
     def exists(self, path: str) -> bool:
-        """Say whether an object is there."""
+        """Return True if an object exists."""
         return bool(self._files.get_file_info(path).type == FileType.File)
 
     def sync(self, path: str) -> None:
@@ -207,10 +208,10 @@ class ObjectTableStore:
     def sync_log(self, version: int) -> None:
         """Do nothing."""
 
-    def set_aside_torn(self, heard: int) -> list[str]:
-        """Find nothing: an object is there whole, or it is not."""
+    def set_aside_torn(self, durable: int) -> list[str]:
+        """Return nothing: an object is whole or absent."""
         return []
 
     def remove(self, path: str) -> None:
-        """Remove an object that no commit names."""
+        """Remove an object that is in no commit."""
         self._files.delete_file(path)
