@@ -84,7 +84,7 @@ def check(disk: Disk, *, live: bool, progress: Callable[[int, int], None] = lamb
     return found
 
 
-def _check_note(disk: Disk, found: Found, listed: manifest.Content | None) -> None:
+def _check_note(disk: Disk, found: Found, listed: manifest.ManifestContent | None) -> None:
     if listed is not None and manifest.SYNCED_NAME in disk.names() and not manifest.note_is_good(disk):
         found.remarks.append(
             f"{disk.path(manifest.SYNCED_NAME)}, offset 0: the note does not match its checksum. A power cut may do that; a "

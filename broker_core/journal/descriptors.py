@@ -1,6 +1,7 @@
-"""File descriptors in reserve: a process may run out of them, whatever has opened them, and the journal must go on.
+"""File descriptors in reserve. The journal must continue even if the process has none left.
 
-To get a descriptor, one of the reserve is closed. A descriptor that is no longer needed goes back into the reserve.
+If an open fails for lack of descriptors, one of the reserve is closed first. A descriptor that is no longer needed goes back into
+the reserve.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-RESERVED = 16  # descriptors: a segment, a manifest or snapshot, and the directory, each twice; the rest against races
-RESERVED_TO_WRITE = 8  # of these; readers are refused before writers
+RESERVED = 16  # descriptors: twice a segment, a manifest or snapshot, and the directory; the rest against races
+RESERVED_TO_WRITE = 8  # a part for writers only
 
 _T = TypeVar("_T")
 
 
 class Descriptors:
-    """Descriptors in reserve, and the directory as a descriptor: files stay in it wherever it is moved.
+    """Descriptors in reserve, and the directory as a descriptor, which stays valid when the directory is moved.
 
     For any thread. List operations are atomic, and a destructor may run between any two lines, so there is no lock.
     """
@@ -36,28 +37,27 @@ class Descriptors:
                 self._reserve.append(os.dup(self.directory))
 
     def opened(self, open_it: Callable[[], _T], leave: int = 0) -> _T:
-        """Return the result of `open_it`, with descriptors from the reserve if need be; `leave` of them stay. OSError as it
-        raises.
-        """
+        """Return the result of `open_it`, with descriptors from the reserve if needed; `leave` of them stay there. Raises its
+        OSError."""
         while True:
             try:
-                found = open_it()
+                result = open_it()
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._reserve) <= leave:
                     raise
                 with contextlib.suppress(IndexError):  # another thread took the last one
-                    os.close(self._reserve.pop())  # another thread may take it first: then try the next
+                    os.close(self._reserve.pop())  # another thread may take it first; the loop tries again
             else:
                 if len(self._reserve) < RESERVED:
                     self._fill()
-                return found
+                return result
 
     def open(self, name: str, flags: int, leave: int = 0) -> int:
-        """Open a file of the directory, mode 0600 if it is new; `leave` as for `opened`."""
+        """Open a file of the directory; a new one gets mode 0600. `leave` as for `opened`."""
         return self.opened(lambda: os.open(name, flags | os.O_CLOEXEC, 0o600, dir_fd=self.directory), leave)
 
     def close(self, fd: int) -> None:
-        """Close a descriptor, or keep it in the reserve."""
+        """Close a descriptor, or return it to the reserve."""
         if self._closed or len(self._reserve) >= RESERVED:
             os.close(fd)
             return

@@ -1,18 +1,18 @@
-"""The only I/O of the journal: the interface to a disk (`Disk`), and its implementation by a local directory (`LocalDisk`).
+"""All I/O of the journal: the interface to a disk (`Disk`), and its implementation by a local directory (`LocalDisk`).
 
-Everything else in this package reaches files through `Disk`, so that tests can give it a disk that lies: one that loses
-unsynced bytes, is full, or fails to sync. The journal expects this of a disk at a power cut:
+The other modules reach files only through `Disk`. Tests can therefore use a disk that loses unsynced bytes, is full, or fails to
+sync. The journal expects the following of a disk at a power cut:
 
-- bytes appended and not synced: any of their pages may be missing, read back as zeros, or the file may end before them;
-- zeros written ahead: may still be there after all that was appended;
-- a file created, renamed or unlinked: may be undone until `sync_directory`, each name on its own;
-- bytes synced and names synced stay.
+- Bytes that were appended and not synced: any of their pages may be missing and read as zeros, or the file may end before them.
+- Zeros that were written ahead may still be there after all appended bytes.
+- A created, renamed or unlinked file may be back in its former state until `sync_directory`, each name on its own.
+- Synced bytes and synced names stay.
 
-A process may run out of file descriptors, whatever has opened them. `LocalDisk` holds some in reserve (descriptors.py). A file
-that cannot be opened all the same is an OSError that `is_shortage`, which is neither damage nor a failure of the disk: it passes.
+A process may run out of file descriptors. `LocalDisk` holds some in reserve (descriptors.py). If a file still cannot be opened,
+the OSError `is_shortage`: it is temporary, and neither damage nor a failure of the disk.
 
-The disk may be full, whatever has filled it. `LocalDisk` holds space in reserve for its writes (reserve.py). Once that is used
-up, a write raises an OSError that `is_full`, and leaves the file as it was: the write can be repeated.
+The disk may be full. `LocalDisk` holds space in reserve for its writes (reserve.py). Without reserve, a write raises an OSError
+that `is_full`. It leaves the file unchanged, and can be repeated.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ from .reserve import Reserve, free_bytes, is_full
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
-COPY_BYTES = 1 << 20  # piece in which files are copied and checked: efficient for the disk, and fits the cache
-PREALLOCATE_BYTES = 128 << 10  # zeros written at a time: some hundred small groups, and still a sync of well under a millisecond
-TEMPORARY = ".tmp"  # suffix of unfinished files: recovery removes them
+COPY_BYTES = 1 << 20  # files are copied and checked in pieces of this size, which fit the cache.
+PREALLOCATE_BYTES = (
+    128 << 10
+)  # zeros written at a time: some hundred small groups, and a sync still takes well under a millisecond.
+TEMPORARY = ".tmp"  # suffix of unfinished files; recovery removes them
 _IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
 
 
-class Identity(NamedTuple):
+class FileIdentity(NamedTuple):
     """Identity of a file on this host: st_dev and st_ino."""
 
     device: int
@@ -51,7 +53,7 @@ class Identity(NamedTuple):
 
 
 def is_shortage(error: OSError) -> bool:
-    """Return True if the process or the system had no descriptor or memory left: not the file's fault, and temporary."""
+    """Return True if the process or the system had no descriptor or memory left. This is temporary; the file has no fault."""
     return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -59,28 +61,29 @@ class AppendFile(Protocol):
     """A file that one thread writes, from its beginning."""
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all of `buffers` at the end. After an OSError the number of bytes written is unknown, unless the error
-        `is_full`: then the file is as it was.
+        """Write all of `buffers` at the end.
+
+        After an OSError an unknown number of bytes is written. If the error `is_full`, the file is unchanged.
         """
 
     def preallocate(self, nbytes: int) -> None:
-        """Write zeros ahead, so that `nbytes` more can be appended into them: a sync is quicker if the file's length stays.
+        """Write zeros ahead for `nbytes` more bytes: a sync is quicker if the length of the file stays.
 
-        Until `close` the file may therefore end in zeros. It promises nothing; OSError as of `append`.
+        Until `close` the file may therefore end in zeros. A failure may go unnoticed; OSError as of `append`.
         """
 
     def start_sync(self) -> None:
-        """Let the disk begin with the appended bytes, and return: a later `sync` is then shorter. It promises nothing."""
+        """Let the disk begin with the appended bytes, and return. A later `sync` then takes less time."""
 
     def sync(self) -> None:
-        """Return when everything appended is on the disk. After an OSError nobody can know."""
+        """Return when everything appended is on the disk. After an OSError its content is unknown."""
 
     def close(self) -> None:
-        """Close the file; zeros written ahead are cut off."""
+        """Close the file, and cut off zeros that were written ahead."""
 
 
 class ReadFile(Protocol):
-    """A file open for reading; it stays readable after its name is gone. Safe for several threads."""
+    """A file open for reading. It stays readable after its name is removed. Safe for several threads."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes at `offset`; fewer only at the file's end. A bad page is an OSError, not a signal."""
@@ -89,14 +92,14 @@ class ReadFile(Protocol):
         """Return the file's size, bytes."""
 
     def map(self) -> pa.Buffer:
-        """Map the file as it is now, without a copy; the buffer holds the mapping for as long as it lives."""
+        """Map the current file, without a copy. The buffer keeps the mapping."""
 
-    def identity(self) -> Identity:
+    def identity(self) -> FileIdentity:
         """Return the file's identity, for another process of this host that opens the same path."""
 
 
 class NoteFile(Protocol):
-    """A few bytes that are overwritten in place and never synced: after a power cut any of them may be there, or none."""
+    """A few bytes that are overwritten in place and never synced. After a power cut, any mixture of them may remain."""
 
     def write(self, data: bytes) -> None:
         """Overwrite the bytes."""
@@ -112,19 +115,19 @@ class Disk(Protocol):
         """Return the names of all files."""
 
     def create(self, name: str, *, optional: bool = False) -> AppendFile:
-        """Create an empty file; it replaces a file of that name. `optional`: it can be given up if the disk is full."""
+        """Create an empty file, or replace one of that name. `optional`: the caller can do without it if the disk is full."""
 
     def open(self, name: str) -> ReadFile:
         """Open a file for reading."""
 
     def create_note(self, name: str) -> NoteFile:
-        """Create an empty note; it replaces a file of that name, which others that have it open or linked keep."""
+        """Create an empty note, or replace one of that name. Other holders of the replaced file keep it."""
 
     def size(self, name: str) -> int:
         """Return the size of a file, bytes, without opening it."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file, over an existing one if there is one."""
+        """Rename a file. Replace an existing one."""
 
     def unlink(self, name: str) -> None:
         """Remove a file's name."""
@@ -133,19 +136,19 @@ class Disk(Protocol):
         """Return when all names are on the disk."""
 
     def free_bytes(self) -> int:
-        """Return the bytes that can still be written: the free space of the disk, and the reserve."""
+        """Return the number of bytes that can still be written: the free space of the disk, and the reserve."""
 
     def fill_reserve(self, nbytes: int) -> None:
-        """Make the reserve `nbytes` large, if the disk has that much and more. Raises nothing."""
+        """Make the reserve `nbytes` large, if the disk has at least twice that. Raises nothing."""
 
     def has_reserve(self) -> bool:
-        """Return True if the reserve is whole; without one, the disk is full."""
+        """Return True if the reserve is whole. Without one, the disk is full."""
 
     def path(self, name: str) -> str:
-        """Return the absolute path under which another process on this host opens the file."""
+        """Return the absolute path under which another process of this host opens the file."""
 
     def now_ns(self) -> int:
-        """Return the wall clock, nanoseconds since 1970: it stamps files and decides nothing."""
+        """Return the wall clock, nanoseconds since 1970. It stamps files, and no decision depends on it."""
 
     def monotonic_s(self) -> float:
         """Return seconds since an arbitrary moment, to measure calls and to schedule syncs."""
@@ -155,17 +158,14 @@ class Disk(Protocol):
 
 
 def write_file(disk: Disk, name: str, pieces: Iterable[Buffer], *, optional: bool = False) -> None:
-    """Write a whole file that has, under its name, all its bytes or is absent, even after a power cut.
-
-    `optional`: see `Disk.create`.
-    """
+    """Write a whole file. Under its name it is complete or absent, even after a power cut. `optional`: see `Disk.create`."""
     file = disk.create(name + TEMPORARY, optional=optional)
     try:
         for piece in pieces:
             file.append([piece])
         file.sync()
     except OSError:
-        with contextlib.suppress(OSError):  # best effort: on a full disk its space is needed
+        with contextlib.suppress(OSError):  # on a full disk its space is needed
             disk.unlink(name + TEMPORARY)
         raise
     finally:
@@ -175,7 +175,7 @@ def write_file(disk: Disk, name: str, pieces: Iterable[Buffer], *, optional: boo
 
 
 def pieces_of(file: ReadFile, start: int, stop: int) -> Iterable[bytes]:
-    """Yield the bytes [start, stop) of a file, in pieces of at most `COPY_BYTES`; ends early where the file does."""
+    """Yield the bytes [start, stop) of a file, in pieces of at most `COPY_BYTES`; ends early if the file does."""
     while start < stop:
         piece = file.read(start, min(COPY_BYTES, stop - start))
         if not piece:
@@ -202,7 +202,7 @@ class _LocalAppend:
     def __init__(self, descriptors: Descriptors, reserve: Reserve, name: str, optional: bool) -> None:
         self._descriptors, self._helped = descriptors, partial(reserve.helped, optional=optional)
         self._fd = self._helped(lambda: descriptors.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
-        self._synced = self._size = self._preallocated = 0  # offsets: on the disk, appended, zeros
+        self._synced = self._size = self._preallocated = 0  # offsets up to which bytes are on the disk, appended, and zeros
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         size = self._size
@@ -238,7 +238,7 @@ class _LocalAppend:
         except OSError as error:
             if not is_full(error):
                 raise
-            # The disk is nearly full: the bytes to append may still fit.
+            # The disk is nearly full. The bytes to append may still fit.
 
     def start_sync(self) -> None:
         start_sync(self._fd, self._synced)
@@ -278,14 +278,16 @@ class _LocalRead:
 
     def _map(self) -> pa.Buffer:
         path = f"/proc/self/fd/{self._fd}"
-        with pa.memory_map(path if os.path.exists(path) else self._path) as file:  # the buffer keeps the mapping, not the file
+        with pa.memory_map(
+            path if os.path.exists(path) else self._path
+        ) as file:  # the buffer keeps the mapping, but not the file
             if not os.path.samestat(os.fstat(file.fileno()), os.fstat(self._fd)):
                 raise OSError(errno.ESTALE, f"{self._path} is another file now: the data directory was moved or replaced")
             return file.read_buffer()
 
-    def identity(self) -> Identity:
-        found = os.fstat(self._fd)
-        return Identity(found.st_dev, found.st_ino)
+    def identity(self) -> FileIdentity:
+        status = os.fstat(self._fd)
+        return FileIdentity(status.st_dev, status.st_ino)
 
     def __del__(self) -> None:
         if self._fd >= 0:
@@ -295,9 +297,8 @@ class _LocalRead:
 class LocalDisk:
     """A directory of this host, created with mode 0700 and locked against a second broker (see `Disk` for the methods).
 
-    An existing directory that is empty or a broker's gets mode 0700 too. Raises `DirectoryLocked`, which names the holder's
-    process, when another `LocalDisk` has it, and StorageError if the lock file is not a plain file, or the directory cannot be
-    used.
+    An existing directory also gets mode 0700 if it is empty or a broker's. Raises `DirectoryLocked`, which names the holder's
+    process, if another `LocalDisk` has it; StorageError if the lock file is not a plain file, or the directory cannot be used.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -324,7 +325,7 @@ class LocalDisk:
         return sorted(self._descriptors.opened(lambda: os.listdir(self._descriptors.directory)))
 
     def create(self, name: str, *, optional: bool = False) -> AppendFile:
-        """Create an empty file; it replaces a file of that name. `optional`: it leaves half of the reserve."""
+        """Create an empty file, or replace one of that name. `optional`: it leaves half of the reserve."""
         return _LocalAppend(self._descriptors, self._reserve, name, optional)
 
     def open(self, name: str) -> ReadFile:
@@ -332,7 +333,7 @@ class LocalDisk:
         return _LocalRead(self._descriptors, name, self.path(name))
 
     def create_note(self, name: str) -> NoteFile:
-        """Create an empty note; it replaces a file of that name."""
+        """Create an empty note, or replace one of that name."""
         file = _LocalNote(self._descriptors, self._reserve, name + TEMPORARY)
         self.rename(name + TEMPORARY, name)
         return file
@@ -342,7 +343,7 @@ class LocalDisk:
         return os.stat(name, dir_fd=self._descriptors.directory).st_size
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file, over an existing one if there is one."""
+        """Rename a file. Replace an existing one."""
         directory = self._descriptors.directory
         self._reserve.helped(lambda: os.rename(old, new, src_dir_fd=directory, dst_dir_fd=directory))
 
@@ -388,7 +389,7 @@ class LocalDisk:
 
 
 class OthersDirectory(LocalDisk):
-    """A directory that another process holds, to read from: without the lock."""
+    """A directory that another process holds, opened to read, without the lock."""
 
     def __init__(self, path: Path | str) -> None:
         self._root = Path(path).absolute()
@@ -412,11 +413,11 @@ def _make_directory(path: Path) -> None:
 
 
 def _keep_private(directory: int) -> None:
-    """Remove the permissions of group and others from a directory of ours that is empty, or has a broker's lock in it.
+    """Remove the permissions of group and others from our directory, if it is empty or contains a broker's lock.
 
-    The permissions of a directory with other files, or of another account, are not ours to change.
+    A directory with other files, or of another account, keeps its permissions.
     """
-    found = os.fstat(directory)
+    status = os.fstat(directory)
     names = os.listdir(directory)
-    if found.st_mode & 0o077 and found.st_uid == os.geteuid() and (not names or "lock" in names):
-        os.fchmod(directory, stat.S_IMODE(found.st_mode) & 0o700)
+    if status.st_mode & 0o077 and status.st_uid == os.geteuid() and (not names or "lock" in names):
+        os.fchmod(directory, stat.S_IMODE(status.st_mode) & 0o700)

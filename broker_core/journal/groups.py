@@ -1,8 +1,8 @@
-"""A group while it is filled: records get their positions at once, and the group its header when the writer takes it.
+"""A group while it is filled. Records get their positions immediately; the group gets its header when the writer takes it.
 
-Small records are kept as they will be in the file, one bytes object each, and joined when they are written. A payload above
-`INLINE_BYTES` is kept by reference, and the writer computes its checksum (`zlib.crc32` lets other threads run), so that an
-append, under the broker's lock, neither copies nor reads it.
+Small records are kept in the form of the file, one bytes object each, and joined when they are written. A payload above
+`INLINE_BYTES` is kept by reference, and the writer computes its checksum (`zlib.crc32` lets other threads run). So an append,
+which happens under the broker's lock, neither copies nor reads it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from .records import (
     padded,
 )
 
-INLINE_BYTES = 1 << 14  # a payload up to this size is copied: some 2 µs, less than the cost of a reference
+INLINE_BYTES = 1 << 14  # a payload up to this size is copied in some 2 µs, less than the cost of a reference
 
 _PADDING = [b"\0" * n for n in range(8)]
 
 
-class Group:
-    """Records from `start` on; `end` is the LSN after the last one, before the end mark. `form` is of `segments.VERSION`."""
+class RecordGroup:
+    """Records from `start` on. `end` is the LSN after the last one, before the end mark. `form` has the version
+    `segments.VERSION`."""
 
     __slots__ = ("_form", "_large", "_pieces", "_sealed", "_small", "end", "records", "start")
 
@@ -41,13 +42,13 @@ class Group:
         self.end = start + GROUP_BYTES
         self.records = 0
         self._sealed: list[Buffer] | None = None
-        self._small: list[bytes] = [b""]  # the run being filled; the first item of the first becomes the header
+        self._small: list[bytes] = [b""]  # the run being filled; the first item of the first run becomes the header
         self._pieces: list[list[bytes] | memoryview] = [self._small]
         self._large: list[tuple[list[bytes], int, bytes, list[memoryview], int]] = []  # run, index in it, meta, payload, position
 
     @property
     def after(self) -> int:
-        """LSN after the group, end mark included."""
+        """LSN after the group and its end mark."""
         return self.end + END_BYTES
 
     def append(self, meta: bytes, payload: Sequence[Buffer]) -> int:
@@ -73,7 +74,7 @@ class Group:
     def _append_large(self, meta: bytes, views: list[memoryview], size: int) -> int:
         position = self.end
         end = position + record_bytes(len(meta), size)
-        self._small.append(b"")  # replaced by header and meta, when the checksum is known
+        self._small.append(b"")  # replaced by header and meta when the checksum is known
         self._large.append((self._small, len(self._small) - 1, meta, views, position))
         self._pieces.extend(view for view in views if view.nbytes)
         self._small = [_PADDING[-size & 7]]
@@ -83,7 +84,8 @@ class Group:
         return position
 
     def seal(self, synced: int) -> list[Buffer]:
-        """Return the group's bytes, to be written in this order, the same with each call. No record is added afterwards."""
+        """Return the group's bytes, to be written in this order. Repeated calls return the same. No record may be added
+        afterwards."""
         if self._sealed is not None:
             return self._sealed
         for run, index, meta, views, position in self._large:
@@ -101,7 +103,7 @@ class Group:
 
 
 def record_bytes(meta_bytes: int, payload_bytes: int) -> int:
-    """Return the size of a record in the log, bytes. InvalidRequest when its meta is longer than the format allows."""
+    """Return the size of a record in the log, bytes. InvalidRequest if its meta is longer than the format allows."""
     if meta_bytes > META_MAX:
         raise InvalidRequest(f"the meta of a record has {meta_bytes} bytes; at most {META_MAX} are possible")
     return RECORD_BYTES + padded(meta_bytes) + padded(payload_bytes)

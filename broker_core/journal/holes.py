@@ -1,6 +1,6 @@
-"""Holes: parts of the log whose segments were dropped, as half-open intervals of LSNs, sorted, with something between any two.
+"""Holes: parts of the log whose segments were dropped, as half-open intervals of LSNs, sorted, with content between any two.
 
-The manifest names them, and recovery accepts exactly those that it names.
+The manifest names them. Recovery accepts exactly these holes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Hole(NamedTuple):
-    """A part of the log that is no longer there, from `begin` up to, not including, `end`. Both are LSNs."""
+    """A missing part of the log, from `begin` up to, not including, `end`. Both are LSNs."""
 
     begin: int
     end: int
@@ -21,16 +21,16 @@ Holes = tuple[Hole, ...]
 
 
 def merged(holes: Iterable[tuple[int, int]]) -> Holes:
-    """Return these intervals in order, those that touch or overlap as one, without empty ones."""
-    found: list[Hole] = []
+    """Return these intervals in order. Intervals that touch or overlap become one; empty ones are left out."""
+    holes_in_order: list[Hole] = []
     for begin, end in sorted(holes):
         if begin >= end:
             continue
-        if found and begin <= found[-1].end:
-            found[-1] = Hole(found[-1].begin, max(found[-1].end, end))
+        if holes_in_order and begin <= holes_in_order[-1].end:
+            holes_in_order[-1] = Hole(holes_in_order[-1].begin, max(holes_in_order[-1].end, end))
         else:
-            found.append(Hole(begin, end))
-    return tuple(found)
+            holes_in_order.append(Hole(begin, end))
+    return tuple(holes_in_order)
 
 
 def covers(holes: Holes, position: int) -> bool:

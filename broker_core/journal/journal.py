@@ -89,30 +89,30 @@ class Journal(Writer):
         return self._lineage
 
     def adopt(self, numbers: Mapping[str, int]) -> None:
-        """Note, at the first start after a restore, the last number of each thing that was numbered before. StorageError."""
+        """Note, at the first start after a restore, the last number of each numbered subject. StorageError."""
         if self._lineage.parent is not None:
             self._change(self._lineage.adopted(numbers))
 
-    def disown(self, what: str, number: int) -> None:
-        """Note that `number`, the last of `what` that the former lineage gave, names something else here. StorageError."""
-        self._change(self._lineage.disowned(what, number))
+    def disown(self, subject: str, number: int) -> None:
+        """Note that `number`, the last `subject` of the former lineage, means something else here. StorageError."""
+        self._change(self._lineage.disowned(subject, number))
 
-    def _change(self, changed: Lineage) -> None:
+    def _change(self, lineage_: Lineage) -> None:
         try:
-            lineage.write(self._disk, changed)
+            lineage.write(self._disk, lineage_)
         except OSError as error:
             raise self._write_error("the lineage", error) from error
-        self._lineage = changed
+        self._lineage = lineage_
 
     # ---- reading
 
     def log_bytes(self, position: int, limit: int) -> list[tuple[str, int, bytes]]:
         """Return bytes of the log from `position` on, at most `limit` and below `stored`: segment, offset in its file, bytes.
 
-        A segment's header comes with its first byte of the log. Raises DataLoss when the segment was dropped, DamagedJournal
-        where the file is shorter than it was.
+        A segment's header comes with its first byte of the log. Raises DataLoss if the segment was dropped, DamagedJournal if the
+        file is shorter than before.
         """
-        found, stop = list[tuple[str, int, bytes]](), self.stored
+        pieces, stop = list[tuple[str, int, bytes]](), self.stored
         while limit > 0 and position < stop:
             segment = self._chain.find(position)
             until = min(segment.end, stop, position + limit)
@@ -121,20 +121,20 @@ class Journal(Writer):
             data = self._chain.file(segment).read(offset, length)
             if len(data) < length:
                 raise DamagedJournal(f"{self._disk.path(segment.name)}, offset {offset + len(data)}: the file ends here")
-            found.append((segment.name, offset, data))
+            pieces.append((segment.name, offset, data))
             limit -= until - position
             position = until
-        return found
+        return pieces
 
     def segment_names(self) -> list[str]:
         """Return the names of all segments, oldest first."""
         return [segment.name for segment in self._chain.all]
 
     def replay(self, position: int) -> Iterator[Record]:
-        """Yield the written records from `position` on, which need not be the start of one, without those in segments that were
-        dropped: there are none from the snapshot's position on. Payloads are not read.
+        """Yield the written records from `position` on, which need not be the start of a record. Payloads are not read.
 
-        Raises DamagedJournal, with file and offset, at the first record that reads back wrong.
+        Records in dropped segments are missing. All records from the snapshot's position on exist. Raises DamagedJournal, with
+        file and offset, at the first record that does not match its checksum.
         """
         stop = self.written
         for segment in self._chain.all:
@@ -144,12 +144,11 @@ class Journal(Writer):
                 yield from replay_segment(self._chain.file(segment), path, segment, position, until)
 
     def payload(self, position: int) -> pa.Buffer:
-        """Return the payload of the record at `position`, mapped, 8-byte aligned; wait until it is written. It stays valid for
-        ever.
+        """Return the payload of the record at `position`, mapped and 8-byte aligned. Waits until it is written. It stays valid.
 
-        Raises DamagedJournal, with file and offset, when it reads back wrong (checked at the first read); DataLoss when the
-        segment was dropped, and nobody who may have the position holds it (`hold`); InvalidRequest when `position` is past the
-        end.
+        Raises DamagedJournal, with file and offset, if it does not match its checksum (checked at the first read). Raises
+        DataLoss if the segment was dropped and no reader of the position holds it (`hold`), InvalidRequest if `position` is past
+        the end.
         """
         if position >= self.written:
             self._check_position(position)
@@ -157,7 +156,7 @@ class Journal(Writer):
         return self._payloads.get(position)
 
     def locate(self, position: int) -> Located:
-        """Return the location of that payload, verified, for a process on this host that maps it itself.
+        """Return the verified location of that payload, for a process of this host that maps it itself.
 
         Waits until it is durable; otherwise like `payload`.
         """
@@ -167,10 +166,10 @@ class Journal(Writer):
         return self._payloads.locate(position)
 
     def hold(self) -> Hold:
-        """Return an object to keep while positions that were found by now are used.
+        """Return an object to keep while positions that are known now are used.
 
-        As long as it is there, segments that are dropped from now on stay on the disk, and `payload` and `locate` find what is in
-        them. It costs nothing.
+        While it exists, segments that are dropped from now on stay on the disk, and `payload` and `locate` find their records. It
+        costs nothing.
         """
         return self._holds.hold()
 
@@ -181,12 +180,11 @@ class Journal(Writer):
     # ---- snapshots and segments
 
     def write_snapshot(self, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
-        """Write the state at `position`, by one thread at a time; the snapshot counts when this returns. The two latest are
-        kept.
+        """Write the state at `position`, by one thread at a time. The snapshot counts when this returns. The two latest are kept.
 
-        First waits until the log is synced up to there, in every fsync mode. Raises ResourceLimit when the disk is full: the
-        earlier snapshots still count, and the journal goes on. StorageError when the disk fails: then the journal has failed,
-        too.
+        First waits until the log is synced up to there, in every fsync mode. Raises ResourceLimit if the disk is full: the
+        earlier snapshots still count, and the journal continues. Raises StorageError if the disk fails: then the journal has
+        failed as well.
         """
         if position > self.end:
             raise InvalidRequest(f"position {position} is past the end of the journal, {self.end}")
@@ -200,24 +198,24 @@ class Journal(Writer):
         self._snapshot_position = max(self._snapshot_position, position)
 
     def segments(self, hold: Hold | None = None) -> list[SegmentInfo]:
-        """Return the segments of the log, oldest first, without those that were dropped; with those that a hold keeps, if one is
-        given: the positions that its reader has found may be in them."""
+        """Return the segments of the log, oldest first, without dropped ones. With a hold, include the dropped ones that it
+        keeps."""
         return self._infos(lambda: self._chain.all if hold is None else self._readable(hold))
 
     def _readable(self, hold: Hold) -> list[Segment]:
-        there = self._chain.all  # first: what is dropped after this is in both
-        return sorted({*there, *self._holds.since(hold)}, key=lambda segment: (segment.base, segment.end))
+        current = self._chain.all  # first: a segment that is dropped after this line is in both
+        return sorted({*current, *self._holds.since(hold)}, key=lambda segment: (segment.base, segment.end))
 
     def _infos(self, listed: Callable[[], Sequence[Segment]]) -> list[SegmentInfo]:
-        """Return reports of the segments that are listed, without those that go meanwhile: another thread drops and unlinks."""
-        found = []
+        """Return reports of the listed segments, without those that another thread drops and unlinks meanwhile."""
+        infos = []
         for segment in listed():
             try:
-                found.append(self._chain.info(segment))
+                infos.append(self._chain.info(segment))
             except FileNotFoundError:
                 if segment in listed():
                     raise
-        return found
+        return infos
 
     @property
     def snapshot_position(self) -> int:
@@ -225,15 +223,15 @@ class Journal(Writer):
         return self._snapshot_position
 
     def drop(self, segments: Iterable[SegmentInfo]) -> list[SegmentInfo]:
-        """Drop those of these segments, anywhere in the log, that are below the last durable snapshot; return them.
+        """Drop these segments, anywhere in the log, if they are below the last durable snapshot. Return the dropped ones.
 
-        Nobody may need them but who has a `hold`: their files are unlinked now, or by a later `unlink_dropped`. The last segment
-        always stays. By one thread at a time. Buffers from `payload` stay valid. Raises ResourceLimit when the disk is full, and
-        then nothing was dropped; StorageError as of `write_snapshot`.
+        Only readers with a `hold` may still need them. Their files are unlinked now, or by a later `unlink_dropped`. The last
+        segment always stays. By one thread at a time. Buffers from `payload` stay valid. Raises ResourceLimit if the disk is
+        full, and then drops nothing; StorageError as of `write_snapshot`.
         """
         wanted, every = {(segment.base, segment.end) for segment in segments}, self._chain.all
         gone = {s.base for s in every[:-1] if (s.base, s.end) in wanted and s.base < s.end <= self._snapshot_position}
-        dropped = [s for s in every[:-1] if s.base in gone]  # with empty ones of the same base
+        dropped = [s for s in every[:-1] if s.base in gone]  # including empty ones of the same base
         if not dropped:
             return []
         infos = [self._chain.info(segment) for segment in dropped]
@@ -247,13 +245,12 @@ class Journal(Writer):
         return infos
 
     def dropped(self) -> list[SegmentInfo]:
-        """Return the segments that were dropped, and that readers still hold."""
+        """Return the dropped segments that readers still hold."""
         return self._infos(lambda: self._holds.segments)
 
     def unlink_dropped(self) -> int:
-        """Unlink the segments that were dropped and that nobody holds any more; return how many. By the thread that drops.
-
-        StorageError as of `write_snapshot`."""
+        """Unlink the dropped segments that no reader holds any more; return how many. By the thread that drops. StorageError as
+        of `write_snapshot`."""
         free = self._holds.released()
         self._chain.forget(free)
         try:
@@ -261,37 +258,37 @@ class Journal(Writer):
                 self._disk.unlink(segment.name)
             if free:
                 self._disk.sync_directory()
-        except OSError as error:  # the next start removes them: the manifest says that they are dropped
+        except OSError as error:  # the next start removes them, because the manifest lists the holes
             self.fail(error)
             raise StorageError(f"a dropped segment could not be removed: {error}") from error
         return len(free)
 
-    def _write_error(self, what: str, error: OSError) -> ResourceLimit | StorageError:
-        """Return the error for `what`, which could not be written. A full disk is no failure; otherwise the journal fails."""
+    def _write_error(self, subject: str, error: OSError) -> ResourceLimit | StorageError:
+        """Return the error for a file that could not be written. A full disk is not a failure; otherwise the journal fails."""
         if is_full(error):
-            return DiskFull(f"the disk is full, {what} was given up: {error}")
+            return DiskFull(f"the disk is full, {subject} was given up: {error}")
         if is_shortage(error):
-            return out_of_files(f"{what} was given up, and will be tried again", error)
+            return out_of_files(f"{subject} was given up, and will be tried again", error)
         self.fail(error)
-        return StorageError(f"{what} could not be written: {error}")
+        return StorageError(f"{subject} could not be written: {error}")
 
     def free_bytes(self) -> int:
-        """Return the bytes that can still be written: the free space of the disk, and the reserve."""
+        """Return the number of bytes that can still be written: the free space of the disk, and the reserve."""
         return self._disk.free_bytes()
 
     def fill_reserve(self, nbytes: int) -> None:
-        """Hold so many bytes of the disk in reserve for the log, if there is space. Raises nothing."""
+        """Hold this many bytes of the disk in reserve for the log, if there is space. Raises nothing."""
         self._disk.fill_reserve(nbytes)
 
     @property
     def is_full(self) -> bool:
-        """True from the moment that a write has found the disk full until the reserve is whole again."""
+        """True after a write has found the disk full, until the reserve is whole again."""
         return self._shortages.of_space or not self._disk.has_reserve()
 
     def close(self) -> None:
         """Write and sync all appended records (none, if never started), stop the thread, release the lock of the directory.
 
-        StorageError when the journal failed, now or before; the lock is released all the same. Closing twice does nothing.
+        StorageError if the journal failed, now or before; the lock is released anyway. A second call does nothing.
         """
         if self._is_closed:
             return
@@ -304,7 +301,7 @@ class Journal(Writer):
 
 
 def _broker_id(disk: Disk, new_id: Callable[[], str]) -> str:
-    """Return the id of the data directory; its first opening makes one."""
+    """Return the id of the data directory. Its first opening creates one."""
     names = disk.names()
     if ID_FILE in names:
         text = disk.open(ID_FILE).read(0, ID_BYTES + 2).decode(errors="replace").strip()

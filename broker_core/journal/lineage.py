@@ -1,15 +1,15 @@
-"""The lineage of a data directory: its id; another one where it was restored, from a copy or backup that may be older than its
+"""The lineage of a data directory: its id, or a new id if it was restored from a copy or backup, which may be older than its
 original.
 
-What a state numbers, and somebody elsewhere knows by that number, belongs to a lineage: a restored state gives the same numbers
-once more, to something else. What was numbered when the copy was taken is the former lineages': both name the same by it. What
-had begun then and not ended may have become different things in both; who finds that disowns the number, and gives it anew. In
-the file `lineage`:
+Numbers that a state gives, and that are known elsewhere, belong to a lineage: a restored state gives the same numbers again, to
+other things. Numbers that the copy contains belong to the former lineages, and mean the same in both directories. A recording
+that had begun and not ended may differ between the two. A broker that finds such a difference disowns the number, and gives it
+again. The file `lineage`:
 
-    {"version": 1, "name": lineage, "parent": the former one | null, "history": {what: [[former lineage, its last number] …]}}
+    {"version": 1, "name": lineage, "parent": the former one | null, "history": {subject: [[former lineage, its last number] …]}}
 
-`parent` is there from the restore until the first start, which knows how far the numbers had come and adds them to `history`.
-To change the format: raise `VERSION`, and keep reading the former ones.
+`parent` exists from the restore until the first start, which adds the last numbers to `history`. To change the format: raise
+`VERSION`, and keep reading the former ones.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ NAME = "lineage"
 VERSION = 1
 BYTES_MAX = 16 << 20
 
-#: Who gave the numbers of something: lineages and their last numbers, ascending. Each begins after the one before it.
+#: The owners of the numbers of something: lineages and their last numbers, ascending. Each begins after the one before it.
 History = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """Content of the file; of a directory without one, its id alone."""
+    """Content of the file. In a directory without the file, the name is its id."""
 
     name: str
     parent: str | None = None
     history: Mapping[str, History] = field(default_factory=dict)
 
-    def of(self, what: str, number: int) -> str:
-        """Return the lineage in which `what` got that number."""
-        return next((name for name, last in self.history.get(what, ()) if number <= last), self.name)
+    def of(self, subject: str, number: int) -> str:
+        """Return the lineage in which `subject` got that number."""
+        return next((name for name, last in self.history.get(subject, ()) if number <= last), self.name)
 
-    def until(self, what: str, number: int) -> History:
-        """Return who gave the numbers of `what` up to `number`."""
-        return (*((name, min(last, number)) for name, last in self.history.get(what, ())), (self.name, number))
+    def until(self, subject: str, number: int) -> History:
+        """Return the owners of the numbers of `subject` up to `number`."""
+        return (*((name, min(last, number)) for name, last in self.history.get(subject, ())), (self.name, number))
 
     def restored(self, name: str) -> Lineage:
         """Return the lineage of a directory that is restored from a copy of this one."""
         return Lineage(name, self.parent or self.name, self.history)
 
     def adopted(self, numbers: Mapping[str, int]) -> Lineage:
-        """Return the lineage with what was numbered before it, and the last number of each: all of these are the former's."""
+        """Return the lineage after the first start. All numbers up to these belong to the former lineages."""
         before = Lineage(self.parent or self.name, None, self.history)
-        return Lineage(self.name, None, {what: before.until(what, number) for what, number in numbers.items()})
+        return Lineage(self.name, None, {subject: before.until(subject, number) for subject, number in numbers.items()})
 
-    def disowned(self, what: str, number: int) -> Lineage:
-        """Return the lineage in which the last number of `what` that was given before it is its own."""
-        before = tuple((name, min(last, number - 1)) for name, last in self.history.get(what, ()))
-        return Lineage(self.name, self.parent, {**self.history, what: before})
+    def disowned(self, subject: str, number: int) -> Lineage:
+        """Return the lineage that owns `number`, the last one of `subject` that was given before it."""
+        before = tuple((name, min(last, number - 1)) for name, last in self.history.get(subject, ()))
+        return Lineage(self.name, self.parent, {**self.history, subject: before})
 
 
 def read(disk: Disk, broker_id: str) -> Lineage:
@@ -68,7 +68,9 @@ def read(disk: Disk, broker_id: str) -> Lineage:
     try:
         fields = json.loads(disk.open(NAME).read(0, BYTES_MAX))
         check_version(disk.path(NAME), fields["version"], VERSION)
-        return Lineage(fields["name"], fields["parent"], {what: _history(each) for what, each in fields["history"].items()})
+        return Lineage(
+            fields["name"], fields["parent"], {subject: _history(pairs) for subject, pairs in fields["history"].items()}
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedJournal(
             f"{disk.path(NAME)}, offset 0: the lineage cannot be read ({error}); restore it from a backup"

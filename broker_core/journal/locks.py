@@ -1,4 +1,4 @@
-"""The lock of a data directory: one broker at a time has it, and others can see who that is."""
+"""The lock of a data directory. One broker at a time has it, and other processes can see which."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from ..errors import DirectoryLocked, StorageError
 
-LOOKED_AT_S = 0.1  # for which a lock may be taken by somebody who only looks at it
+LOOKED_AT_S = 0.1  # a process that only looks at the lock holds it for an instant
 
 
 def holder(directory: Path) -> str | None:
-    """Return the process that has locked a data directory, None where none has. Raises OSError where that cannot be seen."""
+    """Return the process that has locked a data directory, or None. Raises OSError if the lock cannot be read."""
     try:
         fd = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -31,12 +31,12 @@ def holder(directory: Path) -> str | None:
 
 
 def _holder(lock: int) -> str:
-    said = os.pread(lock, 400, 0).decode(errors="replace").split()
-    return f"process {said[0]} on {said[1]}" if len(said) == 2 else "another process"
+    words = os.pread(lock, 400, 0).decode(errors="replace").split()
+    return f"process {words[0]} on {words[1]}" if len(words) == 2 else "another process"
 
 
 def _take(lock: int) -> None:
-    """Take the lock, or raise what `flock` does. Who only looks whether it is taken (`holder`) has it for an instant."""
+    """Take the lock, or raise the error of `flock`. A process that only looks at the lock (`holder`) holds it for an instant."""
     until = time.monotonic() + LOOKED_AT_S
     while True:
         try:
@@ -49,7 +49,7 @@ def _take(lock: int) -> None:
 
 
 def lock(path: Path) -> int:
-    """Take the lock file and write its holder in it. The file stays: after an unlink two brokers could hold two files."""
+    """Take the lock file and write its holder in it. The file stays: after an unlink, two brokers could hold two files."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -66,7 +66,7 @@ def lock(path: Path) -> int:
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
             raise StorageError(f"{path} cannot be locked: {error}") from error
         raise DirectoryLocked(f"{path.parent} is in use by {who}; stop that broker, or give this one another directory") from None
-    said = f"{os.getpid()} {socket.gethostname()}\n".encode()
+    text = f"{os.getpid()} {socket.gethostname()}\n".encode()
     with contextlib.suppress(OSError):  # on a full disk; the lock holds without its text
-        os.ftruncate(fd, os.pwrite(fd, said, 0))
+        os.ftruncate(fd, os.pwrite(fd, text, 0))
     return fd

@@ -1,7 +1,7 @@
-"""The list of segments that must be there, and how far the log is known to be on the disk, so that a missing file is noticed.
+"""The list of segments that must exist, and the known length of the log, so that a missing file is noticed.
 
-Segments that nobody needs are dropped, from anywhere in the log but its end, so a start cannot tell from the files alone which
-are missing. So two files stand beside the segments:
+Unneeded segments are dropped anywhere in the log but at its end. A start therefore cannot tell from the files alone which are
+missing. Two files next to the segments help:
 
     manifest   one line of JSON | newline | crc32 of the line, decimal | newline
                {"version": 1, "broker": id, "synced": LSN, "segments": [[name, crc32 of its header], ...],
@@ -11,20 +11,20 @@ are missing. So two files stand beside the segments:
 The manifest is replaced as a whole (temporary name, sync, rename, sync of the directory):
 
 - before a new directory gets its `id`, without segments: a directory with an `id` has a manifest;
-- when a segment has begun, before anything is written into it: every segment with content is listed;
+- when a segment has begun, before its first write: every segment with content is listed;
 - before dropped segments are unlinked, without them, and with the hole that they leave (holes.py);
 - when a start has repaired the directory, before it unlinks the replaced files;
 - when the journal is closed in order, with its end.
 
-So at a start every listed segment must be there, with the header that it began with; one of the same name from another lineage
-has another secret in it. A segment that is not listed was begun just before a crash, and counts like any other; or it begins in
-a hole, was not yet unlinked, and is unlinked now. Whatever else is missing between two segments, or before the first, was lost.
+At a start every listed segment must exist, with its original header. A file of the same name from another lineage has another
+secret. A segment that is not listed was begun just before a crash, and counts like any other. If it begins in a hole, it was
+dropped and is unlinked now. Any other gap between two segments, or before the first, is a loss.
 
-`synced` is overwritten in place after each sync, and never synced itself: a matter of microseconds. It is never ahead of the
-disk. After kill -9 it is exact; after a power cut it may be any earlier one, torn, or missing, and is then ignored. It counts
-only for a segment that the manifest lists: in a backup made with hard links, it may belong to a later one.
+`synced` is overwritten in place after each sync, and never synced itself, which takes microseconds. It is never ahead of the
+disk. After kill -9 it is exact. After a power cut it may be an earlier one, torn, or missing; a torn one is ignored. It counts
+only for a segment that the manifest lists. In a backup made with hard links, it may belong to a later segment.
 
-The log must reach up to the position in these two files, as it must reach up to the last snapshot (recovery.py).
+The log must reach up to the position in these two files, and up to the last snapshot (recovery.py).
 
 To change the format: raise `VERSION`, and keep reading the former ones. Field `product` may be missing.
 """
@@ -50,33 +50,33 @@ VERSION = 1
 SYNCED_NAME = "synced"
 SYNCED_MAGIC = b"PENSTSYN"
 SYNCED_VERSION = 1
-BYTES_MAX = 64 << 20  # limits the read of a damaged manifest: some million segments
+BYTES_MAX = 64 << 20  # limits the read of a damaged manifest; enough for some million segments
 
 _SYNCED = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
 
 
-class Content(NamedTuple):
+class ManifestContent(NamedTuple):
     """Content of a manifest, with the position in `synced` if that is higher."""
 
     segments: dict[str, int]  # name -> checksum of the header
     synced: int  # LSN
     holes: Holes
-    product: str | None = None  # the version of Penstock that wrote it
+    product: str | None = None  # version of Penstock that wrote it
 
 
 def write(
     disk: Disk, broker_id: str, segments: Iterable[Segment], synced: int, holes: Holes, product: str | None = __version__
 ) -> None:
-    """Replace the manifest. A repair leaves the `product` that wrote what is repaired."""
+    """Replace the manifest. A repair keeps the `product` that wrote the repaired files."""
     listed = [[segment.name, segment.checksum] for segment in segments]
     content = {"version": VERSION, "broker": broker_id, "synced": synced, "segments": listed, "holes": holes, "product": product}
     line = json.dumps(content, ensure_ascii=False).encode()
     write_file(disk, NAME, [line + b"\n%d\n" % crc32(line)])
 
 
-def read(disk: Disk, broker_id: str | None = None) -> Content | None:
-    """Return the manifest, None when there is none. DamagedJournal when it is damaged, or another broker's (if one is given)."""
+def read(disk: Disk, broker_id: str | None = None) -> ManifestContent | None:
+    """Return the manifest, None if the file is missing. DamagedJournal if it is damaged, or belongs to another broker."""
     if NAME not in disk.names():
         return None
     line, _, checksum = disk.open(NAME).read(0, BYTES_MAX).rstrip(b"\n").rpartition(b"\n")
@@ -89,11 +89,11 @@ def read(disk: Disk, broker_id: str | None = None) -> Content | None:
         raise DamagedJournal(f"{disk.path(NAME)}, offset 0: it is another broker's ({content['broker']!r}, not {broker_id!r})")
     listed = dict(content["segments"])
     holes = tuple(Hole(*hole) for hole in content["holes"])
-    return Content(listed, max(content["synced"], _synced(disk, set(listed.values()))), holes, content.get("product"))
+    return ManifestContent(listed, max(content["synced"], _synced(disk, set(listed.values()))), holes, content.get("product"))
 
 
 def writer(product: str | None) -> str:
-    """Return which version of Penstock wrote a directory, in brackets for the end of a text; nothing where it is not known."""
+    """Return the version of Penstock that wrote a directory, in brackets for the end of a text; nothing if it is unknown."""
     return "" if product is None else f" (the directory was last written by Penstock {product}; this is {__version__})"
 
 
@@ -104,7 +104,7 @@ def note_is_good(disk: Disk) -> bool:
 
 
 def _synced(disk: Disk, known: set[int]) -> int:
-    """Return the position in `synced` if it is of one of these segments; else 0."""
+    """Return the position in `synced` if it belongs to one of these segments; 0 otherwise."""
     if SYNCED_NAME not in disk.names():
         return 0
     data = disk.open(SYNCED_NAME).read(0, _SYNCED.size + _CRC.size)
@@ -114,22 +114,22 @@ def _synced(disk: Disk, known: set[int]) -> int:
     return int(position) if magic == SYNCED_MAGIC and version == SYNCED_VERSION and segment in known else 0
 
 
-def check(disk: Disk, content: Content | None, found: Sequence[Segment], snapshot: bool) -> None:
-    """Refuse a directory from which a segment is missing, by its name. `found`: all segments; `snapshot`: there is one."""
+def check(disk: Disk, content: ManifestContent | None, headers: Sequence[Segment], snapshot: bool) -> None:
+    """Refuse a directory with a missing segment, by its name. `found`: all segments. `snapshot`: one exists."""
     if content is None:
-        if not found and not snapshot:
+        if not headers and not snapshot:
             raise DamagedJournal(
                 f"{disk.path(NAME)}, offset 0: the file is missing, and so is all that it lists: the directory has the id of a "
                 "broker and no messages. Restore it from a backup; if none was ever stored here, remove the id"
             )
-        beside = found[0].name if found else "the snapshot"
+        beside = headers[0].name if headers else "the snapshot"
         raise DamagedJournal(
-            f"{disk.path(NAME)}, offset 0: the file is missing. It lists the files that must be there beside "
+            f"{disk.path(NAME)}, offset 0: the file is missing. It lists the files that must be there next to "
             f"{beside}; restore it from a backup"
         )
-    there = {segment.name: segment for segment in found}
+    by_name = {segment.name: segment for segment in headers}
     for name, checksum in content.segments.items():
-        segment = there.get(name)
+        segment = by_name.get(name)
         if segment is None:
             raise DamagedJournal(
                 f"{disk.path(name)}, offset 0: the file is missing. It holds a part of the log, and was not dropped; "
@@ -143,22 +143,22 @@ def check(disk: Disk, content: Content | None, found: Sequence[Segment], snapsho
 
 
 class Manifest:
-    """Keeper of both files, while a journal runs. For any thread; only the writer calls `note`."""
+    """Keeper of both files while a journal runs. For any thread; only the writer calls `note`."""
 
     def __init__(self, disk: Disk, broker_id: str, segments: Callable[[], Sequence[Segment]], holes: Holes) -> None:
-        """Keep the files up to date; `segments` returns the current segments. `holes`: what was dropped before."""
+        """Keep the files up to date. `segments` returns the current segments. `holes`: the former drops."""
         self._disk, self._broker_id, self._segments = disk, broker_id, segments
         self._lock = Lock()
-        self.holes = holes  # what begins in them is listed no more, and is being removed
+        self.holes = holes  # segments that begin in them are not listed any more, and are being removed
         self._file: NoteFile | None = None
 
     def write(self, synced: int) -> None:
-        """List the current segments. OSError when it cannot be written: the manifest before still counts."""
+        """List the current segments. OSError if it cannot be written: the former manifest still counts."""
         with self._lock:
             self._write(synced)
 
     def drop(self, dropped: Iterable[Segment], synced: int) -> None:
-        """Name the hole that these segments leave: they may be unlinked then. OSError as of `write`."""
+        """Add the hole that these segments leave. They may be unlinked afterwards. OSError as of `write`."""
         with self._lock:
             before, self.holes = self.holes, merged([*self.holes, *((s.base, s.end) for s in dropped)])
             try:
@@ -172,13 +172,13 @@ class Manifest:
         write(self._disk, self._broker_id, listed, synced, self.holes)
 
     def note(self, segment: Segment, synced: int) -> None:
-        """Note that the log is on the disk up to `synced`; `segment` is its last. If it cannot be written an older note stays."""
+        """Note that the log is on the disk up to `synced`; `segment` is its last one. If that fails, an older note stays."""
         data = _SYNCED.pack(SYNCED_MAGIC, SYNCED_VERSION, segment.checksum, synced)
         try:
             if self._file is None:
                 self._file = self._disk.create_note(SYNCED_NAME)
             self._file.write(data + _CRC.pack(crc32(data)))
-        except OSError:  # the note promises nothing
+        except OSError:  # an older note is correct as well
             pass
 
     def close(self) -> None:

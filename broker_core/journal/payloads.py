@@ -1,7 +1,7 @@
-"""Payloads: the bytes of a record, mapped from its segment, checked when they are read for the first time.
+"""Payloads: the bytes of a record, mapped from its segment, and checked when they are read for the first time.
 
-The check reads the file instead of touching the mapping: if the disk fails a page, a read is an error, but a mapping is a signal
-that ends the process. At least the last `REMEMBERED` positions are not checked again.
+The check reads the file instead of touching the mapping. If the disk fails a page, a read raises an error, but a mapping raises a
+signal that ends the process. At least the last `REMEMBERED` positions are not checked again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .records import RECORD_BYTES, checksum_of, record_is_good, unpack_record
 from .replay import damaged
 from .segments import Segment, SegmentChain, out_of_files
 
-FIRST_READ = 4096  # bytes; holds the header and meta of most records, and all of a small one
+FIRST_READ = 4096  # bytes; the header and meta of most records, or all of a small one
 REMEMBERED = 1 << 15  # positions; two sets of them are some 10 MB
 
 
@@ -29,7 +29,7 @@ class _Extent(NamedTuple):
 class Located(NamedTuple):
     """Location of a payload, for a process of this host that maps the file itself.
 
-    That process compares device and inode of the file that it opens: in a container, or in a copied directory, the path may lead
+    That process compares device and inode of the file that it opens. In a container, or in a copied directory, the path may lead
     to another file.
     """
 
@@ -49,7 +49,7 @@ class Payloads:
         self._old: dict[int, _Extent] = {}  # derived: checked before those
 
     def get(self, position: int) -> pa.Buffer:
-        """Return the payload of the written record at `position`. Errors: `Journal.payload`."""
+        """Return the payload of the written record at `position`. Errors as of `Journal.payload`."""
         segment, extent = self._find(position)
         try:
             return self._chain.mapped(segment, extent.offset, extent.length)
@@ -61,7 +61,7 @@ class Payloads:
             raise StorageError(f"the segment {segment.name} cannot be mapped: {error}") from error
 
     def locate(self, position: int) -> Located:
-        """Return the location of that payload. Errors: as `get`."""
+        """Return the location of that payload. Errors as of `get`."""
         segment, extent = self._find(position)
         if segment.identity is None:
             segment.identity = self._chain.file(segment).identity()
@@ -93,8 +93,8 @@ class Payloads:
             extent = _Extent(offset + header.payload_at, header.payload_bytes)
             within = extent.offset + extent.length <= offset + len(data)  # a small payload is in `data` already
             seed = segment.form.seed(position)
-            found = crc32(data[header.payload_at :][: extent.length], seed) if within else checksum_of(file, *extent, seed)
-            if found != header.payload_crc:
+            checksum = crc32(data[header.payload_at :][: extent.length], seed) if within else checksum_of(file, *extent, seed)
+            if checksum != header.payload_crc:
                 raise damaged(path, extent.offset, "a payload")
         except FileNotFoundError:
             raise _dropped(position) from None

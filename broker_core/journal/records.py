@@ -1,6 +1,6 @@
 r"""Format of the log: records, and the groups in which they are written.
 
-An LSN (log sequence number, here also *position*) is a byte offset in the whole log, from 0 and never reused for something
+An LSN (log sequence number, here also *position*) is a byte offset in the whole log, from 0. It is never reused for something
 that was confirmed. The log is a chain of groups, without a byte between them:
 
     group  = magic 8s | checksum u32 | records u32 | own LSN u64 | length u64 | synced u64         40 bytes
@@ -10,36 +10,36 @@ that was confirmed. The log is a chain of groups, without a byte between them:
              meta, padded with zeros to 8 bytes
              payload, padded with zeros to 8 bytes
 
-Little-endian. A group's `length` counts everything from its magic to its end mark. `synced` is the position below which the
-log was known to be on the disk when the group was written. Its checksum covers records..synced. A record's checksum covers
-magic..payload length and the meta. The payload has its own checksum, since it is read alone, later, and not at all during a
-replay. All are zlib.crc32.
+Little-endian. A group's `length` counts everything from its magic to its end mark. `synced` is the position below which the log
+was known to be on the disk when the group was written. Its checksum covers records..synced. A record's checksum covers
+magic..payload length and the meta. The payload has its own checksum, since it is read separately, later, and not at all during a
+replay. All checksums are zlib.crc32.
 
 The secret
 ----------
-Recovery looks for groups after a torn write, by their magic, and trusts their `synced` (tail.py). Payloads are there too, and
-every sender writes payloads. So each start of a broker draws a secret of 12 random bytes. The secret is in the headers of the
-segments that it writes (segments.py), mode 0600, and nowhere else:
 
-    4 bytes   second half of a group's magic, behind "PGRP"
+Recovery looks for groups after a torn write, by their magic, and trusts their `synced` (tail.py). Payloads are in the same file,
+and every sender can write payloads. So each start of a broker draws a secret of 12 random bytes. The secret is in the headers of
+the segments that it writes (segments.py), mode 0600, and nowhere else:
+
+    4 bytes   second half of a group's magic, after "PGRP"
     4 bytes   seed of a group's checksum
     4 bytes   xor the position: seed of a record's checksum, and of its payload's
 
-CRC-32 is no message authentication code: one valid group is enough to compute others. But nobody outside sees one: only payloads
+CRC-32 is not a message authentication code: one valid group is enough to compute others. But no client sees one. Only payloads
 leave the broker, never headers or checksums, and only a recovery shows that a forgery is valid. So a forger has to guess 64 bits,
 once for each 40 bytes of payload: a chance of 2^-41 for a whole segment of them.
 
-The position in the seeds makes good bytes at a wrong position bad. The secret makes bytes of another start bad, and so those of a
-copied directory that has been written to: two copies write with different secrets.
+The position in the seeds makes good bytes at a wrong position bad. The secret makes bytes of another start bad. That includes the
+bytes of a copied directory that another broker has used: two copies write with different secrets. A recovered tail, which is a
+copy, keeps version and secret of its original.
 
-A recovered tail, which is a copy, keeps version and secret of its original.
+The end mark ends in a byte that is not zero. So if a file ends in zeros inside a group, that group was not completely written. It
+is not a payload that ends in zeros.
 
-The end mark ends in a byte that is not zero, so a file that ends in zeros inside a group is always a group that was
-not written out, never one whose payload ends in zeros.
-
-To change the format: raise `segments.VERSION`; keep the old structs here under their version; let `Format` carry the differences
-to the readers below; never write an old version, except for the copy of a tail. `flags` (0 today) is for a record that old
-readers must refuse: an unknown flag is damage to them.
+To change the format: raise `segments.VERSION`. Keep the old structs here under their version, and let `Format` carry the
+differences to the readers below. Never write an old version, except for the copy of a tail. `flags` (0 today) is for a record
+that old readers must refuse: an unknown flag is damage to them.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def unpack_group(data: bytes, index: int, form: Format, lsn: int) -> GroupHeader
 
 
 def pack_record(seed: int, meta: bytes, payload_crc: int, payload_bytes: int) -> bytes:
-    """Return everything of a record before its payload: header, meta, padding. `seed`: `Format.seed` of its position."""
+    """Return a record without its payload: header, meta, padding. `seed`: `Format.seed` of its position."""
     tail = _record_tail.pack(RECORD_MAGIC, 0, len(meta), payload_crc, payload_bytes)
     checksum = crc32(meta, crc32(tail, seed))
     return checksum.to_bytes(4, "little") + tail + meta + b"\0" * (-len(meta) & 7)
@@ -162,7 +162,7 @@ def unpack_record(data: bytes, index: int) -> RecordHeader | None:
 
 
 def record_is_good(data: bytes, index: int, seed: int, meta_bytes: int) -> bool:
-    """Return True if header and meta of the record at `index` have their checksum. `seed`: `Format.seed` of its position."""
+    """Return True if header and meta of the record at `index` match their checksum. `seed`: `Format.seed` of its position."""
     stop = index + RECORD_BYTES + meta_bytes
     if stop > len(data):
         return False
@@ -170,7 +170,7 @@ def record_is_good(data: bytes, index: int, seed: int, meta_bytes: int) -> bool:
 
 
 def checksum_of(file: ReadFile, offset: int, length: int, seed: int = 0) -> int | None:
-    """Return crc32 of the bytes [offset, offset + length) of a file; None when the file ends before."""
+    """Return crc32 of the bytes [offset, offset + length) of a file; None if the file ends before."""
     checksum, stop = seed, offset + length
     while offset < stop:
         piece = file.read(offset, min(COPY_BYTES, stop - offset))
@@ -181,7 +181,7 @@ def checksum_of(file: ReadFile, offset: int, length: int, seed: int = 0) -> int 
     return checksum
 
 
-class Window:
+class FileWindow:
     """A file read in pieces, which grow while it is read in order, and shrink when it skips ahead (payloads during a replay)."""
 
     SMALLEST, LARGEST = 1 << 14, COPY_BYTES
@@ -193,9 +193,8 @@ class Window:
         self.start = 0  # offset in the file of data[0]
 
     def at(self, offset: int, length: int) -> int:
-        """Read the file's bytes [offset, offset + length) into `data`; return the index of the first, -1 if the file ends
-        before.
-        """
+        """Read the file's bytes [offset, offset + length) into `data`. Return the index of the first byte; -1 if the file ends
+        before."""
         index = offset - self.start
         if not 0 <= index <= len(self.data) - length:
             onward = 0 <= index <= len(self.data)

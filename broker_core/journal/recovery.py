@@ -1,48 +1,50 @@
-"""Recovery: the part of the log that counts when a journal is opened. Read this before changing the order of writes.
+"""Recovery: the part of the log that counts when a journal is opened. Read this before you change the order of writes.
 
 What a crash can leave
 ----------------------
-The log is a chain of segments, each a chain of groups. Before a new segment gets its name, everything before it is synced,
-so only the *last* segment can end badly. In it there is a position S, *known synced*: the highest of
+
+The log is a chain of segments, each a chain of groups. Before a new segment gets its name, everything before it is synced, so
+only the *last* segment can end badly. In it there is a position S, *known synced*: the highest of
 
 - the positions in its groups: each has the position below which the log was synced when the group was written,
 - the position at which it was created (a recovered tail is synced before the file gets its name),
 - the position of the latest good snapshot, which is written only when the log is synced up to there,
 - the position in `manifest` and `synced` (manifest.py), which are written only after a sync.
 
-S is a lower bound: the last confirmed group cannot contain its own sync. So some of the groups from S on may have been
-confirmed, and some may be missing: pages that a power cut lost read as zeros, or the file ends before them. After a kill -9, on
-the other hand, or a failed fsync, everything reads back well, and may still be only in memory.
+S is a lower bound: the last confirmed group cannot contain its own sync. So some of the groups from S on may have been confirmed,
+and some may be missing: pages that a power cut lost read as zeros, or the file ends before them. After a kill -9 or a failed
+fsync, on the other hand, everything reads back well, and may still be only in memory.
 
 Zeros may follow the last group: they are preallocated, and `close` removes them (disk.py). A group's end mark does not end in a
 zero, so the end of a file here means the end before such zeros.
 
 What follows
 ------------
+
 1. Below S bad bytes are damage: `DamagedJournal`, with file and offset. Nothing is cut, nothing skipped.
-2. From S on groups are read one by one, payloads too, up to the first bad one, at P. The log is [0, P), if at P there is
-   a *torn write*, and then the rest, [P, end of file), is cut. Groups after a torn one were not confirmed before it was
-   (a sync covers the whole file), so good groups after P are cut, too; one with a synced position above P proves damage (rule 1).
-3. A bad group is torn when bytes are missing where it is bad: the file ends inside it; or a whole 512-byte sector there is zero,
-   counted from the start of the group, since the sector's first bytes may belong to the group before. Any other fault, such as
-   a flipped bit, could be a confirmed last group gone bad, and is refused as damage. One case remains undecidable: a flipped bit
-   in a payload of the last group that also has a sector of zeros of its own. It is cut, kept in a file and reported.
+2. From S on groups are read one by one, including payloads, up to the first bad one, at P. If P has a *torn write*, the log is
+   [0, P), and the rest, [P, end of file), is cut. Groups after a torn one were not confirmed before it (a sync covers the whole
+   file). So good groups after P are also cut. If one of them has a synced position above P, that proves damage (rule 1).
+3. A bad group is torn if bytes are missing where it is bad: the file ends inside it, or a whole 512-byte sector there is zero. A
+   sector is counted from the start of the group, since its first bytes may belong to the group before. Any other fault, such as a
+   flipped bit, could be a confirmed last group that was damaged later, and is refused as damage. One case remains undecidable: a
+   flipped bit in a payload of the last group that also has a sector of zeros of its own. It is cut, kept in a file and reported.
 4. [S, P) is copied into a new segment of base S and a higher generation, synced, before anything in it is used. LSNs do not
    change by that. Truncating in place instead would leave pages that may not be on the disk: fdatasync after a failed one, or in
-   another process, succeeds for pages that the kernel has discarded. The old file stays as it is; its content from S on is
+   another process, succeeds for pages that the kernel has discarded. The old file stays unchanged; its content from S on is
    superseded. If only empty groups follow S (a journal closed in order ends in one) there is nothing to copy.
 5. The cut tail, [P, end of file), is first copied to `<P>-<generation>.cut`, synced, and reported as `Journal.repaired`.
 6. Nothing is ever appended to an old file: the first append begins a new segment. So no fsync of an old file has to be trusted.
-7. Names are synced first of all: the process before may have been killed between its rename and its sync of the directory, and
-   a name seen here must not be gone after the next power cut.
+7. Names are synced first: the process before may have been killed between its rename and its sync of the directory, and a name
+   seen here must still exist after the next power cut.
 8. The manifest is written, if it would change, when the directory is repaired, and before replaced segments are unlinked: all
    files in the old manifest exist until then.
-9. Segments that were dropped leave holes, and the manifest names them (manifest.py). A hole that it does not name, one byte more
-   or less, is damage. A segment that begins in a hole is garbage: its drop counts since the manifest named it. A snapshot may be
-   used only if every hole is below its position, since the log must be there from it on. When a hole is made, that holds for the
-   latest one; of the one before it may be true, and if the latest is damaged it is used or refused accordingly.
+9. Dropped segments leave holes, and the manifest names them (manifest.py). A gap that differs from them by one byte is damage. A
+   segment that begins in a hole is garbage: its drop counts since the manifest named it. A snapshot may be used only if every
+   hole is below its position, since the log must exist from there on. The latest snapshot fulfils this when a hole is made. The
+   one before may fulfil it, and is used or refused accordingly if the latest is damaged.
 
-Every step can be interrupted and is then done again from the start; a file counts from its rename on.
+Every step can be interrupted and is then repeated from the start. A file counts from its rename on.
 """
 
 from __future__ import annotations
@@ -68,18 +70,18 @@ class Repair:
     path: str | None  # the segment whose tail was cut, absolute
     position: int  # LSN from which on it was cut
     offset: int  # the same in the file, bytes
-    bytes: int  # how much was cut
+    bytes: int  # of the cut tail
     kept_aside: str | None  # the file that now holds it, absolute
     reason: str
-    bad_snapshots: tuple[str, ...] = ()  # snapshot files that are damaged; an older one, or the whole log, was used instead
+    bad_snapshots: tuple[str, ...] = ()  # damaged snapshot files; an older one, or the whole log, was used instead
 
 
 class Recovered(NamedTuple):
     """Result of a recovery."""
 
     segments: list[Segment]
-    end: int  # LSN; all below is on the disk
-    generation: int  # for the segments to come
+    end: int  # everything below is on the disk
+    generation: int  # of the next segments
     snapshot: Snapshot | None
     repaired: Repair | None
     holes: Holes
@@ -87,7 +89,7 @@ class Recovered(NamedTuple):
 
 
 def recover(disk: Disk, broker_id: str) -> Recovered:
-    """Repair the directory (see above). DamagedJournal or StorageError when that would lose something confirmed."""
+    """Repair the directory (see above). DamagedJournal or StorageError if that would lose something confirmed."""
     disk.sync_directory()
     for name in disk.names():
         if name.endswith(TEMPORARY):
@@ -95,10 +97,10 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     listed = manifest.read(disk, broker_id)
     product = None if listed is None else listed.product
     snapshot, bad_snapshots = load_latest(disk, broker_id)
-    found = [read_header(disk, name, broker_id) for name in disk.names() if name.endswith(SUFFIX)]
-    manifest.check(disk, listed, found, snapshot is not None or bool(bad_snapshots))
+    headers = [read_header(disk, name, broker_id) for name in disk.names() if name.endswith(SUFFIX)]
+    manifest.check(disk, listed, headers, snapshot is not None or bool(bad_snapshots))
     holes = () if listed is None else listed.holes
-    segments, replaced = _chain(disk, found, holes)
+    segments, replaced = _chain(disk, headers, holes)
     _check_reach(disk, segments, holes, snapshot, bad_snapshots)
     generation = max((s.generation for s in segments), default=0) + 1
     if not segments:
@@ -112,28 +114,30 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     if tail.has_records:
         segments.append(_copy_unsynced_tail(disk, broker_id, last, tail, generation))
         generation += 1
-    kept = [s for s in segments if s.end > s.base]
-    if not kept or kept[-1].end < last.base:  # an empty one, and nothing before it says where the log ends
-        kept.append(last)
-    _write_manifest(disk, broker_id, listed, kept, holes)
+    remaining = [s for s in segments if s.end > s.base]
+    if not remaining or remaining[-1].end < last.base:  # an empty segment, and no segment before it gives the end of the log
+        remaining.append(last)
+    _write_manifest(disk, broker_id, listed, remaining, holes)
     _remove(disk, replaced)
-    return Recovered(kept, kept[-1].end, generation, snapshot, _report(cut, bad_snapshots), holes, product)
+    return Recovered(remaining, remaining[-1].end, generation, snapshot, _report(cut, bad_snapshots), holes, product)
 
 
-def _write_manifest(disk: Disk, broker_id: str, listed: manifest.Content | None, segments: list[Segment], holes: Holes) -> None:
-    """List these segments, all of which are on the disk, in the manifest, if that changes it."""
+def _write_manifest(
+    disk: Disk, broker_id: str, listed: manifest.ManifestContent | None, segments: list[Segment], holes: Holes
+) -> None:
+    """Write the manifest with these segments, all of which are on the disk, if that changes it."""
     synced = segments[-1].end if segments else 0
     product = None if listed is None else listed.product
     if listed != ({segment.name: segment.checksum for segment in segments}, synced, holes, product):
         manifest.write(disk, broker_id, segments, synced, holes, product)
 
 
-def _chain(disk: Disk, found: list[Segment], holes: Holes) -> tuple[list[Segment], list[Segment]]:
-    """Return the segments that count, in order, each ending where the next, or a hole, begins; and those that are garbage."""
-    found = sorted(found, key=lambda s: (s.base, s.generation))
+def _chain(disk: Disk, headers: list[Segment], holes: Holes) -> tuple[list[Segment], list[Segment]]:
+    """Return the segments that count, in order, each ending where the next, or a hole, begins; and the garbage."""
+    headers = sorted(headers, key=lambda s: (s.base, s.generation))
     chain: list[Segment] = []
-    garbage = [segment for segment in found if covers(holes, segment.base)]
-    for segment in found:
+    garbage = [segment for segment in headers if covers(holes, segment.base)]
+    for segment in headers:
         if covers(holes, segment.base):
             continue
         if chain and chain[-1].base == segment.base:
@@ -145,7 +149,7 @@ def _chain(disk: Disk, found: list[Segment], holes: Holes) -> tuple[list[Segment
 
 
 def _begin(segment: Segment, holes: Holes) -> int:
-    """Return the LSN where the hole before a segment begins; its own base if there is no hole."""
+    """Return the LSN where the hole before a segment begins; its own base without a hole."""
     return next((hole.begin for hole in holes if hole.end == segment.base), segment.base)
 
 
@@ -165,7 +169,7 @@ def _check_order(disk: Disk, before: Segment, after: Segment, holes: Holes) -> N
 
 
 def _check_reach(disk: Disk, segments: list[Segment], holes: Holes, snapshot: Snapshot | None, bad: tuple[str, ...]) -> None:
-    """Check that nothing is missing before the first segment but a hole, and nothing at all from the snapshot's position on."""
+    """Check that only a hole is missing before the first segment, and nothing from the snapshot's position on."""
     needed = snapshot.position if snapshot else 0
     if not segments and needed == 0 and not bad:
         return

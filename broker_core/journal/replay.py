@@ -1,7 +1,7 @@
-"""Reading of the log in order: records of a segment, without their payloads.
+"""The records of a segment in order, without their payloads.
 
-Hot: a broker that took a million single messages reads a million records at its start, so the loop uses local names and one
-checksum per record. Payloads are skipped; group header, record header and meta are checked.
+Hot: after a million single messages a start reads a million records, so the loop uses local names and one checksum per record. It
+skips payloads, and checks group headers, record headers and metas.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .records import (
     RECORD,
     RECORD_BYTES,
     RECORD_MAGIC,
+    FileWindow,
     Record,
-    Window,
     unpack_group,
 )
 from .segments import Segment
@@ -27,7 +27,7 @@ from .segments import Segment
 
 def replay_segment(file: ReadFile, path: str, segment: Segment, position: int, stop: int) -> Iterator[Record]:
     """Yield the records of [segment.base, stop) from `position` on. DamagedJournal with file and offset."""
-    window = Window(file)
+    window = FileWindow(file)
     lsn = segment.base
     while lsn < stop:
         index = window.at(segment.offset(lsn), GROUP_BYTES)
@@ -39,7 +39,7 @@ def replay_segment(file: ReadFile, path: str, segment: Segment, position: int, s
         lsn += header.length
 
 
-def _replay_group(window: Window, path: str, segment: Segment, lsn: int, stop: int, position: int) -> Iterator[Record]:
+def _replay_group(window: FileWindow, path: str, segment: Segment, lsn: int, stop: int, position: int) -> Iterator[Record]:
     shift = segment.offset(0)
     data, start = window.data, window.start
     unpack, new, checksum_of, seed = RECORD.unpack_from, Record._make, crc32, segment.form.record_seed
@@ -68,9 +68,9 @@ def _replay_group(window: Window, path: str, segment: Segment, lsn: int, stop: i
         lsn = end
 
 
-def damaged(path: str, offset: int, what: str) -> DamagedJournal:
-    """Return the error for confirmed bytes that read back wrong."""
+def damaged(path: str, offset: int, part: str) -> DamagedJournal:
+    """Return the error for confirmed bytes that do not match their checksum."""
     return DamagedJournal(
-        f"{path}, offset {offset}: {what} does not match its checksum; this was on the disk, and confirmed, "
+        f"{path}, offset {offset}: {part} does not match its checksum; this was on the disk, and confirmed, "
         "so nothing was cut or skipped: restore the file from a backup"
     )

@@ -1,8 +1,8 @@
-"""Disk space in reserve: the file `reserve` of a data directory holds blocks for writes that must not fail on a full disk.
+"""Disk space in reserve. The file `reserve` of a data directory holds blocks for writes that must not fail on a full disk.
 
-Settling, purging and retention write little and free much, so they continue where nothing is left on the disk, also when
-another program has filled it. A write that finds the disk full cuts a piece off the reserve and tries again. Files that can be
-given up, such as snapshots, leave half of the reserve. The content of the file is never read.
+Settling, purging and retention write little and free much, so they continue on a full disk, even if another program has filled
+it. A write that finds the disk full cuts a piece off the reserve and tries again. Files that are optional, such as snapshots,
+leave half of the reserve. The content of the file is never read.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from threading import Lock
 from typing import TypeVar
 
 NAME = "reserve"
-PIECE_BYTES = 64 << 10  # cut off at a time: some hundred settlements, and little to lose to a program that writes meanwhile
-OPTIONAL_SHARE = 2  # files that can be given up leave one part in so many
-_ZEROS_BYTES = 1 << 20  # written at a time, where the file system cannot allocate blocks without a write
+PIECE_BYTES = 64 << 10  # cut off at a time: enough for some hundred settlements, and little for another program to take.
+OPTIONAL_SHARE = 2  # optional files leave one part in this many.
+_ZEROS_BYTES = 1 << 20  # written at a time, if the file system cannot allocate blocks without a write
 _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 _T = TypeVar("_T")
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_full(error: OSError) -> bool:
-    """Return True if the disk, or the quota of the account, had no space left. It is temporary."""
+    """Return True if the disk, or the quota of the account, had no space left. This is temporary."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -44,8 +44,8 @@ class Reserve:
         self._directory = directory
         with contextlib.suppress(FileNotFoundError):
             self._open(0)
-            found = os.fstat(self._fd)
-            self._held = min(found.st_size, found.st_blocks * 512)  # a copy of the directory may have holes here
+            status = os.fstat(self._fd)
+            self._held = min(status.st_size, status.st_blocks * 512)  # a copied file may have holes
 
     def _open(self, flags: int) -> None:
         self._fd = os.open(NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600, dir_fd=self._directory)
@@ -57,7 +57,7 @@ class Reserve:
 
     @property
     def is_whole(self) -> bool:
-        """True if the reserve has the size that `fill` was asked for. While it has not, the disk is full."""
+        """True if the reserve has the size of the last `fill`. Until then the disk is full."""
         return self._held >= self._wanted
 
     def fill(self, nbytes: int) -> None:
@@ -82,7 +82,7 @@ class Reserve:
         try:
             _allocate(self._fd, self._held, nbytes)
         except OSError:
-            self._cut(self._held)  # what was allocated before the error
+            self._cut(self._held)  # blocks that were allocated before the error
             raise
         self._held = nbytes
 
@@ -91,21 +91,20 @@ class Reserve:
         self._held = nbytes
 
     def draw(self, *, optional: bool = False) -> bool:
-        """Give a piece back to the disk, for a write that follows immediately. False if the reserve is used up.
+        """Give a piece back to the disk, for a write that follows immediately. Return False if the reserve is used up.
 
-        `optional`: the write can be given up.
+        `optional`: the caller can do without the write.
         """
         with self._lock:
             leave = self._wanted // OPTIONAL_SHARE if optional else 0
-            if self._held <= leave or _has_no_inodes(self._directory):  # another inode is not made by blocks
+            if self._held <= leave or _has_no_inodes(self._directory):  # blocks do not help
                 return False
             self._cut(max(leave, self._held - PIECE_BYTES))
             return True
 
     def helped(self, attempt: Callable[[], _T], *, optional: bool = False) -> _T:
-        """Return the result of `attempt`, which is repeated with pieces of the reserve while the disk is full. OSError as it
-        raises.
-        """
+        """Return the result of `attempt`, which is repeated with pieces of the reserve while the disk is full. Raises its
+        OSError."""
         while True:
             try:
                 return attempt()
@@ -139,10 +138,10 @@ def _write_zeros(fd: int, start: int, stop: int) -> None:
 
 def free_bytes(directory: int) -> int:
     """Return the free space of the disk of an open directory, bytes."""
-    found = os.fstatvfs(directory)
-    return found.f_bavail * found.f_frsize
+    status = os.fstatvfs(directory)
+    return status.f_bavail * status.f_frsize
 
 
 def _has_no_inodes(directory: int) -> bool:
-    found = os.fstatvfs(directory)
-    return found.f_files > 0 and found.f_favail == 0
+    status = os.fstatvfs(directory)
+    return status.f_files > 0 and status.f_favail == 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .disk import AppendFile, Buffer, Disk
-from .groups import Group
+from .groups import RecordGroup
 from .manifest import Manifest
 from .records import Format
 from .reserve import is_full
@@ -18,7 +18,7 @@ SMALL_BYTES = 8 << 10  # a smaller group is written into preallocated zeros: its
 
 
 class LogFiles(NamedTuple):
-    """Files of a log, and what the headers of its next segments contain."""
+    """Files of a log, and the fields that the headers of its next segments share."""
 
     disk: Disk
     chain: SegmentChain
@@ -60,7 +60,7 @@ class SegmentWriter:
         chain.add(self._segment)
         self._shortages.outlast(lambda: manifest.write(base))
 
-    def write(self, group: Group, synced: int, *, preallocates: bool, may_wait: bool) -> None:
+    def write(self, group: RecordGroup, synced: int, *, preallocates: bool, may_wait: bool) -> None:
         """Write a group. `synced`: LSN below which the log is on the disk. Raises NoSpaceHere unless the thread `may_wait`."""
         assert self._file is not None
         assert self._segment is not None
@@ -98,7 +98,7 @@ class SegmentWriter:
         """Append an empty group, which states that everything before it is synced: the next start has no tail to copy."""
         assert self._file is not None
         try:
-            self._file.append(Group(position, self._files.form).seal(synced))
+            self._file.append(RecordGroup(position, self._files.form).seal(synced))
             self._file.sync()
         except OSError as error:
             if not is_full(error):  # the next start copies the tail

@@ -4,13 +4,12 @@
              id 64s | secret 12s | crc32 of all before u32                                                     128 bytes
              groups (records.py): the byte of LSN n stands at 128 + n - base
 
-The name is `<base>-<generation>.seg`, both decimal. A file gets its name only when its header, and the content it was created
-with (a recovered tail: the log up to `born`), are on the disk. So a named file with a bad header is damage, and everything below
-`born` is known to be synced.
+The name is `<base>-<generation>.seg`, both decimal. A file gets its name only when its header and its first content (a recovered
+tail: the log up to `born`) are on the disk. So a named file with a bad header is damaged, and everything below `born` is synced.
 
-A segment ends where the next one begins. More bytes may follow in its file: preallocated zeros, or the tail that a recovery
-copied into the next one, which has a higher generation. Of two segments with one base, the one of the higher generation replaced
-the other, which is garbage.
+A segment ends where the next one begins. More bytes may follow in its file: preallocated zeros, or a tail that recovery has
+copied into the next segment, with a higher generation. Of two segments with one base, the higher generation replaced the other,
+which is garbage.
 
 Each start draws a new secret (records.py).
 
@@ -30,7 +29,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from ..errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit
-from .disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, Identity, ReadFile, is_shortage
+from .disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, FileIdentity, ReadFile, is_shortage
 from .records import Format
 from .versions import check_version
 
@@ -66,21 +65,21 @@ class Segment:
     generation: int
     created_ns: int
     end: int
-    form: Format = field(repr=False)  # has its secret
+    form: Format = field(repr=False)  # with its secret
     checksum: int  # of its header
-    map: pa.Buffer | None = field(default=None, repr=False)  # derived: the file at its last mapping
-    identity: Identity | None = None  # derived, once it is known
+    map: pa.Buffer | None = field(default=None, repr=False)  # derived: the mapping of the file
+    identity: FileIdentity | None = None  # derived, once known
 
     def offset(self, position: int) -> int:
         """Return the offset in the file of the byte of that LSN."""
         return position - self.base + HEADER_BYTES
 
 
-def out_of_files(what: str, error: OSError) -> ResourceLimit:
-    """Return the error for a shortage of descriptors or memory: see `disk.is_shortage`."""
+def out_of_files(operation: str, error: OSError) -> ResourceLimit:
+    """Return the error for a shortage of descriptors or memory (`disk.is_shortage`)."""
     return ResourceLimit(
-        f"{what}: {error}. The broker has too many files and connections open: try again later, or raise its limit of open files "
-        "(ulimit -n, or LimitNOFILE of the service)"
+        f"{operation}: {error}. The broker has too many files and connections open: try again later, or raise its limit of open "
+        "files (ulimit -n, or LimitNOFILE of the service)"
     )
 
 
@@ -108,7 +107,7 @@ class SegmentHeader(NamedTuple):
 
 
 def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
-    """Return the segment of that name; `end` is where only zeros follow. DamagedJournal when the header is bad."""
+    """Return the segment of that name. `end` is the LSN after which only zeros follow. DamagedJournal if the header is bad."""
     path, file = disk.path(name), disk.open(name)
     data = file.read(0, HEADER_BYTES)
     if len(data) < HEADER_BYTES or data[:8] != MAGIC or _CRC.unpack_from(data, HEADER_BYTES - 4)[0] != crc32(data[:-4]):
@@ -130,19 +129,19 @@ def checksum_in(header: bytes) -> int:
 
 
 def _content_end(file: ReadFile) -> int:
-    """Return the offset after the last byte that is not zero; no group ends in a zero (records.py)."""
+    """Return the offset after the last byte that is not zero. No group ends in a zero (records.py)."""
     stop = file.size()
     while stop > HEADER_BYTES:
         length = min(COPY_BYTES, stop - HEADER_BYTES)
-        kept = len(file.read(stop - length, length).rstrip(b"\0"))
-        if kept:
-            return stop - length + kept
+        length_before_zeros = len(file.read(stop - length, length).rstrip(b"\0"))
+        if length_before_zeros:
+            return stop - length + length_before_zeros
         stop -= length
     return HEADER_BYTES
 
 
 def create(disk: Disk, header: SegmentHeader, content: Iterable[Buffer] = ()) -> tuple[Segment, AppendFile]:
-    """Create a segment with `content`, the log from `base` to `born`; all of it, and its name, is on the disk afterwards."""
+    """Create a segment with `content`, the log from `base` to `born`. All of it, and its name, is on the disk afterwards."""
     _, form, base, born, generation, created_ns = header
     name, data = name_of(base, generation), header.pack()
     file = disk.create(name + TEMPORARY)
@@ -160,9 +159,9 @@ def create(disk: Disk, header: SegmentHeader, content: Iterable[Buffer] = ()) ->
 
 
 class SegmentChain:
-    """The segments of a journal, in order, for readers in any thread; one thread at a time calls `retire` and `forget`.
+    """The segments of a journal, in order, for readers in any thread. One thread at a time calls `retire` and `forget`.
 
-    Segments that were dropped are found as long as a reader may have their positions.
+    Dropped segments are found as long as a reader may have their positions.
     """
 
     def __init__(self, disk: Disk, segments: Iterable[Segment]) -> None:
@@ -172,7 +171,7 @@ class SegmentChain:
         self._set(tuple(segments), ())
 
     def _set(self, segments: tuple[Segment, ...], retired: tuple[Segment, ...]) -> None:
-        self._all = (segments, [s.base for s in segments], retired)  # one assignment: readers see all of it or nothing
+        self._all = (segments, [s.base for s in segments], retired)  # one assignment, so that readers see a consistent state
 
     @property
     def all(self) -> tuple[Segment, ...]:
@@ -185,7 +184,7 @@ class SegmentChain:
             self._set((*self.all, segment), self._all[2])
 
     def retire(self, dropped: Sequence[Segment]) -> None:
-        """Take these out of the log; they are still found by their positions."""
+        """Remove segments from the log. Positions still find them."""
         with self._lock:
             segments, _, retired = self._all
             self._set(tuple(s for s in segments if s not in dropped), (*retired, *dropped))
@@ -199,7 +198,7 @@ class SegmentChain:
                 self._files.pop(segment.name, None)
 
     def find(self, position: int) -> Segment:
-        """Return the segment that holds the LSN. DataLoss when it was dropped, InvalidRequest past the end."""
+        """Return the segment that holds the LSN. DataLoss if it was dropped, InvalidRequest past the end."""
         segments, bases, retired = self._all
         index = bisect_right(bases, position) - 1
         if index >= 0 and position < segments[index].end:
@@ -212,7 +211,7 @@ class SegmentChain:
         raise DataLoss(f"position {position} is no longer in the journal: its segment was dropped")
 
     def file(self, segment: Segment) -> ReadFile:
-        """Return the segment opened for reading; the handle stays valid when the segment is dropped."""
+        """Return the segment opened for reading. The handle stays valid when the segment is dropped."""
         file = self._files.get(segment.name)
         if file is None:
             file = self._retry_with_files_closed(lambda: self._disk.open(segment.name))
@@ -238,7 +237,7 @@ class SegmentChain:
         whole = segment.map
         if whole is None or whole.size < offset + length:
             whole = self._retry_with_files_closed(self.file(segment).map)
-            whole = segment.map = whole.slice(0, min(whole.size, segment.offset(segment.end)))  # there may be zeros behind it
+            whole = segment.map = whole.slice(0, min(whole.size, segment.offset(segment.end)))  # zeros may follow
         return whole.slice(offset, length)
 
     def info(self, segment: Segment) -> SegmentInfo:

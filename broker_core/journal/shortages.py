@@ -1,4 +1,4 @@
-"""Shortages of file descriptors and of space on the disk: the writer waits until they are over."""
+"""Shortages of file descriptors and of disk space: the writer waits until they end."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _log = logging.getLogger(__name__)
 
 
 class Shortages:
-    """Waits of one writer. `monotonic`: seconds; `failed` returns True when no attempt makes sense any more."""
+    """Waits of one writer. `monotonic`: seconds. `failed` returns True if no attempt makes sense any more."""
 
     def __init__(self, monotonic: Callable[[], float], failed: Callable[[], bool]) -> None:
         self._monotonic, self._failed = monotonic, failed
         self._giving_up = False
-        self.of_space = False  # there is one now
+        self.of_space = False  # the disk is full now
 
     def give_up(self) -> None:
-        """Make at most `LAST_ATTEMPTS` from now on: the broker stops."""
+        """Allow at most `LAST_ATTEMPTS` more, because the broker stops."""
         self._giving_up = True
 
     def outlast(self, attempt: Callable[[], _T]) -> _T:
-        """Return the result of `attempt`, which changes nothing if it raises; repeat it during a shortage. OSError as it raises.
+        """Return the result of `attempt`, which changes nothing if it raises. Repeat it during a shortage. Raises its OSError.
 
-        Nothing is written into the log meanwhile, and nothing is lost: calls that wait go on waiting, and senders are refused.
+        Nothing is written into the log meanwhile, and nothing is lost: waiting calls continue to wait, and senders are refused.
         """
         began, left = None, LAST_ATTEMPTS
         try:
@@ -50,7 +50,7 @@ class Shortages:
                     self.of_space = is_full(error)
                 else:
                     if began is not None:
-                        _log.info("the journal goes on after %.1f s", self._monotonic() - began)
+                        _log.info("the journal continues after %.1f s", self._monotonic() - began)
                     return result
                 time.sleep(PAUSE_S)
         finally:

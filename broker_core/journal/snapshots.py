@@ -7,12 +7,12 @@
 
 Little-endian. The name is `<position>-<number>.snap`, both decimal; the number distinguishes snapshots of one position.
 
-A snapshot is written only when the log is synced up to its position, in every fsync mode, and gets its name only when its bytes
+A snapshot is written only when the log is synced up to its position, in every fsync mode. It gets its name only when its bytes
 are synced. So its existence proves that the log was on the disk up to there, and recovery checks that: a log that ends before it
-is damaged. The two latest are kept; if the latest is damaged, the one before is used, as long as the log still reaches back to
+is damaged. The two latest are kept. If the latest is damaged, the one before is used, as long as the log still reaches back to
 it.
 
-To change the format: raise `VERSION`, keep reading the old one.
+To change the format: raise `VERSION`, and keep reading the former ones.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def names_of(disk: Disk) -> list[str]:
 
 
 def write(disk: Disk, broker_id: str, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
-    """Write a snapshot; it counts when this returns. The log must be synced up to `position`. Removes all but the last two."""
+    """Write a snapshot. It counts when this returns. The log must be synced up to `position`. Removes all but the last two."""
     same = [name for name in names_of(disk) if name.startswith(f"{position:020d}-")]
     number = int(same[0][21:29]) + 1 if same else 0
     views = [memoryview(array).cast("B") if memoryview(array).nbytes else memoryview(b"") for array in arrays]
@@ -75,7 +75,7 @@ def _pieces(broker_id: str, position: int, meta: bytes, arrays: list[memoryview]
 
 
 def load_latest(disk: Disk, broker_id: str) -> tuple[Snapshot | None, tuple[str, ...]]:
-    """Return the latest good snapshot, and the paths of later ones that are damaged."""
+    """Return the latest good snapshot, and the paths of later damaged ones."""
     bad: list[str] = []
     for name in names_of(disk):
         snapshot = _load(disk, name, broker_id)
@@ -86,7 +86,7 @@ def load_latest(disk: Disk, broker_id: str) -> tuple[Snapshot | None, tuple[str,
 
 
 def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
-    """Return the snapshot of that name, None when it is damaged. Checksums read the file: a bad page must be an error."""
+    """Return the snapshot of that name, None if it is damaged. Checksums read the file, because a bad page must be an error."""
     file = disk.open(name)
     try:
         head = file.read(0, _HEAD.size)
@@ -121,9 +121,8 @@ def _aligned(length: int) -> int:
 
 
 def find_fault(disk: Disk, name: str, broker_id: str) -> tuple[int, str] | None:
-    """Return offset and name of the first place that is wrong in a snapshot's file, or None. Reads all. StorageError of a version
-    that this program does not read.
-    """
+    """Return offset and name of the first fault in a snapshot's file, or None. Reads the whole file. StorageError as of
+    `check_version`."""
     file = disk.open(name)
     size, head = file.size(), file.read(0, _HEAD.size)
     if len(head) < _HEAD.size or head[:8] != MAGIC:

@@ -1,4 +1,4 @@
-"""Check of the last segment, where a crash shows: its good part, and the kind of fault after it (the rules: recovery.py)."""
+"""Check of the last segment, which a crash can tear: its good part, and the fault after it (the rules: recovery.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .records import (
     END_MAGIC,
     GROUP_BYTES,
     RECORD_BYTES,
-    Window,
+    FileWindow,
     checksum_of,
     record_is_good,
     unpack_group,
@@ -28,11 +28,11 @@ SECTOR = 512  # bytes; the smallest unit that a disk writes
 class Tail(NamedTuple):
     """The last segment, read to its end. All but `cut` are LSNs: base <= synced <= end <= file_end."""
 
-    synced: int  # known to be on the disk below this, a boundary of groups
+    synced: int  # on the disk below this, a boundary of groups
     end: int  # good below this, a boundary of groups
-    file_end: int  # only zeros follow in the file
-    has_records: bool  # between synced and end
-    cut: str | None  # reason to cut [end, file_end); None when it is empty
+    file_end: int  # only zeros follow in the file.
+    has_records: bool  # between synced and end.
+    cut: str | None  # reason to cut [end, file_end); None if it is empty
 
 
 class _Group(NamedTuple):
@@ -42,19 +42,19 @@ class _Group(NamedTuple):
 
 
 class _BadGroup(NamedTuple):
-    """A bad group: it begins at `lsn` and fails within [low, high). `end` is None when its header is bad."""
+    """A bad group. It begins at `lsn` and fails within [low, high). `end` is unknown (None) if its header is bad."""
 
     lsn: int
     end: int | None
     low: int
     high: int
-    what: str
+    part: str
 
 
 def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
-    """Read the last segment. `known`: LSN below which other files say that the log was on the disk.
+    """Read the last segment. `known`: LSN below which other files prove that the log was on the disk.
 
-    Raises DamagedJournal when a bad group was confirmed, or could have been and is not torn.
+    Raises DamagedJournal if a bad group was confirmed, or could have been and is not torn.
     """
     file_end = segment.end
     groups, synced, bad = _walk(file, segment, file_end)
@@ -64,7 +64,7 @@ def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
     end = groups[-1].end if groups else segment.base
     if synced > end:
         where = bad.low if bad else file_end
-        raise damaged(path, segment.offset(where), bad.what if bad else f"the file, which ends before position {synced},")
+        raise damaged(path, segment.offset(where), bad.part if bad else f"the file, which ends before position {synced},")
     synced = next((group.lsn for group in groups if group.lsn >= synced), end)
     after = [group for group in groups if group.lsn >= synced]
     for index, group in enumerate(after):
@@ -74,30 +74,30 @@ def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
             break
     if bad is not None and not _torn(file, segment, bad, file_end):
         raise damaged(
-            path, segment.offset(bad.low), f"{bad.what}, which does not look like a torn write and may have been confirmed,"
+            path, segment.offset(bad.low), f"{bad.part}, which does not look like a torn write and may have been confirmed,"
         )
-    cut = f"{bad.what} at position {bad.low} is missing: a torn write" if bad is not None else None
+    cut = f"{bad.part} at position {bad.low} is missing: a torn write" if bad is not None else None
     return Tail(synced, end, file_end, any(group.records for group in after), cut)
 
 
 def first_fault(file: ReadFile, segment: Segment, stop: int) -> tuple[int, str] | None:
-    """Return offset and name of the first byte's place that is wrong below the LSN `stop`, or None. Reads all: payloads, too.
+    """Return offset and name of the first wrong byte below the LSN `stop`, or None. Reads everything, including payloads.
 
-    Unlike a start, it also looks at what has no meaning: zeros between, and the checksum in the end mark.
+    A start ignores bytes without a meaning: zeros between records, and the checksum in the end mark. This function checks them.
     """
     groups, _, bad = _walk(file, segment, stop)
     for group in groups:
         wrong = _check_group(file, segment, group)
         if wrong is not None:
-            return segment.offset(wrong.low), wrong.what
+            return segment.offset(wrong.low), wrong.part
         odd = _odd_bytes(file, segment, group)
         if odd is not None:
             return odd
-    return None if bad is None else (segment.offset(bad.low), bad.what)
+    return None if bad is None else (segment.offset(bad.low), bad.part)
 
 
 def _odd_bytes(file: ReadFile, segment: Segment, group: _Group) -> tuple[int, str] | None:
-    window, lsn, stop = Window(file), group.lsn + GROUP_BYTES, group.end - END_BYTES
+    window, lsn, stop = FileWindow(file), group.lsn + GROUP_BYTES, group.end - END_BYTES
     while lsn < stop:
         index = window.at(segment.offset(lsn), RECORD_BYTES)
         header = unpack_record(window.data, index)
@@ -116,11 +116,9 @@ def _odd_bytes(file: ReadFile, segment: Segment, group: _Group) -> tuple[int, st
 
 
 def _walk(file: ReadFile, segment: Segment, file_end: int) -> tuple[list[_Group], int, _BadGroup | None]:
-    """Return the groups with a good header that fit in the file, the highest synced position in them, and the bad group after
-    them.
-    """
+    """Return the groups with a good header that fit in the file, their highest synced position, and the bad group after them."""
     groups: list[_Group] = []
-    window, lsn, synced = Window(file), segment.base, 0
+    window, lsn, synced = FileWindow(file), segment.base, 0
     while lsn < file_end:
         index = window.at(segment.offset(lsn), GROUP_BYTES)
         header = unpack_group(window.data, index, segment.form, lsn) if index >= 0 else None
@@ -135,7 +133,7 @@ def _walk(file: ReadFile, segment: Segment, file_end: int) -> tuple[list[_Group]
 
 
 def _highest_synced_after(file: ReadFile, segment: Segment, lsn: int, file_end: int) -> int:
-    """Return the highest synced position in the groups after a break, which are found by their magic; 0 if there is none."""
+    """Return the highest synced position in the groups after a break, which are found by their magic; 0 if none follows."""
     magic = segment.form.magic
     synced, offset, stop = 0, segment.offset(lsn) + 8, segment.offset(file_end)
     while offset < stop:
@@ -153,12 +151,12 @@ def _highest_synced_after(file: ReadFile, segment: Segment, lsn: int, file_end: 
 
 
 def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _BadGroup | None:
-    """Check a group with a good header; return its fault: in a record's header and meta, a payload, or the end mark."""
+    """Check a group with a good header. Return its fault in a record's header and meta, a payload, or the end mark."""
 
-    def bad(low: int, high: int, what: str) -> _BadGroup:
-        return _BadGroup(group.lsn, group.end, low, high, what)
+    def bad(low: int, high: int, part: str) -> _BadGroup:
+        return _BadGroup(group.lsn, group.end, low, high, part)
 
-    window, lsn, stop, records = Window(file), group.lsn + GROUP_BYTES, group.end - END_BYTES, 0
+    window, lsn, stop, records = FileWindow(file), group.lsn + GROUP_BYTES, group.end - END_BYTES, 0
     while lsn < stop:
         index = window.at(segment.offset(lsn), RECORD_BYTES)
         header = unpack_record(window.data, index)
@@ -168,8 +166,8 @@ def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _BadGroup |
         if not record_is_good(window.data, index, segment.form.seed(lsn), header.meta_bytes):
             return bad(lsn, lsn + RECORD_BYTES + header.meta_bytes, "the header or meta of a record")
         payload = lsn + header.payload_at
-        found = checksum_of(file, segment.offset(payload), header.payload_bytes, segment.form.seed(lsn))
-        if found != header.payload_crc:
+        checksum = checksum_of(file, segment.offset(payload), header.payload_bytes, segment.form.seed(lsn))
+        if checksum != header.payload_crc:
             return bad(payload, payload + header.payload_bytes, "the payload of a record")
         lsn, records = lsn + header.length, records + 1
     mark = file.read(segment.offset(stop), END_BYTES)

@@ -1,4 +1,4 @@
-"""A journal that another process of this host writes, to read payloads from: mapped and checked as that process does."""
+"""Payloads of a journal that another process of this host writes, mapped and checked as that process does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .segments import Segment, SegmentChain, read_header
 
 
 class JournalView:
-    """Payloads of a journal's segments, as far as its writer has said that they are written. By one thread."""
+    """Payloads of a journal's segments, as far as its writer has written them. By one thread."""
 
     def __init__(self, path: Path | str, broker_id: str) -> None:
         self._disk, self._broker_id = OthersDirectory(path), broker_id
@@ -23,12 +23,12 @@ class JournalView:
         self.follow(())
 
     def follow(self, segments: Iterable[tuple[str, int, int]]) -> None:
-        """Look at these segments from now on: file name, LSN of the first byte, LSN after the last written one, in order."""
-        found: dict[str, Segment] = {}
+        """Use these segments from now on: file name, LSN of the first byte, LSN after the last written one, in order."""
+        followed: dict[str, Segment] = {}
         for name, _, end in segments:
-            found[name] = self._segments.get(name) or read_header(self._disk, name, self._broker_id)
-            found[name].end = end
-        self._segments, chain = found, list(found.values())
+            followed[name] = self._segments.get(name) or read_header(self._disk, name, self._broker_id)
+            followed[name].end = end
+        self._segments, chain = followed, list(followed.values())
         self._bases = np.array([segment.base for segment in chain], np.int64)
         self._ends = np.array([segment.end for segment in chain], np.int64)
         self._payloads = Payloads(self._disk, SegmentChain(self._disk, chain))
@@ -38,12 +38,12 @@ class JournalView:
         return self._payloads.get(position)
 
     def holds(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Say which of these LSNs lie in the segments."""
+        """Return for each LSN whether it is in the segments."""
         if not len(self._bases):
             return np.zeros(len(positions), np.bool_)
         at = np.searchsorted(self._bases, positions, side="right") - 1
         return np.asarray((at >= 0) & (positions < self._ends[np.maximum(at, 0)]))
 
     def close(self) -> None:
-        """Give the files back."""
+        """Close the files."""
         self._disk.close()

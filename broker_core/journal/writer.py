@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple
 
 from ..errors import ResourceLimit, StorageError
 from .disk import Buffer
-from .groups import Group
+from .groups import RecordGroup
 from .records import END_BYTES
 from .segment_writer import LogFiles, NoSpaceHere, SegmentWriter
 from .shortages import Shortages
@@ -92,11 +92,11 @@ class Writer:
         self._thread: threading.Thread | None = None
         self.failure: StorageError | None = None
 
-        self._open: Group | None = None  # being filled
-        self._more_to_come = False  # the open group is not complete: more records must be in it
-        self._full: deque[Group] = deque()  # complete, to be written before the open one
-        self._next = end  # where the next group opens
-        self._hurried = 0  # a caller waits for everything below
+        self._open: RecordGroup | None = None  # being filled
+        self._more_to_come = False  # the open group is not complete: more records must be in it.
+        self._full: deque[RecordGroup] = deque()  # complete, to be written before the open one.
+        self._next = end  # start of the next group.
+        self._hurried = 0  # a caller waits for everything below this position.
         self._sync_wanted = 0
         self.end = self.written = self.synced = self.durable = end
 
@@ -117,18 +117,18 @@ class Writer:
         Without `hurry` the record is written together with the next one that hurries, or when a caller waits for it. The caller
         ensures that one of these happens.
 
-        `more`: this record and the following ones share one group, until a record without `more` or `complete`. After a crash
-        all of them exist, or none. An incomplete group is not written, so its caller must not wait for it.
+        `more`: this record and the following ones share one group, until a record without `more` or `complete`. After a crash the
+        log has all of them, or no part of them. An incomplete group is not written, so its caller must not wait for it.
         """
         with self._lock:
             if self.failure is not None or self._stopping:
                 raise self._refusal()
             group = self._open
             if group is None:
-                group = self._open = Group(self._next, self._form)
+                group = self._open = RecordGroup(self._next, self._form)
             elif group.end - group.start >= self._group_bytes and not self._more_to_come:
                 self._full.append(group)
-                group = self._open = Group(group.after, self._form)
+                group = self._open = RecordGroup(group.after, self._form)
                 self._wake()
             position = group.append(meta, payload)
             end = self.end = group.end
@@ -189,7 +189,7 @@ class Writer:
             self._hand_back()
         return True
 
-    def _take_over(self) -> Group | None:
+    def _take_over(self) -> RecordGroup | None:
         """Take over the thread's work and return the one group to write, if that is quick."""
         with self._lock:
             group = self._open
@@ -199,7 +199,7 @@ class Writer:
             self._open, self._next = None, group.after
             return group
 
-    def _is_quick(self, group: Group) -> bool:
+    def _is_quick(self, group: RecordGroup) -> bool:
         if self._copied is not None:
             return False  # it is durable when the copy has it
         if not self._output.has_room(group.start, self._options.segment_bytes):
@@ -368,7 +368,7 @@ class Writer:
         except Exception as error:
             self.fail(error)
 
-    def _write_and_sync(self, groups: list[Group], meanwhile: Callable[[], object] | None = None) -> None:
+    def _write_and_sync(self, groups: list[RecordGroup], meanwhile: Callable[[], object] | None = None) -> None:
         self._write(groups)
         if self._sync_due():
             if meanwhile is not None:
@@ -377,7 +377,7 @@ class Writer:
             self._sync()
         self._publish()
 
-    def _take(self) -> list[Group] | None:
+    def _take(self) -> list[RecordGroup] | None:
         """Return the groups to write next, at most `GROUP_LIMIT` and one record; [] if only a sync is due, None at the end."""
         with self._lock:
             while self._taken_over or not self._due():
@@ -412,7 +412,7 @@ class Writer:
         is_wanted = self.synced < self._sync_wanted <= self.written
         return self._options.fsync == "always" or is_wanted or self._time_to_sync() == 0.0
 
-    def _write(self, groups: list[Group]) -> None:
+    def _write(self, groups: list[RecordGroup]) -> None:
         always = self._options.fsync == "always"
         for group in groups:
             if not self._output.has_room(group.start, self._options.segment_bytes):
@@ -439,7 +439,7 @@ class Writer:
         with self._lock:
             before = self.durable
             durable = self.durable = self.stored if self._copied is None else max(before, min(self.stored, self._copied))
-            assert before <= durable, "what was durable stays so"
+            assert before <= durable, "durable never falls"
             assert durable <= self.written <= self.end + END_BYTES, "see the order above"
             self._done.notify_all()
         if durable == before and self._copied is not None:

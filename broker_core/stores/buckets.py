@@ -24,7 +24,7 @@ class BucketStore:
     def __init__(self, url: str) -> None:
         if url.partition("://")[0] not in SCHEMES:
             raise InvalidRequest(
-                f"{url} is no URL of a store; begin with {'://, '.join(SCHEMES[:-1])}://, file:// or a folder's path"
+                f"{url} is not the URL of a store; begin with {'://, '.join(SCHEMES[:-1])}://, file:// or a folder's path"
             )
         try:
             import obstore  # late: a folder as a store does not need it

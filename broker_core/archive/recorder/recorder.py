@@ -121,7 +121,7 @@ class Recorder:
         """Start the thread. The process starts with the first recording."""
         retention_s = self._settings.archive_retention_age_s
         how_long = "for ever" if retention_s is None else f"for {retention_s / 86400:g} days"
-        log.info("settled messages are recorded in %s, and retention_s there %s (archive_retention_age_s)", self.url, how_long)
+        log.info("settled messages are recorded in %s, and kept there %s (archive_retention_age_s)", self.url, how_long)
         self._thread.start()
 
     def change(self, settings: Settings) -> None:

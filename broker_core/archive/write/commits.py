@@ -192,7 +192,8 @@ class QueueTable:
                     yield self._rows_of(content, entry["version"])
 
     def _rows_of(self, content: RecordingContent, version: int | None = None) -> RowSet:
-        """Return the rows in a version of the table, by default the newest, of the recording with this number, queue and lineage."""
+        """Return the rows of the recording with this number, queue and lineage in a version of the table; None: the newest
+        version."""
         recording = files_of.Table(self.url, self._broker_id, content.queue_id, ((content.lineage, content.number),), NO_TABLE)
         bounds = recording.of_pass(content.number)
         parts = [np.array([], np.int64)]
