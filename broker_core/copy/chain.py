@@ -1,6 +1,6 @@
-"""The chain of a copy: who writes it, and its chunks. One attempt at a time; who calls tries again.
+"""The chain of a copy: its writer, and its chunks. Each method makes one attempt, and the caller repeats it.
 
-A method that raised StoreError may have been carried out or not. All of them may be called again, `put` with the same chunk.
+After a StoreError the call may have been carried out or not. Each call may be repeated, `put` with the same chunk.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ..errors import DamagedJournal, StorageError
 from ..journal.disk import Buffer
 from ..stores.objects import ObjectStore
 from . import chunks
-from .chunks import Chunk, Part
+from .chunks import Chunk, ChunkPart
 from .contents import Contents, Piece
 from .marker import Marker
 
 OBJECTS = "objects/"
-AT_ONCE = 8  # requests while a chain is read
+PARALLEL_REQUESTS = 8  # parallel requests while a chain is read
 
 log = logging.getLogger("penstock.copy")
 
 
 class CopyFenced(StorageError):
-    """The copy is another writer's now, or never was this directory's. Its text says whose, and what to do."""
+    """The copy belongs to another writer. The text names it, and the remedy."""
 
 
 class ChainBroken(StorageError):
@@ -36,15 +36,15 @@ class ChainBroken(StorageError):
 
 
 class Pending(NamedTuple):
-    """A chunk to be put, with all its bytes: they stay the same until it is there."""
+    """A chunk to be put, with all its bytes, which do not change until it is stored."""
 
     chunk: Chunk
     data: list[Buffer]
-    body_at: int  # where in the object the parts begin
+    body_at: int  # offset of the parts in the object
 
 
-class State(NamedTuple):
-    """A chain that was read: its last chunk, and the files with all that the chunks add."""
+class ChainState(NamedTuple):
+    """A chain that was read: its last chunk, and the files with the parts of all chunks."""
 
     last: Chunk
     contents: Contents
@@ -55,23 +55,23 @@ def _who() -> str:
 
 
 class Chain:
-    """The chain in one store, for one writer: `writer` is a name that nobody else ever has."""
+    """The chain in one store, for one writer. `writer` is a name that no other writer ever has."""
 
     def __init__(self, store: ObjectStore, broker: str, writer: str, kind: str, clock: Callable[[], float] = time.time) -> None:
         self.store, self.broker, self.writer, self.kind = store, broker, writer, kind
         self.number = 0  # of the last chunk
-        self.base = 0  # of the last with contents
+        self.base = 0  # of the last chunk with contents
         self.position = 0
         self._clock = clock
         self._objects = 0
 
-    # ---- who writes
+    # ---- the writer
 
-    def claim(self, marker: Marker) -> State | None:
-        """Make this writer the copy's: nobody who wrote it before can put another chunk. Returns what the copy holds; None where
-        there was no copy.
+    def claim(self, marker: Marker) -> ChainState | None:
+        """Make this writer the copy's writer: no earlier writer can put another chunk. Return the content of the copy; None if it
+        is new.
 
-        `marker` has this writer's name in it, and is on the disk. Raises CopyFenced when the copy is not this directory's.
+        `marker` contains this writer's name, and is on the disk. Raises CopyFenced if the copy belongs to another directory.
         """
         while True:
             last = last_chunk(self.store)
@@ -80,7 +80,7 @@ class Chain:
             self.number, self.base, self.position = (last.number, last.base, last.position) if last is not None else (0, 0, 0)
             fence = self.prepare([], [], position=self.position, fence=True)
             if self.store.create(fence.chunk.name, fence.data):
-                break  # otherwise somebody was quicker: look who it was
+                break  # otherwise another writer was quicker: look again
         self._count(fence.chunk)
         state = load(self.store)
         return state if last is not None else None
@@ -92,7 +92,7 @@ class Chain:
                 f"{self.store.url} holds the {last.kind} of another broker (id {last.broker}, this one is {self.broker}): {way}"
             )
         if last.kind != self.kind:
-            raise CopyFenced(f"{self.store.url} holds a {last.kind}, and cannot take a {self.kind}, too: use another place")
+            raise CopyFenced(f"{self.store.url} holds a {last.kind}, and cannot also take a {self.kind}: use another place")
         if self.kind == "backup" or last.writer in marker.writers:
             return
         if marker.restored is not None and last.writer == marker.restored.writer:
@@ -105,7 +105,7 @@ class Chain:
             )
         raise CopyFenced(
             f"{self.store.url} belongs to another data directory now: {last.owner} has taken it over, and wrote it last at "
-            f"{_at(last)}. This directory must not go on as if nothing had happened: messages would be delivered twice. If the "
+            f"{_at(last)}. This directory must not continue: messages would be delivered twice. If the "
             "other broker is the right one, remove this directory. If this one is, set copy_url to another place"
         )
 
@@ -113,7 +113,7 @@ class Chain:
 
     def prepare(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[ChunkPart],
         body: Sequence[Buffer],
         *,
         position: int,
@@ -132,48 +132,48 @@ class Chain:
         return Pending(chunk, data, len(memoryview(data[0])))
 
     def put(self, pending: Pending) -> None:
-        """Put the chunk, if it is not there yet. Raises CopyFenced where somebody else has put that number."""
+        """Put the chunk, if it is not stored yet. Raises CopyFenced if another writer has put that number."""
         name = pending.chunk.name
         if not self.store.create(name, pending.data):
-            found = read_header(self.store, pending.chunk.number)[0]
-            if found.writer != self.writer:
-                raise self._taken_over(found)
+            stored = read_header(self.store, pending.chunk.number)[0]
+            if stored.writer != self.writer:
+                raise self._taken_over(stored)
         self._count(pending.chunk)
 
     def _count(self, chunk: Chunk) -> None:
         self.number, self.base, self.position = chunk.number, chunk.base, chunk.position
 
     def check_end(self) -> None:
-        """Look whether the chain still ends where this writer left it, after something went wrong, or after a while.
+        """Check that the chain still ends with this writer's last chunk, after an error, or after a while.
 
-        Raises CopyFenced when another writer has gone on, ChainBroken when chunks are missing.
+        Raises CopyFenced if another writer has continued it, ChainBroken if chunks are missing.
         """
         last = last_chunk(self.store)
         if last is None or last.number < self.number:
-            raise ChainBroken(f"{self.store.url} has lost what was in it: its last chunk was {self.number}")
+            raise ChainBroken(f"{self.store.url} has lost its chunks: the last one was {self.number}")
         if last.writer != self.writer:
             raise self._taken_over(last)
 
     def _taken_over(self, by: Chunk) -> CopyFenced:
         return CopyFenced(
-            f"{self.store.url} was taken over at {_at(by)} by {by.owner}: this broker was declared lost, and another one goes on "
-            "from its copy. This one confirms nothing more and stops. Do not start it again on this directory, unless you know "
-            "that the other one is gone"
+            f"{self.store.url} was taken over at {_at(by)} by {by.owner}: this broker was declared lost, and another one "
+            "continues from its copy. This one confirms nothing more and stops. Do not start it again on this directory, unless "
+            "you know that the other one is gone"
         )
 
     # ---- objects
 
     def new_object(self) -> str:
-        """Return a name that no object has."""
+        """Return an unused name of an object."""
         self._objects += 1
         return f"{OBJECTS}{self.writer}-{self._objects:08d}"
 
     def garbage(self, contents: Contents) -> list[str]:
-        """Return the names of all objects in the store that nobody needs who reads the chain from its base on."""
+        """Return the names of all objects in the store that a reader of the chain, from its base on, does not need."""
         needed = contents.objects()
-        found = [name for name in self.store.names(OBJECTS) if name not in needed]
-        old = [name for name in self.store.names(chunks.FOLDER) if chunks.number_of(name) < self.base]
-        return found + [name for name in old if name not in needed]
+        unnamed = [name for name in self.store.names(OBJECTS) if name not in needed]
+        former = [name for name in self.store.names(chunks.FOLDER) if chunks.number_of(name) < self.base]
+        return unnamed + [name for name in former if name not in needed]
 
 
 def _at(chunk: Chunk) -> str:
@@ -181,13 +181,13 @@ def _at(chunk: Chunk) -> str:
 
 
 def last_chunk(store: ObjectStore) -> Chunk | None:
-    """Return the header of the last chunk; None where there is no copy."""
+    """Return the header of the last chunk; None if there is no copy."""
     last = max((chunks.number_of(name) for name in store.names(chunks.FOLDER)), default=0)
     return read_header(store, last)[0] if last else None
 
 
 def read_header(store: ObjectStore, number: int) -> tuple[Chunk, int]:
-    """Return the header of a chunk, and where in its object the body begins."""
+    """Return the header of a chunk, and the offset of the body in its object."""
     name = chunks.name_of(number)
     where = f"{store.url}/{name}"
     data = store.get_range(name, 0, chunks.HEAD_GUESS)
@@ -197,19 +197,19 @@ def read_header(store: ObjectStore, number: int) -> tuple[Chunk, int]:
     return chunks.unpack(data, where)
 
 
-def load(store: ObjectStore) -> State | None:
-    """Read a chain: the last chunk, and all files. None where there is no copy.
+def load(store: ObjectStore) -> ChainState | None:
+    """Read a chain: the last chunk, and all files. None if there is no copy.
 
-    Raises NoSuchObject when the writer has removed a chunk meanwhile: read it again. DamagedJournal when it makes no sense.
+    Raises NoSuchObject if the writer has removed a chunk meanwhile: read it again. DamagedJournal if it is inconsistent.
     """
     last = last_chunk(store)
     if last is None:
         return None
     first = last.base or last.number + 1
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(lambda number: read_header(store, number), range(first, last.number + 1)))
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+        headers = list(pool.map(lambda number: read_header(store, number), range(first, last.number + 1)))
     contents = Contents()
-    for chunk, body_at in found:
+    for chunk, body_at in headers:
         if chunk.contents is not None:
             contents = chunk.contents.copy()
         try:
@@ -218,11 +218,11 @@ def load(store: ObjectStore) -> State | None:
             raise DamagedJournal(
                 f"{store.url}/{chunk.name}, offset 0: the chunk does not follow the ones before: {error}"
             ) from None
-    return State(found[-1][0] if found else last, contents)
+    return ChainState(headers[-1][0] if headers else last, contents)
 
 
 def add_parts(contents: Contents, chunk: Chunk, body_at: int) -> None:
-    """Add the parts of a chunk to the files. ValueError where they do not fit."""
+    """Add the parts of a chunk to the files. ValueError if they do not fit."""
     at = body_at
     for part in chunk.parts:
         contents.add(part.file, Piece(chunk.name, at, part.offset, part.length, part.crc))

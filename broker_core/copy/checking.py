@@ -1,7 +1,7 @@
-"""A check of a whole data directory: reads every byte that means something, changes nothing, and goes on after a fault.
+"""A check of a whole data directory. It reads every byte with a meaning, changes nothing, and continues after a fault.
 
-Of each file the first fault is named, with its offset. What a start would repair (the torn end of the last segment, a note that
-a power cut tore) is a remark. Beside a running broker the log is checked up to where it is known to be on the disk.
+It names the first fault of each file, with its offset. Faults that a start repairs are remarks: the torn end of the last segment,
+or a note that a power cut has torn. Next to a running broker, the log is checked up to its known length on the disk.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .pictures import USERS_FILE
 
 
 @dataclass
-class Found:
+class CheckResult:
     """Result of a check."""
 
     broker: str = ""
-    damage: list[str] = field(default_factory=list)  # each names a file and an offset; the first is the first to look at
+    damage: list[str] = field(default_factory=list)  # each with a file and an offset; begin with the first
     remarks: list[str] = field(default_factory=list)
     segments: int = 0
     bytes: int = 0  # of the log, read
@@ -44,7 +44,7 @@ class Found:
 
     @contextmanager
     def looking(self, path: str) -> Iterator[None]:
-        """Note what is raised in the block as damage."""
+        """Record an error in the block as damage."""
         try:
             yield
         except PenstockError as error:
@@ -55,69 +55,69 @@ class Found:
             self.damage.append(f"{path}, offset 0: the file cannot be read: {error}")
 
 
-def check(disk: Disk, *, live: bool, progress: Callable[[int, int], None] = lambda done, total: None) -> Found:
-    """Check a data directory. `live`: a broker writes it. `progress` is called with bytes read and bytes in all."""
-    found = Found()
-    with found.looking(disk.path("id")):
-        found.broker = pictures.read_id(disk)
+def check(disk: Disk, *, live: bool, progress: Callable[[int, int], None] = lambda done, total: None) -> CheckResult:
+    """Check a data directory. `live`: a broker writes it. `progress` is called with the bytes read and the total."""
+    result = CheckResult()
+    with result.looking(disk.path("id")):
+        result.broker = pictures.read_id(disk)
     listed = None
-    with found.looking(disk.path(manifest.NAME)):
-        listed = manifest.read(disk, found.broker)
+    with result.looking(disk.path(manifest.NAME)):
+        listed = manifest.read(disk, result.broker)
     known = listed.synced if listed is not None else 0
-    _check_note(disk, found, listed)
+    _check_note(disk, result, listed)
     names = disk.names()
     headers = list[Segment]()
     for name in names:
         if name.endswith(SUFFIX):
-            with found.looking(disk.path(name)):
-                headers.append(read_header(disk, name, found.broker))
-    if not found.damage:
-        with found.looking(disk.path(manifest.NAME)):
+            with result.looking(disk.path(name)):
+                headers.append(read_header(disk, name, result.broker))
+    if not result.damage:
+        with result.looking(disk.path(manifest.NAME)):
             manifest.check(disk, listed, headers, bool(snapshots.names_of(disk)))
     segments = pictures.ordered(headers, () if listed is None else listed.holes)
-    good = _check_segments(disk, found, segments, known, live, progress)
-    snapshot = _check_snapshots(disk, found)
-    _check_small(disk, found, names)
+    good = _check_segments(disk, result, segments, known, live, progress)
+    snapshot = _check_snapshots(disk, result)
+    _check_small(disk, result, names)
     if good:
-        with found.looking(disk.path("")):
-            _apply(disk, found, segments, snapshot)
-    return found
+        with result.looking(disk.path("")):
+            _apply(disk, result, segments, snapshot)
+    return result
 
 
-def _check_note(disk: Disk, found: Found, listed: manifest.ManifestContent | None) -> None:
+def _check_note(disk: Disk, result: CheckResult, listed: manifest.ManifestContent | None) -> None:
     if listed is not None and manifest.SYNCED_NAME in disk.names() and not manifest.note_is_good(disk):
-        found.remarks.append(
+        result.remarks.append(
             f"{disk.path(manifest.SYNCED_NAME)}, offset 0: the note does not match its checksum. A power cut may do that; a "
             "start does without it"
         )
 
 
 def _check_segments(
-    disk: Disk, found: Found, segments: list[Segment], known: int, live: bool, progress: Callable[[int, int], None]
+    disk: Disk, result: CheckResult, segments: list[Segment], known: int, live: bool, progress: Callable[[int, int], None]
 ) -> bool:
-    """Check the log; return True if all of it is good."""
-    before = len(found.damage)
+    """Check the log. Return True if all of it is good."""
+    before = len(result.damage)
     total, done = sum(disk.size(segment.name) for segment in segments), 0
     for segment in segments:
         last = segment is segments[-1]
         path, file = disk.path(segment.name), disk.open(segment.name)
-        with found.looking(path):
+        with result.looking(path):
             if last and live:
                 segment.end = min(segment.end, max(known, segment.base))
             fault = first_fault(file, segment, segment.end)
             if fault is not None and last and not live:
                 tail = read_tail(file, path, segment, max(known, _snapshot_position(disk)))
                 if tail.cut is not None and segment.offset(tail.end) <= fault[0]:
-                    found.remarks.append(f"{path}, offset {segment.offset(tail.end)}: {tail.cut}; a start cuts it off")
+                    result.remarks.append(f"{path}, offset {segment.offset(tail.end)}: {tail.cut}; a start cuts it off")
                     segment.end, fault = tail.end, None
             if fault is not None:
                 raise damaged(path, *fault)
-            found.position = max(found.position, segment.end)
-            found.bytes += segment.end - segment.base
-        found.segments += 1
+            result.position = max(result.position, segment.end)
+            result.bytes += segment.end - segment.base
+        result.segments += 1
         done += disk.size(segment.name)
         progress(done, total)
-    return len(found.damage) == before and not found.damage
+    return len(result.damage) == before and not result.damage
 
 
 def _snapshot_position(disk: Disk) -> int:
@@ -125,33 +125,33 @@ def _snapshot_position(disk: Disk) -> int:
     return int(names[0][:20]) if names else 0
 
 
-def _check_snapshots(disk: Disk, found: Found) -> Snapshot | None:
+def _check_snapshots(disk: Disk, result: CheckResult) -> Snapshot | None:
     for name in snapshots.names_of(disk):
         path = disk.path(name)
-        with found.looking(path):
-            fault = snapshots.find_fault(disk, name, found.broker)
+        with result.looking(path):
+            fault = snapshots.find_fault(disk, name, result.broker)
             if fault is not None:
                 raise damaged(path, *fault)
-            found.snapshots += 1
-    return load_latest(disk, found.broker)[0] if found.snapshots else None
+            result.snapshots += 1
+    return load_latest(disk, result.broker)[0] if result.snapshots else None
 
 
-def _check_small(disk: Disk, found: Found, names: list[str]) -> None:
+def _check_small(disk: Disk, result: CheckResult, names: list[str]) -> None:
     if USERS_FILE in names:
-        with found.looking(disk.path(USERS_FILE)):
+        with result.looking(disk.path(USERS_FILE)):
             try:
                 json.loads(disk.open(USERS_FILE).read(0, 1 << 24))
             except ValueError as error:
                 at = getattr(error, "pos", 0)
                 raise DamagedJournal(f"{disk.path(USERS_FILE)}, offset {at}: the users cannot be read: {error}") from None
-    with found.looking(disk.path(marker.NAME)):
+    with result.looking(disk.path(marker.NAME)):
         marker.read(disk)
-    with found.looking(disk.path(lineage.NAME)):
-        lineage.read(disk, found.broker)
+    with result.looking(disk.path(lineage.NAME)):
+        lineage.read(disk, result.broker)
 
 
-def _apply(disk: Disk, found: Found, segments: list[Segment], snapshot: Snapshot | None) -> None:
-    """Build the state as a start would, by all events after the latest snapshot."""
+def _apply(disk: Disk, result: CheckResult, segments: list[Segment], snapshot: Snapshot | None) -> None:
+    """Build the state as a start does, from all events after the latest snapshot."""
     position = 0
     state = BrokerState()
     try:
@@ -161,9 +161,9 @@ def _apply(disk: Disk, found: Found, segments: list[Segment], snapshot: Snapshot
         raise
     except Exception as error:
         raise StorageError(f"the snapshot at {position} cannot be used: {type(error).__name__}: {error}") from error
-    if position > found.position:
+    if position > result.position:
         path = disk.path(segments[-1].name if segments else "")
-        raise DamagedJournal(f"{path}, offset 0: the log ends at {found.position}, before the snapshot at {position}")
+        raise DamagedJournal(f"{path}, offset 0: the log ends at {result.position}, before the snapshot at {position}")
     for segment in segments:
         if segment.end <= position:
             continue
@@ -176,16 +176,16 @@ def _apply(disk: Disk, found: Found, segments: list[Segment], snapshot: Snapshot
                     f"{disk.path(segment.name)}, offset {segment.offset(record.position)}: the event cannot be applied: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-            found.events += 1
-    found.queues = len(state.queues)
+            result.events += 1
+    result.queues = len(state.queues)
     counts = Counter[str]()
     for queue in state.queues.values():
-        for one in (State.DELAYED, State.AVAILABLE, State.ACQUIRED):
-            counts[one.name.lower()] += int(queue.counts[one])
+        for message_state in (State.DELAYED, State.AVAILABLE, State.ACQUIRED):
+            counts[message_state.name.lower()] += int(queue.counts[message_state])
         counts[State.ARCHIVED.name.lower()] += queue.archived
-    found.messages = dict(counts)
+    result.messages = dict(counts)
 
 
-def as_json(found: Found) -> dict[str, Any]:
-    """Return what was found, for a program."""
-    return dict(vars(found))
+def as_json(result: CheckResult) -> dict[str, Any]:
+    """Return the result for a program."""
+    return dict(vars(result))

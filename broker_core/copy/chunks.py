@@ -2,7 +2,7 @@
 
     chunk = magic 8s | version u32 | header bytes u32 | crc32 of the header u32 | header, JSON in UTF-8 | body
 
-The body is the bytes of the parts, one after the other. To change the format: raise `VERSION`, keep reading the old one.
+The body is the bytes of the parts, one after the other. To change the format: raise `VERSION`, and keep reading the former ones.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .contents import Contents
 FOLDER = "chunks/"
 VERSION = 1
 MAGIC = b"PENSTCHK"
-HEAD_GUESS = 16 << 10  # bytes of a chunk that are read for its header alone; most headers have some hundred
+HEAD_GUESS = 16 << 10  # bytes of a chunk that are read for its header; most headers have some hundred
 
 _HEAD = struct.Struct("<8sIII")
 
 
-class Part(NamedTuple):
-    """Bytes of a file that a chunk holds."""
+class ChunkPart(NamedTuple):
+    """Bytes of a file in a chunk."""
 
     file: str
     offset: int  # in the file
@@ -41,15 +41,15 @@ class Chunk:
 
     number: int
     broker: str  # id of the data directory
-    writer: str  # name of the life of a broker that has put it
-    owner: str  # who that is, for people: process and host
+    writer: str  # name of the broker's life that has put it
+    owner: str  # process and host of the writer, for people.
     kind: str  # "copy" or "backup"
-    time_ms: int  # when it was put, by its writer's clock
-    base: int  # number of the chunk with the latest contents; 0 before there are any
+    time_ms: int  # time of the put, by its writer's clock.
+    base: int  # number of the chunk with the latest contents; 0 before the first ones.
     position: int  # LSN up to which the log is complete with it
-    lag: int = 0  # bytes of the log that were confirmed and not copied when it was put
+    lag: int = 0  # bytes of the log that were confirmed and not copied at that time.
     fence: bool = False  # put by a start, or by `penstock restore --take-over`
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ChunkPart] = field(default_factory=list)
     contents: Contents | None = None  # before its parts are added
 
     @property
@@ -64,13 +64,13 @@ def name_of(number: int) -> str:
 
 
 def number_of(name: str) -> int:
-    """Return the number in the name of a chunk's object; 0 where there is none."""
+    """Return the number in the name of a chunk's object; 0 for another name."""
     text = name.removeprefix(FOLDER)
     return int(text) if len(text) == 20 and text.isdecimal() else 0
 
 
 def pack(chunk: Chunk, body: list[Buffer]) -> list[Buffer]:
-    """Return the bytes of a chunk; `body` are those of its parts."""
+    """Return the bytes of a chunk. `body`: the bytes of its parts."""
     fields: dict[str, Any] = {name: value for name, value in vars(chunk).items() if name not in ("parts", "contents")}
     fields["parts"] = [list(part) for part in chunk.parts]
     if chunk.contents is not None:
@@ -80,21 +80,21 @@ def pack(chunk: Chunk, body: list[Buffer]) -> list[Buffer]:
 
 
 def header_bytes(data: bytes, where: str) -> int:
-    """Return the length of magic and header together, by the first bytes of a chunk. Raises DamagedJournal, StorageError."""
+    """Return the length of magic and header together, from the first bytes of a chunk. Raises DamagedJournal, StorageError."""
     if len(data) < _HEAD.size or data[:8] != MAGIC:
-        raise DamagedJournal(f"{where}, offset 0: this is no chunk of a copy")
+        raise DamagedJournal(f"{where}, offset 0: this is not a chunk of a copy")
     _, version, length, _ = _HEAD.unpack_from(data)
     check_version(where, version, VERSION)
     return _HEAD.size + int(length)
 
 
 def unpack(data: bytes, where: str) -> tuple[Chunk, int]:
-    """Return the header of a chunk, and where in it the body begins. Raises DamagedJournal, StorageError."""
+    """Return the header of a chunk, and the offset of the body. Raises DamagedJournal, StorageError."""
     stop = header_bytes(data, where)
     header = data[_HEAD.size : stop]
     if len(data) < stop or crc32(header) != _HEAD.unpack_from(data)[3]:
         raise DamagedJournal(f"{where}, offset {_HEAD.size}: the header of the chunk does not match its checksum")
     fields = json.loads(header)
-    fields["parts"] = [Part(*part) for part in fields["parts"]]
+    fields["parts"] = [ChunkPart(*part) for part in fields["parts"]]
     contents = fields.pop("contents", None)
     return Chunk(**fields, contents=None if contents is None else Contents.from_json(contents)), stop

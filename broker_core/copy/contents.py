@@ -1,4 +1,4 @@
-"""Contents of a copy: which bytes of which object are which file. All that a restore needs to know; pure."""
+"""Contents of a copy: the objects that hold the bytes of each file. A restore needs nothing else. No I/O."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Piece(NamedTuple):
 
 
 class Contents:
-    """Files by name, each a list of pieces in order, from its first byte on without a hole.
+    """Files by name, each a list of pieces in order, from its first byte on without a gap.
 
-    `ends`: of files whose pieces hold more than counts, the number of bytes that do: a start may find that a segment ends before
-    what was copied of it, and goes on in a new one.
+    `ends`: the number of bytes that count, for files whose pieces hold more. A start may find that a segment ends before the
+    copied bytes, and continues in a new segment.
     """
 
     def __init__(self, files: dict[str, list[Piece]] | None = None, ends: dict[str, int] | None = None) -> None:
@@ -40,24 +40,24 @@ class Contents:
         return Contents({name: list(pieces) for name, pieces in self.files.items()}, dict(self.ends))
 
     def size(self, name: str) -> int:
-        """Return how many bytes of a file are there; 0 where there is no such file."""
+        """Return the number of stored bytes of a file; 0 if it is missing."""
         pieces = self.files.get(name)
         return pieces[-1].end if pieces else 0
 
     def add(self, name: str, piece: Piece) -> None:
-        """Add a piece at the end of a file; one at 0 begins the file anew."""
+        """Add a piece at the end of a file. A piece at 0 replaces the file."""
         if piece.offset == 0:
             self.files[name] = []
         if self.size(name) != piece.offset:
-            raise ValueError(f"{name} has {self.size(name)} bytes, so none can follow at {piece.offset}")
+            raise ValueError(f"{name} has {self.size(name)} bytes, so a piece cannot follow at {piece.offset}")
         self.files.setdefault(name, []).append(piece)
 
     def replace(self, name: str, piece: Piece) -> None:
-        """Put one piece in the place of all those between its ends, which are ends of pieces."""
+        """Replace all pieces between the ends of a piece, which must be ends of pieces, by that piece."""
         pieces = self.files[name]
-        before = [other for other in pieces if other.end <= piece.offset]
-        after = [other for other in pieces if other.offset >= piece.end]
-        if sum(other.length for other in before + after) + piece.length != self.size(name):
+        before = [existing for existing in pieces if existing.end <= piece.offset]
+        after = [existing for existing in pieces if existing.offset >= piece.end]
+        if sum(existing.length for existing in before + after) + piece.length != self.size(name):
             raise ValueError(f"{name}: pieces do not end at {piece.offset} and {piece.end}")
         self.files[name] = [*before, piece, *after]
 
@@ -68,7 +68,7 @@ class Contents:
             self.ends.pop(name, None)
 
     def objects(self) -> set[str]:
-        """Return the names of all objects that hold something of these files."""
+        """Return the names of all objects with bytes of these files."""
         return {piece.object for pieces in self.files.values() for piece in pieces}
 
     def segments(self) -> list[str]:
@@ -82,8 +82,8 @@ class Contents:
     @property
     def snapshot_position(self) -> int:
         """LSN of the latest snapshot; 0 without one."""
-        found = self.snapshots()
-        return base_of(found[-1]) if found else 0
+        names = self.snapshots()
+        return base_of(names[-1]) if names else 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the form in a chunk's header."""
@@ -91,12 +91,12 @@ class Contents:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Contents:
-        """Return what `to_json` made."""
+        """Read the result of `to_json`."""
         return cls({name: [Piece(*piece) for piece in pieces] for name, pieces in data["files"].items()}, dict(data["ends"]))
 
 
-class Run(NamedTuple):
-    """Pieces of a file that follow one another and are worth one object."""
+class PieceRun(NamedTuple):
+    """Consecutive pieces of a file that are worth one object."""
 
     file: str
     start: int  # offsets in the file
@@ -114,12 +114,12 @@ def offset_of(segment: str, position: int) -> int:
     return position - base_of(segment) + HEADER_BYTES
 
 
-def small_runs(contents: Contents, last: Sequence[str], *, small: int, least: int) -> list[Run]:
+def small_runs(contents: Contents, last: Sequence[str], *, small: int, least: int) -> list[PieceRun]:
     """Return runs of at least `least` pieces, each below `small` bytes, to be merged.
 
-    `last`: files that still grow, of which only so many pieces at once are worth it; of the others two are.
+    `last`: files that still grow, for which that minimum holds; for the other files it is two pieces.
     """
-    found = []
+    runs = []
     for name in contents.segments():
         run: list[Piece] = []
         for piece in [*contents.files[name], None]:
@@ -127,6 +127,6 @@ def small_runs(contents: Contents, last: Sequence[str], *, small: int, least: in
                 run.append(piece)
                 continue
             if len(run) >= (least if name in last else 2):
-                found.append(Run(name, run[0].offset, run[-1].end, len(run)))
+                runs.append(PieceRun(name, run[0].offset, run[-1].end, len(run)))
             run = [piece] if piece is not None and piece.length < small else []
-    return found
+    return runs

@@ -1,7 +1,7 @@
-"""The broker's threads that keep the copy: one puts chunks, one after the other; one tends what is there.
+"""The broker's threads that keep the copy: one puts chunks, the other tends the stored objects.
 
-The first claims the copy, puts what is missing, and then follows the log. The second puts snapshots, merges small pieces, and
-deletes what nobody needs; what it did counts from the next contents on, which the first puts into the chain.
+The first claims the copy, puts the missing bytes, and then follows the log. The second puts snapshots, merges small pieces, and
+deletes unneeded objects. Its results count from the next contents on, which the first puts into the chain.
 """
 
 from __future__ import annotations
@@ -25,36 +25,37 @@ from ..journal.snapshots import names_of as snapshots_of
 from ..stores.objects import NoSuchObject, ObjectStore, StoreError
 from ..stores.retry import retry_after
 from . import chunks, marker, pictures, uploads
-from .chain import Chain, ChainBroken, CopyFenced, State, add_parts
-from .chunks import Part
-from .contents import Contents, Piece, Run, base_of, offset_of, small_runs
+from .chain import Chain, ChainBroken, ChainState, CopyFenced, add_parts
+from .chunks import ChunkPart
+from .contents import Contents, Piece, PieceRun, base_of, offset_of, small_runs
 
 Mode = Literal["async", "sync"]
 
-CHUNK_BYTES = 16 << 20  # of the log in one put: some 0.2 s of one connection to S3, which then is the most of its time
-SMALL_BYTES = 4 << 20  # pieces below are merged: a file of 256 MiB is then at most 64 objects
+CHUNK_BYTES = 16 << 20  # of the log in one put: about 0.2 s of one connection to S3, which is then mostly busy.
+SMALL_BYTES = 4 << 20  # smaller pieces are merged: a file of 256 MiB is then at most 64 objects.
 MERGE_LEAST = 64  # pieces of the segment that grows
-SAMPLES_MAX = 4096  # of how far the log was when; with more, two and two become one
+SAMPLES_MAX = 4096  # positions of the log with times; with more, pairs become one.
 CHUNKS_MAX = 256  # since the last contents: each is a request of a restore
-DELETE_AFTER_S = 300.0  # so long a restore may go by contents that have been replaced
-LOOK_S = 10.0  # while nothing is put: whether somebody has taken the copy over
+DELETE_AFTER_S = 300.0  # a restore may use replaced contents for this long.
+LOOK_S = 10.0  # without puts, between two checks that the copy is still ours
 TEND_S = 1.0
-UNTENDED_S = 60.0  # for which that has failed, when the log says so
-START_S = 10.0  # a start waits so long for the store, before it goes on without it
-CLOSE_S = 10.0  # a clean stop waits so long for the rest
-HANGING_S = 1.0  # and then so long for a request that is under way
-FAILED_S = 30.0  # after a failure that no attempt will mend
+UNTENDED_S = 60.0  # of failures before the log reports them
+START_S = 10.0  # a start waits this long for the store, before it continues without it.
+CLOSE_S = 10.0  # a clean stop waits this long for the rest
+HANGING_S = 1.0  # and then this long for a running request
+FAILED_S = 30.0  # after a failure that another attempt does not repair
 
 T = TypeVar("T")
 log = logging.getLogger("penstock.copy")
 
 
-class _Stopping(Exception):
-    """The broker stops; what was being tried is given up."""
+class _CopierStopping(Exception):
+    """The broker stops, and the current attempt is given up."""
 
 
 class Copier:
-    """Keeper of one copy, of one life of a broker. `begin` before the journal starts, `start` after, `close` before its close."""
+    """Keeper of one copy, for one life of a broker. `begin` before the journal starts, `start` after it, `close` before it
+    closes."""
 
     def __init__(
         self,
@@ -65,37 +66,36 @@ class Copier:
         writer: str,
         mode: Mode = "async",
         interval_s: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._journal, self._disk, self._mode, self.interval_s = store, journal, disk, mode, interval_s
-        self._clock = clock
+        self._clock = time.monotonic
         self._chain = Chain(store, journal.broker_id, writer, "copy")
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._stopping = False
-        self._until = 0.0  # when a clean stop gives up
-        self._claimed: State | None = None
+        self._until = 0.0  # time at which a clean stop gives up
+        self._claimed: ChainState | None = None
         self._is_claimed = False
-        self._complete = False  # the copy can be restored
-        self._contents = Contents()  # as the next contents in the chain will be
-        self._dirty = False  # it is not as the chain has it
-        self._known: set[str] = set()  # objects in the store that somebody may need
-        self._condemned: deque[tuple[float, str]] = deque()  # objects that nobody needs, and when they are deleted
-        self._gone: dict[str, int] = {}  # segments that the journal has dropped, and where its log ended then
+        self._complete = False  # a restore is possible
+        self._contents = Contents()  # as in the next contents of the chain
+        self._dirty = False  # they differ from those of the chain
+        self._known: set[str] = set()  # stored objects that a restore may need
+        self._condemned: deque[tuple[float, str]] = deque()  # unneeded objects, and the times of their deletion.
+        self._gone: dict[str, int] = {}  # segments that the journal has dropped, and the end of the log at that time.
         self._cursor = self._target = 0
-        self._samples: deque[tuple[int, float]] = deque()  # where the log stood, and when
+        self._samples: deque[tuple[int, float]] = deque()  # positions of the log, and their times.
         self._put_at = 0.0
         self._idle = False  # the thread waits for the first byte
-        self._swept = False  # what earlier lives left behind is deleted
-        self._trouble: tuple[float, str] | None = None  # since when, and what the store said last
+        self._swept = False  # garbage of earlier lives is deleted
+        self._trouble: tuple[float, str] | None = None  # time of the first failure, and the last error of the store
         self._threads: list[threading.Thread] = []
 
-    # ---- from outside
+    # ---- for the broker
 
     def begin(self, limit_s: float = START_S) -> None:
-        """Claim the copy. When the store cannot be reached within `limit_s` seconds, that is done later, in the background.
+        """Claim the copy. If the store cannot be reached within `limit_s` seconds, the thread claims it later.
 
-        Raises CopyFenced when the copy is not this directory's, StorageError if the directory cannot be written.
+        Raises CopyFenced if the copy belongs to another directory, StorageError if the directory cannot be written.
         """
         known = marker.read(self._disk).with_writer(self._chain.writer)
         try:
@@ -110,7 +110,7 @@ class Copier:
             except StoreError as error:
                 attempts += 1
                 if self._clock() >= deadline:
-                    log.warning("the copy cannot be reached, the broker starts all the same: %s", error)
+                    log.warning("the copy cannot be reached, the broker starts without it: %s", error)
                     self._note_trouble(error)
                     break
                 time.sleep(min(retry_after(attempts), max(0.0, deadline - self._clock())))
@@ -130,7 +130,7 @@ class Copier:
     def close(self, limit_s: float = CLOSE_S) -> None:
         """Copy the rest, if that takes at most `limit_s` seconds, and end the threads.
 
-        A thread whose request hangs is left alone: it ends with its process, or with the request, and changes nothing more.
+        A thread with a hanging request is left alone: it ends with its process, or with the request, and changes nothing more.
         """
         with self._lock:
             self._stopping, self._until = True, self._clock() + limit_s
@@ -143,11 +143,11 @@ class Copier:
 
     @property
     def is_waited_for(self) -> bool:
-        """True: with `sync`, where a reply waits until the copy has what it is about."""
+        """True with `sync`: a reply waits until the copy has the state behind it."""
         return self._mode == "sync"
 
     def status(self) -> dict[str, Any]:
-        """Return what an operator wants to know."""
+        """Return the state of the copy for an operator."""
         lag_s, lag = self.lag()
         trouble = self._trouble
         state = "waiting" if trouble else "copying" if self._complete else "beginning"
@@ -186,10 +186,10 @@ class Copier:
                     self._samples[-1] = (stored, self._samples[-1][1])
                 else:
                     self._samples.append((stored, now))
-                if len(self._samples) > SAMPLES_MAX:  # the store is away for long: of two the earlier time counts
-                    found, rest = list(self._samples), len(self._samples) % 2
-                    pairs = zip(found[:-1:2], found[1::2], strict=True)
-                    self._samples = deque([(later[0], earlier[1]) for earlier, later in pairs] + found[len(found) - rest :])
+                if len(self._samples) > SAMPLES_MAX:  # the store is unavailable for long: of two times the earlier one counts
+                    samples, rest = list(self._samples), len(self._samples) % 2
+                    pairs = zip(samples[:-1:2], samples[1::2], strict=True)
+                    self._samples = deque([(later[0], earlier[1]) for earlier, later in pairs] + samples[len(samples) - rest :])
             if self._idle or self._mode == "sync" or stored - self._cursor >= CHUNK_BYTES:
                 self._news.notify_all()
 
@@ -202,17 +202,17 @@ class Copier:
                     self._patiently(self._claim)
                 self._catch_up()
                 self._follow()
-            except _Stopping:
+            except _CopierStopping:
                 return
             except CopyFenced as error:
                 log.critical("%s", error)
                 self._journal.fail(error)
                 return
             except ChainBroken as error:
-                log.error("%s; the copy begins anew", error)
+                log.error("%s; the copy begins again", error)
                 self._forget()
             except (DataLoss, pictures.PictureGone):
-                log.warning("the journal has dropped what was not copied yet: the copy begins anew from the latest snapshot")
+                log.warning("the journal has dropped segments before their copy, which begins again from the latest snapshot")
             except Exception as error:
                 if self._is_over():
                     return
@@ -248,7 +248,7 @@ class Copier:
         log.info("the copy at %s is this broker's, from chunk %d on", self._store.url, self._chain.number)
 
     def _catch_up(self) -> None:
-        """Put all that the copy lacks of the directory as it is now."""
+        """Put everything of the directory that the copy lacks now."""
         if not self._swept:
             for name in self._patiently(lambda: self._chain.garbage(self._contents)):
                 self._patiently(partial(self._store.delete, name))
@@ -263,7 +263,7 @@ class Copier:
                 continue
             finally:
                 with self._lock:
-                    self._contents = contents  # what was put counts, also when another picture has to be taken
+                    self._contents = contents  # the uploads count, even if another picture has to be taken
         with self._lock:
             self._known |= self._contents.objects()
             self._gone = {}
@@ -280,7 +280,10 @@ class Copier:
                 self._target = self._journal.stored
             limit = min(CHUNK_BYTES, self._target - self._cursor)
             pieces = self._journal.log_bytes(self._cursor, limit) if limit > 0 else []
-            parts, body = [Part(name, at, len(data), crc32(data)) for name, at, data in pieces], [data for *_, data in pieces]
+            parts, body = (
+                [ChunkPart(name, at, len(data), crc32(data)) for name, at, data in pieces],
+                [data for *_, data in pieces],
+            )
             self._cursor += max(0, limit)
             position = self._target if self._cursor == self._target else self._chain.position
             self._put(parts, list[Buffer](body), position)
@@ -290,14 +293,14 @@ class Copier:
             self._patiently(self._chain.check_end)
 
     def _has_work(self) -> bool:
-        """Wait until there is something to put: True; or until it is time to look whether the copy is still ours: False."""
+        """Wait for work, and return True. Return False when it is time to check that the copy is still ours."""
         with self._lock:
             while True:
                 now, waiting = self._clock(), self._journal.stored - self._cursor
                 if self._journal.failure is not None:
-                    raise _Stopping
+                    raise _CopierStopping
                 if self._stopping and (waiting <= 0 or now >= self._until):
-                    raise _Stopping
+                    raise _CopierStopping
                 since = self._samples[0][1] if self._samples else now
                 due = since + (0.0 if self._mode == "sync" else self.interval_s) if waiting > 0 else now + LOOK_S
                 if waiting >= CHUNK_BYTES or (waiting > 0 and (self._stopping or self._mode == "sync" or due <= now)):
@@ -311,7 +314,7 @@ class Copier:
                 self._news.wait(max(0.001, min(due - now, self._put_at + LOOK_S - now, TEND_S)))
                 self._idle = False
 
-    def _put(self, parts: list[Part], body: list[Buffer], position: int, commit: bool = False) -> None:
+    def _put(self, parts: list[ChunkPart], body: list[Buffer], position: int, commit: bool = False) -> None:
         with self._lock:
             current = self._contents.copy()
         small, small_body = uploads.small_parts(self._disk, current)
@@ -334,7 +337,7 @@ class Copier:
             self._journal.set_copied(position)
 
     def _contents_to_commit(self, position: int) -> Contents | None:
-        """Return the contents to be put, without what is no longer needed; None while they are ahead of the log in the copy."""
+        """Return the contents to be put, without unneeded segments; None while they are ahead of the log in the copy."""
         with self._lock:
             if self._contents.snapshot_position > position:
                 return None
@@ -348,7 +351,7 @@ class Copier:
         """Return the segments that the journal has dropped and a restore up to `position` does not need. Under the lock."""
         local, unneeded = set(self._journal.segment_names()), []
         names = self._contents.segments()
-        for name, after in itertools.pairwise(names):  # not the last, which says where the log ends
+        for name, after in itertools.pairwise(names):  # not the last, which marks the end of the log
             if name not in local:
                 since = self._gone.setdefault(name, self._journal.end)
                 size = self._contents.ends.get(name, self._contents.size(name))
@@ -357,29 +360,30 @@ class Copier:
                     unneeded.append(name)
         return unneeded
 
-    def _condemn(self, contents: Contents, parts: list[Part], now: float) -> None:
-        """Note which objects nobody needs, now that these contents are in the chain."""
+    def _condemn(self, contents: Contents, parts: list[ChunkPart], now: float) -> None:
+        """Mark the unneeded objects, now that these contents are in the chain."""
         needed = contents.objects() | self._contents.objects() | {chunks.name_of(self._chain.base)}
         self._condemned.extend((now + DELETE_AFTER_S, name) for name in sorted(self._known - needed))
         self._known = needed
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Return the result of `attempt`; try again while the store fails. Raises _Stopping, ChainBroken, CopyFenced."""
+        """Return the result of `attempt`, which is repeated while the store fails. Raises _CopierStopping, ChainBroken,
+        CopyFenced."""
         attempts, look = 0, False
         while True:
             if self._journal.failure is not None or (self._stopping and self._clock() >= self._until):
-                raise _Stopping
+                raise _CopierStopping
             try:
                 if look:
                     self._chain.check_end()
-                found = attempt()
+                result = attempt()
             except StoreError as error:
                 attempts += 1
                 look = self._is_claimed
                 self._note_trouble(error)
             else:
                 self._note_success()
-                return found
+                return result
             with self._lock:
                 wait = retry_after(attempts)
                 if self._stopping:
@@ -402,13 +406,13 @@ class Copier:
 
     def _once(self, put: Callable[[], None]) -> None:
         if self._is_over():
-            raise _Stopping
+            raise _CopierStopping
         put()
 
-    # ---- the thread that tends what is there
+    # ---- the thread that tends the stored objects
 
     def _tend(self) -> None:
-        failing: float | None = None  # since when; infinite: the log has said so
+        failing: float | None = None  # time of the first failure; infinite once it is in the log
         while True:
             with self._lock:
                 self._news.wait_for(self._is_over, TEND_S)
@@ -423,22 +427,22 @@ class Copier:
                 failing = self._clock() if failing is None else failing
                 if self._clock() - failing >= UNTENDED_S:
                     failing = math.inf
-                    log.warning("the copy at %s grows, since it is not tended: %s", self._store.url, error)
-            except _Stopping:
+                    log.warning("the copy at %s grows, because tending it fails: %s", self._store.url, error)
+            except _CopierStopping:
                 return
             except Exception:
                 if not self._is_over():
                     log.exception("tending the copy failed; it is tried again")
 
     def tend(self) -> None:
-        """Put the latest snapshot, merge what is small, delete what is due. StoreError: call it again."""
+        """Put the latest snapshot, merge small pieces, delete unneeded objects. After a StoreError, call it again."""
         self._put_snapshot()
         with self._lock:
             contents, last = self._contents.copy(), self._contents.segments()[-1:]
             if self._chain.number - self._chain.base >= CHUNKS_MAX or self._unneeded_segments(self._chain.position):
                 self._dirty = True
         for run in small_runs(contents, last, small=SMALL_BYTES, least=MERGE_LEAST):
-            with contextlib.suppress(pictures.PictureGone):  # the journal has dropped it, and so will the copy
+            with contextlib.suppress(pictures.PictureGone):  # the journal has dropped it, and the copy will
                 self._merge(run)
         self._delete_due()
 
@@ -457,7 +461,7 @@ class Copier:
             self._dirty = True
             self._news.notify_all()
 
-    def _merge(self, run: Run) -> None:
+    def _merge(self, run: PieceRun) -> None:
         file = uploads.open_file(self._disk, run.file)
         piece = uploads.put_range(self._chain, file, self._disk.path(run.file), run.start, run.stop, self._once)
         with self._lock:

@@ -1,12 +1,15 @@
-"""The marker of a data directory, `copy.json`: what it knows of its copies.
+"""The marker of a data directory, `copy.json`: the copies that the directory has written.
 
+    version    1
     writers    names of the lives of brokers on this directory that have written to copies, the latest last
-    restored   of a directory that was restored and has not been started with a copy since: the copy's last writer, and the number
+    restored   in a directory that was restored and has not been started with a copy since: the copy's last writer, and the number
                of its last chunk then
 
-The name of a life is drawn at a start, and written here before the copy sees it. So the last writer of a copy is either in the
-list, and then nobody else has written since; or it is not, and then another directory has taken the copy over, or this one was
-put back from an older state.
+The name of a life is drawn at a start, and written here before the copy receives it. So if the last writer of a copy is in the
+list, no other directory has written since. If it is not, another directory has taken the copy over, or this one was put back from
+an older state.
+
+To change the format: raise `VERSION`, and keep reading the former ones.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from typing import NamedTuple
 
 from ..errors import DamagedJournal
 from ..journal.disk import Disk, write_file
+from ..journal.versions import check_version
 
 NAME = "copy.json"
-WRITERS_MAX = 1000  # remembered; older ones cannot be the last of a copy that is in use
+VERSION = 1
+WRITERS_MAX = 1000  # remembered; older ones cannot be the last writer of a copy that is in use
 BYTES_MAX = 1 << 20
 
 
@@ -41,16 +46,17 @@ class Marker(NamedTuple):
 
 
 def read(disk: Disk) -> Marker:
-    """Return the marker; an empty one where there is none. DamagedJournal when it cannot be read."""
+    """Return the marker; an empty one if there is no file. DamagedJournal if it cannot be read."""
     if NAME not in disk.names():
         return Marker()
     try:
         fields = json.loads(disk.open(NAME).read(0, BYTES_MAX))
+        check_version(disk.path(NAME), fields["version"], VERSION)
         restored = fields.get("restored")
         return Marker(tuple(fields["writers"]), None if restored is None else Restored(*restored))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedJournal(
-            f"{disk.path(NAME)}, offset 0: the file says which copies this directory has written, and is damaged ({error}). "
+            f"{disk.path(NAME)}, offset 0: the file lists the copies that this directory has written, and is damaged ({error}). "
             "Restore it from a backup; or remove it and set copy_url to a place without a copy"
         ) from None
 
@@ -58,7 +64,7 @@ def read(disk: Disk) -> Marker:
 def write(disk: Disk, marker: Marker) -> None:
     """Replace the marker."""
     fields = {
-        "version": 1,
+        "version": VERSION,
         "writers": list(marker.writers),
         "restored": None if marker.restored is None else list(marker.restored),
     }

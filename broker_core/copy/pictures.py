@@ -1,13 +1,13 @@
-"""A picture of a data directory: files that belong together at one moment, though a broker goes on writing them.
+"""A picture of a data directory: files that belong together at one moment, while a broker continues to write them.
 
-Nothing is locked, and nothing is held open. The order of the looks makes it right:
+Nothing is locked, and no file stays open. The order of the steps makes the picture consistent:
 
-1. the list of segments that must be there (`manifest`);
-2. the latest snapshot: whatever was removed from that list before was removed beneath a snapshot that was there by then;
-3. how far the log is on the disk;
-4. the segments. If one of the list is missing, it was removed in between: then all is looked at again.
+1. the list of segments that must exist (`manifest`);
+2. the latest snapshot: segments removed from that list before were below a snapshot that existed by then;
+3. the length of the log on the disk;
+4. the segments. If one of the list is missing, it was removed in between, and all steps are repeated.
 
-A file that goes away before it is read is a `PictureGone`: take another one. What was copied from the former still counts.
+If a file disappears before it is read, `PictureGone` is raised: take another picture. Bytes copied by the former one still count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..journal.tail import read_tail
 from .contents import base_of
 
 USERS_FILE = "users.json"
-SMALL_FILES = (ID_FILE, USERS_FILE, lineage.NAME)  # parts of a chunk, put anew where they have changed
+SMALL_FILES = (ID_FILE, USERS_FILE, lineage.NAME)  # parts of a chunk, put again when they have changed
 ATTEMPTS = 100  # retention removes segments at most every second
 
 
@@ -49,10 +49,10 @@ class Picture(NamedTuple):
 
 
 def take(disk: Disk, end: Callable[[], int] | None = None, *, live: bool = True) -> Picture:
-    """Return a picture of now.
+    """Return a picture of the current directory.
 
-    `end` says how far the log is on the disk, where somebody knows; else the directory does. `live`: a broker is writing it;
-    where none is, the tail is read, as a start would. Raises DamagedJournal, StorageError.
+    `end` returns the length of the log on the disk; without it, the directory gives the length. `live`: a broker writes the
+    directory. Otherwise the tail is read, as at a start. Raises DamagedJournal, StorageError.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -70,8 +70,8 @@ def _take(disk: Disk, end: Callable[[], int] | None, live: bool) -> Picture:
     names = disk.names()
     if listed is not None and not set(listed.segments) <= set(names):
         raise PictureGone
-    found = [read_header(disk, name, broker) for name in names if name.endswith(SUFFIX)]
-    segments = ordered(found, () if listed is None else listed.holes)
+    headers = [read_header(disk, name, broker) for name in names if name.endswith(SUFFIX)]
+    segments = ordered(headers, () if listed is None else listed.holes)
     if segments and end is None and (not live or listed is None):
         last = segments[-1]
         least = max(known, base_of(snapshot) if snapshot else 0)
@@ -79,11 +79,11 @@ def _take(disk: Disk, end: Callable[[], int] | None, live: bool) -> Picture:
     files = {}
     for segment, after in zip(segments, [*segments[1:], None], strict=False):
         stop = min(segment.end, known)
-        if stop > segment.base or (after is None and segment.base <= known):  # the last says where the log ends
+        if stop > segment.base or (after is None and segment.base <= known):  # the last one marks the end of the log
             files[segment.name] = segment.offset(stop)
     position = min(known, segments[-1].end) if segments else 0
     if snapshot is not None and base_of(snapshot) > known:
-        raise PictureGone  # the end was asked before the snapshot was there
+        raise PictureGone  # the end was read before the snapshot existed
     if snapshot is not None:
         files[snapshot] = disk.size(snapshot)
     for name in SMALL_FILES:
@@ -92,23 +92,23 @@ def _take(disk: Disk, end: Callable[[], int] | None, live: bool) -> Picture:
     return Picture(broker, files, max(position, base_of(snapshot) if snapshot else 0))
 
 
-def ordered(found: list[Segment], holes: Holes) -> list[Segment]:
+def ordered(headers: list[Segment], holes: Holes) -> list[Segment]:
     """Return the segments that count, in the order of the log, each ending where the next, or a hole, begins.
 
-    Of two with one base the one of the higher generation counts; what begins in a hole was dropped.
+    If two segments have one base, the higher generation counts. A segment that begins in a hole was dropped.
     """
-    kept: dict[int, Segment] = {}
-    for segment in sorted(found, key=lambda s: (s.base, s.generation)):
+    by_base: dict[int, Segment] = {}
+    for segment in sorted(headers, key=lambda s: (s.base, s.generation)):
         if not covers(holes, segment.base):
-            kept[segment.base] = segment
-    segments, begins = list(kept.values()), {hole.end: hole.begin for hole in holes}
+            by_base[segment.base] = segment
+    segments, begins = list(by_base.values()), {hole.end: hole.begin for hole in holes}
     for segment, after in pairwise(segments):
         segment.end = min(segment.end, begins.get(after.base, after.base))
     return segments
 
 
 def read_id(disk: Disk) -> str:
-    """Return the id of a data directory. DamagedJournal when there is none."""
+    """Return the id of a data directory. DamagedJournal if it is missing."""
     if ID_FILE not in disk.names():
         raise DamagedJournal(f"{disk.path(ID_FILE)}, offset 0: the file is missing, but the directory holds a journal")
     return disk.open(ID_FILE).read(0, ID_BYTES + 2).decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""A data directory that is only read: by a backup, by a check, perhaps beside the broker that writes it."""
+"""A data directory opened to read, by a backup or a check, next to a running broker if there is one."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ LOCK_FILE = "lock"
 class ReadOnlyDirectory(OthersDirectory):
     """A `Disk` that reads a directory and changes nothing in it.
 
-    `live`: a broker is running on it. Where none is, none can start until `close`. Raises InvalidRequest when the path is no data
-    directory, StorageError when it cannot be read.
+    `live`: a broker runs on it. Otherwise no broker can start until `close`. Raises InvalidRequest if the path is not a data
+    directory, StorageError if it cannot be read.
     """
 
     def __init__(self, path: Path | str) -> None:
         root = Path(path).absolute()
         try:
             if not root.is_dir():
-                raise InvalidRequest(f"{root} is no directory")
+                raise InvalidRequest(f"{root} is not a directory")
             if not (root / ID_FILE).is_file() and not any(root.glob("*.seg")):
-                raise InvalidRequest(f"{root} is no data directory of a broker: there is no file `id` in it")
+                raise InvalidRequest(f"{root} is not the data directory of a broker: it has no file `id`")
             super().__init__(root)
         except PermissionError as error:
             raise StorageError(f"{root} cannot be read: {error.strerror}. It belongs to the broker's account") from None
@@ -38,7 +38,7 @@ class ReadOnlyDirectory(OthersDirectory):
             self._lock = os.open(root / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
-            pass  # no broker has been here: a directory put together by hand
+            pass  # no broker has used it: a directory put together by hand
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES) or self._lock < 0:
                 self.close()

@@ -1,7 +1,7 @@
 """A data directory from a copy or a backup.
 
-The directory gets its `id` last, when all other files are on the disk: a broker refuses what was broken off before. A file
-`restoring` marks it until then: the same command goes on there, and fetches what is missing or does not match its checksum.
+The directory gets its `id` last, when all other files are on the disk: a broker refuses an incomplete one. Until then a file
+`restoring` marks it. The same command then continues, and fetches the files that are missing or do not match their checksums.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ..journal.journal import ID_FILE
 from ..journal.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from ..stores.objects import NoSuchObject, ObjectStore
 from . import marker
-from .chain import Chain, State, load, read_header
+from .chain import Chain, ChainState, load, read_header
 from .chunks import Chunk
 from .contents import Contents, Piece, base_of, offset_of
 from .marker import Marker, Restored
 from .pictures import ordered
 
 RESTORING = "restoring"
-AT_ONCE = 8  # requests
+PARALLEL_REQUESTS = 8  # requests
 PIECE_BYTES = 8 << 20  # of one request
 FULL = (errno.ENOSPC, errno.EDQUOT)
-CHANGES = 10  # how often in a row a running broker may remove what is read next, before it is an error
+CHANGES = 10  # times in a row that a running broker may remove the next object, before it is an error
 
 
 class Report(NamedTuple):
@@ -44,8 +44,8 @@ class Report(NamedTuple):
     broker: str
     position: int  # LSN up to which the log was complete
     bytes: int
-    time_ms: int  # when the copy was written last, by its writer's clock
-    owner: str  # who that was
+    time_ms: int  # time of the copy's last chunk, by its writer's clock
+    owner: str  # process and host of that writer
     kind: str
     lag: int  # bytes of the log that it had confirmed and not yet copied then
     taken_over: bool
@@ -58,21 +58,21 @@ def restore(
     writer: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
-    """Restore what the store has into an empty directory.
+    """Restore the content of the store into an empty directory.
 
-    `writer`: a new name. With one the copy is taken over first: whoever wrote it cannot go on, and what is restored is all
-    that it has ever put. `progress` is called with bytes read and bytes in all.
+    `writer`: a new name. With one, the copy is taken over first: its former writer cannot continue, and everything that it has
+    put is restored. `progress` is called with the bytes read and the total.
 
-    Raises InvalidRequest where there is no copy, or where the directory is not empty; StoreError; DamagedJournal when something
-    is missing or does not match its checksum; ResourceLimit when the disk is too small, or becomes full.
+    Raises InvalidRequest if there is no copy, or the directory is not empty; StoreError. Raises DamagedJournal if something is
+    missing or does not match its checksum; ResourceLimit if the disk is too small, or becomes full.
     """
     state = _load(store)
     if writer is not None and state.last.kind != "copy":
-        raise InvalidRequest(f"{store.url} holds a {state.last.kind}, which nobody goes on writing: leave out --take-over")
+        raise InvalidRequest(f"{store.url} holds a {state.last.kind}, which has no writer to stop: leave out --take-over")
     disk = _empty_directory(directory)
     try:
         _check_space(disk, directory, state.contents)
-        if writer is not None:  # nobody is stopped for a directory that will not do
+        if writer is not None:  # no broker is stopped for an unsuitable directory
             state = _take_over(store, state.last, writer)
         state = _fill(store, directory, state, progress)
         written = _last_written(store, state.last)
@@ -91,7 +91,7 @@ def restore(
     )
 
 
-def _load(store: ObjectStore) -> State:
+def _load(store: ObjectStore) -> ChainState:
     for _ in range(CHANGES):
         try:
             state = load(store)
@@ -107,7 +107,7 @@ def _load(store: ObjectStore) -> State:
     return state
 
 
-def _take_over(store: ObjectStore, before: Chunk, writer: str) -> State:
+def _take_over(store: ObjectStore, before: Chunk, writer: str) -> ChainState:
     """Fence the copy's writer. Returns the state with the fence."""
     state = Chain(store, before.broker, writer, before.kind).claim(Marker((before.writer, writer)))
     assert state is not None, "there was a chunk before"
@@ -115,7 +115,7 @@ def _take_over(store: ObjectStore, before: Chunk, writer: str) -> State:
 
 
 def _last_written(store: ObjectStore, last: Chunk) -> Chunk:
-    """Return the last chunk that is no mere fence of a start or a restore: it says when the copy was written, and its lag."""
+    """Return the last chunk that is more than a fence of a start or a restore. It has the time of the last write, and the lag."""
     while last.fence and last.number > 1:
         try:
             last = read_header(store, last.number - 1)[0]
@@ -126,8 +126,8 @@ def _last_written(store: ObjectStore, last: Chunk) -> Chunk:
 
 def _empty_directory(directory: Path) -> LocalDisk:
     if directory.is_dir():
-        there = [name for name in os.listdir(directory) if name != "lock"]
-        if there and (RESTORING not in there or ID_FILE in there):  # with an id it is complete
+        names = [name for name in os.listdir(directory) if name != "lock"]
+        if names and (RESTORING not in names or ID_FILE in names):  # with an id it is complete
             raise InvalidRequest(f"{directory} is not empty: name a new directory, or remove this one")
     disk = LocalDisk(directory)
     write_file(disk, RESTORING, [b"`penstock restore` was broken off here: start it again, or remove this directory\n"])
@@ -149,7 +149,7 @@ class _Job(NamedTuple):
 
 
 def _jobs(contents: Contents) -> list[_Job]:
-    """List the pieces of all files, those of snapshots first: a running broker replaces them soonest."""
+    """List the pieces of all files, those of snapshots first, because a running broker replaces them soonest."""
     order = sorted(contents.files, key=lambda name: (not name.endswith(SNAPSHOT_SUFFIX), name))
     return [_Job(name, piece) for name in order for piece in contents.files[name]]
 
@@ -162,19 +162,19 @@ class _Missing(Exception):
         self.job = job
 
 
-def _fill(store: ObjectStore, directory: Path, state: State, progress: Callable[[int, int], None]) -> State:
-    """Bring the files that the state names. Returns that state, or a later one where its broker goes on and removed something."""
-    there, idle = set[_Job](), 0
+def _fill(store: ObjectStore, directory: Path, state: ChainState, progress: Callable[[int, int], None]) -> ChainState:
+    """Fetch the files of the state. Return that state, or a later one if its broker continued and removed something."""
+    fetched, idle = set[_Job](), 0
     while True:
-        contents, before = state.contents, len(there)
+        contents, before = state.contents, len(fetched)
         _remove_others(directory, contents)
         try:
-            _fetch_missing(store, directory, contents, there, progress)
+            _fetch_missing(store, directory, contents, fetched, progress)
             break
         except _Missing as missing:
             job = missing.job
             state = _load(store)
-            idle = 0 if len(there) > before else idle + 1
+            idle = 0 if len(fetched) > before else idle + 1
             if job in _jobs(state.contents) or idle == CHANGES:
                 raise DamagedJournal(
                     f"{store.url}/{job.piece.object} is missing: {job.piece.length} bytes of {job.file}; use an older backup"
@@ -186,7 +186,7 @@ def _fill(store: ObjectStore, directory: Path, state: State, progress: Callable[
 
 
 def _remove_others(directory: Path, contents: Contents) -> None:
-    """Remove what the contents do not have: of an attempt that was broken off, or dropped by the broker since."""
+    """Remove files that are not in the contents: of an interrupted attempt, or dropped by the broker since."""
     wanted = {_file_name(name): contents.size(name) for name in contents.files}
     for name in os.listdir(directory):
         if name in ("lock", RESTORING):
@@ -198,9 +198,9 @@ def _remove_others(directory: Path, contents: Contents) -> None:
 
 
 def _fetch_missing(
-    store: ObjectStore, directory: Path, contents: Contents, there: set[_Job], progress: Callable[[int, int], None]
+    store: ObjectStore, directory: Path, contents: Contents, fetched: set[_Job], progress: Callable[[int, int], None]
 ) -> None:
-    """Fetch each piece that the directory does not have yet; `there` gets each. Raises _Missing."""
+    """Fetch each piece that the directory does not have yet, and add it to `there`. Raises _Missing."""
 
     def bring(job: _Job) -> _Job:
         with _opened(directory, job.file) as descriptor:
@@ -209,14 +209,14 @@ def _fetch_missing(
                     _fetch(store, descriptor, job)
                 except NoSuchObject as error:
                     raise _Missing(job) from error
-        there.add(job)
+        fetched.add(job)
         return job
 
     jobs, total = _jobs(contents), sum(contents.size(name) for name in contents.files)
-    done = sum(job.piece.length for job in jobs if job in there)
-    wanted = (job for job in jobs if job not in there)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        while some := list(islice(wanted, 4 * AT_ONCE)):
+    done = sum(job.piece.length for job in jobs if job in fetched)
+    wanted = (job for job in jobs if job not in fetched)
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+        while some := list(islice(wanted, 4 * PARALLEL_REQUESTS)):
             for job in pool.map(bring, some):
                 done += job.piece.length
                 progress(done, total)
@@ -224,7 +224,7 @@ def _fetch_missing(
 
 @contextmanager
 def _opened(directory: Path, name: str) -> Iterator[int]:
-    """Open a file for as long as a piece needs: there may be more of them than a process may have open."""
+    """Open a file for the time of one piece: there may be more files than a process may open."""
     descriptor = os.open(directory / _file_name(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield descriptor
@@ -233,7 +233,7 @@ def _opened(directory: Path, name: str) -> Iterator[int]:
 
 
 def _has(descriptor: int, piece: Piece) -> bool:
-    """Return True if the bytes of the piece are in the file: an attempt that was broken off left them, or pieces were merged."""
+    """Return True if the bytes of the piece are in the file, from an interrupted attempt, or because pieces were merged."""
     if os.fstat(descriptor).st_size < piece.end:
         return False
     crc, at = 0, piece.offset
@@ -265,7 +265,7 @@ def _fetch(store: ObjectStore, descriptor: int, job: _Job) -> None:
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
-    """Write all of it: a call may write less, on a disk that is nearly full."""
+    """Write all of it: on a nearly full disk, a call may write less."""
     rest = memoryview(data)
     while rest:
         done = os.pwrite(descriptor, rest, offset)
@@ -274,10 +274,10 @@ def _write(descriptor: int, data: bytes, offset: int) -> None:
         rest, offset = rest[done:], offset + done
 
 
-def _finish(disk: LocalDisk, directory: Path, state: State, writer: str | None) -> None:
-    """Write what the copy does not have: the list of segments, the marker, and at last the id."""
+def _finish(disk: LocalDisk, directory: Path, state: ChainState, writer: str | None) -> None:
+    """Write the files that are not in the copy: the list of segments, the marker, and finally the id."""
     contents, position, names = state.contents, state.last.position, list[str]()
-    for name in contents.segments():  # behind the last whole group there may be the beginning of one that was never confirmed
+    for name in contents.segments():  # after the last whole group an unconfirmed one may begin
         if base_of(name) > position:
             disk.unlink(name)
             continue
@@ -286,14 +286,14 @@ def _finish(disk: LocalDisk, directory: Path, state: State, writer: str | None) 
         if contents.size(name) > size:
             os.truncate(directory / name, size)
     broker = state.last.broker
-    found = [segments.read_header(disk, name, broker) for name in names]
-    found, begin, gaps = ordered(found, ()), 0, list[tuple[int, int]]()
-    for segment in found:
+    headers = [segments.read_header(disk, name, broker) for name in names]
+    headers, begin, gaps = ordered(headers, ()), 0, list[tuple[int, int]]()
+    for segment in headers:
         gaps.append((begin, segment.base))
         begin = segment.end
     disk.sync_directory()
-    synced = min(position, found[-1].end) if found else 0
-    manifest.write(disk, broker, found, synced, merged(gaps), product=None)  # which version wrote them is not known
+    synced = min(position, headers[-1].end) if headers else 0
+    manifest.write(disk, broker, headers, synced, merged(gaps), product=None)  # the version that wrote them is unknown
     restored = None if writer is not None or state.last.kind != "copy" else Restored(state.last.writer, state.last.number)
     marker.write(disk, Marker(() if writer is None else (writer,), restored))
     lineage.write(disk, lineage.read(disk, broker).restored(uuid.uuid4().hex))

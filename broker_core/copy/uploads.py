@@ -1,6 +1,6 @@
-"""A whole data directory into the store: the beginning of a copy, what a start finds missing, a backup.
+"""A whole data directory into the store: the beginning of a copy, the difference at a start, or a backup.
 
-What is there already is not put again, so that a second backup puts what is new, and an upload that was broken off goes on.
+Stored pieces are not put again. So a second backup puts only new bytes, and an interrupted upload continues.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ..journal.disk import COPY_BYTES, Buffer, Disk, ReadFile, is_shortage
 from ..journal.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from ..stores.objects import StoreError
 from .chain import Chain
-from .chunks import Part
+from .chunks import ChunkPart
 from .contents import Contents, Piece
 from .pictures import SMALL_FILES, Picture, PictureGone
 
-OBJECT_BYTES = 64 << 20  # of one object: what is put again after a failure
+OBJECT_BYTES = 64 << 20  # of one object: the bytes that a failure repeats
 SMALL_MAX = 16 << 20
 
 
@@ -29,12 +29,12 @@ def upload(
     attempt: Callable[[Callable[[], None]], None],
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> None:
-    """Put what `contents` lack of the picture's files, and add it there; then remove what the picture does not have.
+    """Put the picture's bytes that `contents` lack, and add them there. Then remove the files that are not in the picture.
 
-    `attempt` calls what it is given until that succeeds, or raises. `progress` is called with bytes that are there now. Raises
-    PictureGone when a file was removed meanwhile: what was put stays in `contents`.
+    `attempt` calls its argument until that succeeds, or raises. `progress` is called with numbers of stored bytes. Raises
+    PictureGone if a file was removed meanwhile: the stored pieces stay in `contents`.
     """
-    order = sorted(picture.files, key=lambda name: (not name.endswith(SNAPSHOT_SUFFIX), name))  # those live shortest
+    order = sorted(picture.files, key=lambda name: (not name.endswith(SNAPSHOT_SUFFIX), name))  # these are removed soonest
     for name in order:
         size = picture.files[name]
         if name in SMALL_FILES:
@@ -84,7 +84,7 @@ def _pieces(file: ReadFile, path: str, start: int, stop: int) -> Iterator[bytes]
 
 
 def open_file(disk: Disk, name: str) -> ReadFile:
-    """Open a file of a picture. Raises PictureGone when it was removed."""
+    """Open a file of a picture. Raises PictureGone if it was removed."""
     try:
         return disk.open(name)
     except FileNotFoundError:
@@ -95,9 +95,9 @@ def open_file(disk: Disk, name: str) -> ReadFile:
         raise StorageError(f"{disk.path(name)} cannot be read: {error}") from error
 
 
-def small_parts(disk: Disk, contents: Contents) -> tuple[list[Part], list[Buffer]]:
-    """Return those small files that are not in `contents` as they are now, as parts of a chunk."""
-    parts, body = list[Part](), list[Buffer]()
+def small_parts(disk: Disk, contents: Contents) -> tuple[list[ChunkPart], list[Buffer]]:
+    """Return the small files that differ from `contents`, as parts of a chunk."""
+    parts, body = list[ChunkPart](), list[Buffer]()
     names = disk.names()
     for name in SMALL_FILES:
         if name not in names:
@@ -106,9 +106,9 @@ def small_parts(disk: Disk, contents: Contents) -> tuple[list[Part], list[Buffer
             data = disk.open(name).read(0, SMALL_MAX)
         except FileNotFoundError:
             continue
-        there = contents.files.get(name, [])
-        if not data or (len(there) == 1 and there[0].length == len(data) and there[0].crc == crc32(data)):
+        stored = contents.files.get(name, [])
+        if not data or (len(stored) == 1 and stored[0].length == len(data) and stored[0].crc == crc32(data)):
             continue
-        parts.append(Part(name, 0, len(data), crc32(data)))
+        parts.append(ChunkPart(name, 0, len(data), crc32(data)))
         body.append(data)
     return parts, body

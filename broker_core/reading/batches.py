@@ -1,4 +1,4 @@
-"""Slices of blocks as record batches of the columns that a reader asks for."""
+"""Slices of blocks as record batches of the columns that a reader wants."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .slices import BlockSlice
 from .stored import Records
 from .unreadable import refuse
 
-JOINED_ROWS = 16_384  # rows of a record batch, roughly: the reader works on one while the next is put together
-BATCH_BYTES = 8 << 20  # bytes of payload, roughly
-RECORD_COST = 1 << 10  # bytes of memory that a record takes until its rows are taken, beside its payload, which is mapped
+JOINED_ROWS = 16_384  # approximate rows of a record batch: the reader works on one while the next is built
+BATCH_BYTES = 8 << 20  # approximate bytes of payload
+RECORD_COST = 1 << 10  # bytes of memory for a record until its rows are taken, without its payload, which is mapped
 
-#: Columns that are always read: they tell the message's form, and annotations are added to them.
+#: Columns that are always read: they determine the message's form, and annotations are added to them.
 _ADDED_TO = ("annotations", "encodedAnnotations")
 _ALWAYS = ("message", *_ADDED_TO)
 
@@ -58,8 +58,8 @@ def record_tables(
 ) -> Iterator[pa.Table]:
     """Yield the rows as `record_batches` does with `stored`, in tables of about `rows` rows or `size` bytes of payload.
 
-    A column of messages has a chunk for each record, as it lies in the journal; copies are made only of small records, of
-    scattered rows, and where the broker adds annotations. A column of the broker's has one chunk.
+    A column of messages has a chunk for each record, without a copy. Copies are made only of small records, of scattered rows,
+    and of rows to which the broker adds annotations. A column of the broker has one chunk.
     """
     measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, sys.maxsize, ended=True)
     weighed = ((item, count, octets + RECORD_COST, form, big) for item, count, octets, form, big in measured)
@@ -68,36 +68,36 @@ def record_tables(
 
 
 def _columns_of_record(columns: Container[str], read: Callable[[int], pa.RecordBatch], position: int) -> pa.RecordBatch:
-    """Read a record without the columns that nobody needs; one column is kept at least, since it carries the number of rows."""
+    """Read a record with only the wanted columns, and at least one, since it carries the number of rows."""
     record = read(position)
     names = record.schema.names
-    kept = [name for name in names if name in columns] or names[:1]
-    return record if len(kept) == len(names) else record.select(kept)
+    wanted = [name for name in names if name in columns] or names[:1]
+    return record if len(wanted) == len(names) else record.select(wanted)
 
 
 def _measured(
     journal: Records, slices: Iterable[BlockSlice], columns: Container[str], queue: str, large: int, *, ended: bool
 ) -> Iterator[tuple[_Item, int, int, bool, bool]]:
-    """Yield the rows of each record with their measures for `assembly.grouped`; with `ended`, nulls for damaged archived rows.
+    """Yield the rows of each record with their measures for `assembly.grouped`. With `ended`, damaged archived rows become nulls.
 
-    From `large` rows on a record is a large one.
+    A record counts as large from `large` rows on.
     """
     for block_slice in slices:
         read = partial(_columns_of_record, columns, record_reader(journal, block_slice.batches))
-        for extent, found in read_extents(block_slice.locations, read):
-            if isinstance(found, RecordRows):
-                each = found
+        for extent, record_rows in read_extents(block_slice.locations, read):
+            if isinstance(record_rows, RecordRows):
+                wanted_rows = record_rows
             elif ended and bool((np.asarray(block_slice.state)[extent.indexes] == ARCHIVED).all()):
                 rows = extent.indexes.stop - extent.indexes.start
                 nulls = pa.RecordBatch.from_arrays([pa.nulls(rows, pa.string())], ["subject"])
-                text = errors.DamagedMessages.text(found)
+                text = errors.DamagedMessages.text(record_rows)
                 yield (block_slice, RecordRows(nulls, extent._replace(first=0), None, text)), rows, 0, False, True
                 continue
             else:
-                refuse(queue, block_slice, extent.indexes, found)
-            rows = each.rows
-            size = each.record.get_total_buffer_size() * rows // each.record.num_rows
-            yield (block_slice, each), rows, size, each.is_encoded, rows >= large
+                refuse(queue, block_slice, extent.indexes, record_rows)
+            rows = wanted_rows.rows
+            size = wanted_rows.record.get_total_buffer_size() * rows // wanted_rows.record.num_rows
+            yield (block_slice, wanted_rows), rows, size, wanted_rows.is_encoded, rows >= large
 
 
 def _assembled(
@@ -115,7 +115,7 @@ def _assembled(
     sequence: Any = np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts]) if first is None else first
     time: Any = group[0][1].extent.time
     if len(group) > 1 and "enqueuedTime" in names:
-        time = np.repeat([each.extent.time for _, each in group], [each.rows for _, each in group])
+        time = np.repeat([record_rows.extent.time for _, record_rows in group], [record_rows.rows for _, record_rows in group])
     malformed: dict[int, str] = {}
     batch = assembly.assemble(
         columns,
@@ -141,53 +141,55 @@ def _assembled(
     return assembly.readable(batch, sequence, malformed)
 
 
-_Item = tuple[BlockSlice, RecordRows]  # a record of which rows are read, and the slice that they are of
+_Item = tuple[BlockSlice, RecordRows]  # a record with wanted rows, and the slice that contains them
 _Part = tuple[BlockSlice, slice]  # a slice of a block, and the indexes of neighbours in it
 
 
 def _is_annotated(group: list[_Item], columns: Container[str]) -> bool:
-    """Say whether annotations are asked for, and the broker adds some to any of the rows."""
+    """Return True if annotations are wanted, and the broker adds some to any of the rows."""
     return any(name in columns for name in _ADDED_TO) and any(block_slice.annotated for block_slice, _ in group)
 
 
 def _joined(group: list[_Item], columns: Container[str]) -> pa.RecordBatch:
     """Take all rows, as one batch."""
-    # All are taken at once: one after another, between other work, would find nothing in the processor's caches.
-    payload = _taken([each for _, each in group])
+    # All rows are taken together: one after another, between other work, they would miss the processor's caches.
+    payload = _taken([record_rows for _, record_rows in group])
     return overlaid(payload, _overlays(group)) if _is_annotated(group, columns) else payload
 
 
 def _stacked(group: list[_Item], columns: Container[str]) -> pa.Table:
-    """Take all rows; those of small records are put together."""
+    """Take all rows; those of small records are joined."""
     if _is_annotated(group, columns):
         return assembly.stacked([_joined(group, columns)])
-    found: list[pa.RecordBatch] = []
-    for is_small, some in groupby((each for _, each in group), key=lambda each: each.rows < SMALL_ROWS):
+    batches: list[pa.RecordBatch] = []
+    for is_small, some in groupby(
+        (record_rows for _, record_rows in group), key=lambda record_rows: record_rows.rows < SMALL_ROWS
+    ):
         taken = list(some)
-        found += [_taken(taken)] if is_small else [each.taken() for each in taken]
-    return assembly.stacked(found)
+        batches += [_taken(taken)] if is_small else [record_rows.taken() for record_rows in taken]
+    return assembly.stacked(batches)
 
 
 def _taken(group: list[RecordRows]) -> pa.RecordBatch:
     """Take all rows, as one batch."""
     if len(group) > 1:
-        scattered = [(each.record, each.scattered) for each in group if each.scattered is not None]
+        scattered = [(record_rows.record, record_rows.scattered) for record_rows in group if record_rows.scattered is not None]
         together = gathered(scattered) if len(scattered) == len(group) else None
         if together is not None:
             return together
-    return assembly.joined([each.taken() for each in group])
+    return assembly.joined([record_rows.taken() for record_rows in group])
 
 
 def _parts(group: list[_Item]) -> list[_Part]:
-    """Return where the broker's own columns of the rows are, in order."""
-    found: list[_Part] = []
-    for block_slice, each in group:
-        indexes = each.extent.indexes
-        if found and found[-1][0] is block_slice and found[-1][1].stop == indexes.start:
-            found[-1] = block_slice, slice(found[-1][1].start, indexes.stop)
+    """Return the places of the broker's columns of the rows, in order."""
+    places: list[_Part] = []
+    for block_slice, record_rows in group:
+        indexes = record_rows.extent.indexes
+        if places and places[-1][0] is block_slice and places[-1][1].stop == indexes.start:
+            places[-1] = block_slice, slice(places[-1][1].start, indexes.stop)
         else:
-            found.append((block_slice, indexes))
-    return found
+            places.append((block_slice, indexes))
+    return places
 
 
 def _join(parts: list[_Part], name: str) -> Any:
@@ -204,11 +206,16 @@ def _join(parts: list[_Part], name: str) -> Any:
 
 def _overlays(group: list[_Item]) -> dict[int, list[bytes]]:
     """Return the annotations to add, by row of the whole batch."""
-    found, first = {}, 0
-    for block_slice, each in group:
-        found.update({first + row: maps for row, maps in block_slice.overlays_of(each.extent.indexes, each.extent.time).items()})
-        first += each.rows
-    return found
+    overlays, first = {}, 0
+    for block_slice, record_rows in group:
+        overlays.update(
+            {
+                first + row: maps
+                for row, maps in block_slice.overlays_of(record_rows.extent.indexes, record_rows.extent.time).items()
+            }
+        )
+        first += record_rows.rows
+    return overlays
 
 
 _STATE_NAMES = pa.array([state.name.lower() for state in State])
@@ -217,7 +224,7 @@ _OUTCOME_NAMES = pa.array([_OUTCOMES.get(code) for code in range(OUTCOME_CODES)]
 
 
 def _names(codes: Any, names: pa.Array) -> Any:
-    """Return the names of codes: one for all rows where all have it."""
+    """Return the names of codes: a single name if all rows have the same code."""
     if not isinstance(codes, int):
         if not len(codes) or (codes != codes[0]).any():
             return names.take(pa.array(codes))
@@ -236,7 +243,7 @@ def _settled(parts: list[_Part]) -> pa.Array:
 
 
 def _errors(parts: list[_Part], otherwise: str | None) -> pa.Array | None:
-    """Build the column of error texts: those of rejected messages, `otherwise` in all other rows. None: no row has one."""
+    """Build the column of error texts: those of rejected messages, `otherwise` in all other rows. None if no row has a text."""
     texts = [otherwise]
     places = np.zeros(sum(indexes.stop - indexes.start for _, indexes in parts), np.int32)
     first = 0
@@ -250,14 +257,14 @@ def _errors(parts: list[_Part], otherwise: str | None) -> pa.Array | None:
 
 
 def _holders(parts: list[_Part]) -> str | pa.Array | None:
-    """Return who had the messages when they ended: one name, or None, for all rows where all have it."""
+    """Return the last holders of the messages: one name, or None, if all rows have the same."""
     codes, names = _join(parts, "taker"), parts[0][0].takers
     if not isinstance(codes, int):
-        found = distinct(codes)
-        if len(found) > 1:
-            texts = pa.array([names[code - 1] if code else None for code in found.tolist()], pa.string())
-            return texts.take(pa.array(np.searchsorted(found, codes)))
-        codes = int(found[0]) if len(found) else 0
+        distinct_codes = distinct(codes)
+        if len(distinct_codes) > 1:
+            texts = pa.array([names[code - 1] if code else None for code in distinct_codes.tolist()], pa.string())
+            return texts.take(pa.array(np.searchsorted(distinct_codes, codes)))
+        codes = int(distinct_codes[0]) if len(distinct_codes) else 0
     return names[codes - 1] if codes else None
 
 

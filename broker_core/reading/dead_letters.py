@@ -1,16 +1,16 @@
-"""Annotations of a dead letter: why it is one, and where it died first.
+"""Annotations of a dead letter: why it became one, and where it died first.
 
 | annotation | type | elsewhere |
 |---|---|---|
 | `x-opt-death-reason` | string: a `Reason`, in lower case | `x-first-death-reason`, `DeadLetterReason` |
 | `x-opt-death-queue` | string | `x-first-death-queue`, `_AMQ_ORIG_QUEUE`, `DeadLetterSource` |
 | `x-opt-death-sequence` | ulong: its number in that queue | `_AMQ_ORIG_MESSAGE_ID` |
-| `x-opt-death-time` | timestamp: when it came into the queue where it lies | `x-death`'s `time` |
+| `x-opt-death-time` | timestamp: its arrival in the current queue | `x-death`'s `time` |
 | `x-opt-death-error` | string: the text of the consumer that rejected it | `DeadLetterErrorDescription` |
 
-(`x-…`: RabbitMQ; `_AMQ…`: Artemis; the last: Service Bus.)
-They are made when a dead letter is read; the engine keeps a few numbers. A message can become a dead letter several times:
-reason, time and error are those of the last time, queue and sequence number those of the first.
+(`x-…`: RabbitMQ; `_AMQ…`: Artemis; the last: Service Bus.) They are made when a dead letter is read; the engine keeps a few
+numbers. A message can become a dead letter several times. Reason, time and error are those of the last time, queue and sequence
+number those of the first.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ class DeadLetters(NamedTuple):
     """Reasons and origins of dead letters in a block: copies of its columns, parallel arrays, one entry for each row."""
 
     queue: str
-    origins: Sequence[str]  # names of queues
-    reason: Ints  # a `Reason`; 0: the row is no dead letter
+    origins: Sequence[str]  # names of queues.
+    reason: Ints  # a `Reason`; 0: the row is not a dead letter.
     origin: Ints  # number in `origins`, from 1 on; 0: this queue
-    came_from: Ints  # sequence number in the first queue, plus one
+    came_from: Ints  # sequence number in the first queue, plus one.
     sequence: npt.NDArray[np.int64]  # in this queue
     errors: Mapping[int, str]  # by index
 
     def maps(self, indexes: slice, times: npt.NDArray[np.int64]) -> dict[int, bytes]:
         """Return the annotations of the dead letters at `indexes`: index within `indexes` → an encoded map.
 
-        `times` are when these rows were enqueued, in microseconds since 1970.
+        `times` are the arrival times of these rows, microseconds since 1970.
         """
-        found = {}
+        maps = {}
         start = indexes.start
         for index in np.flatnonzero(self.reason[indexes]).tolist():
             row, origin = start + index, int(self.origin[start + index])
@@ -68,12 +68,12 @@ class DeadLetters(NamedTuple):
             }
             if row in self.errors:
                 annotations[DEATH_ERROR] = self.errors[row]
-            found[index] = encode(annotations)
-        return found
+            maps[index] = encode(annotations)
+        return maps
 
 
 def dead_letters_of(block: Block, rows: Rows, names: QueueNames) -> DeadLetters | None:
-    """Copy what the columns say of dead letters among `rows`; None if there are none. Called under the broker's lock."""
+    """Copy the columns of dead letters among `rows`; None if `rows` contain none. Called under the broker's lock."""
     reason = block.reason.get(rows)
     if isinstance(reason, int) or not reason.any():
         return None

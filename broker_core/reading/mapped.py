@@ -16,7 +16,7 @@ from ..messages.payloads import MASK_BYTES, mask_of
 from .slices import BlockSlice
 from .unreadable import refuse
 
-MAPPABLE_ROWS = 16  # rows of a record on average, below which the messages themselves are sent
+MAPPABLE_ROWS = 16  # average rows of a record, below which the messages themselves are sent
 
 SCHEMA = pa.schema(
     [
@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 
 
 def unmappable(slices: Sequence[BlockSlice], columns: Sequence[str]) -> str | None:
-    """Return why a reader on this host is better sent the messages than told where they lie; None if it is not."""
+    """Return why the messages must be sent, instead of their locations; None if locations suffice."""
     rows = sum(row_count(block_slice.rows) for block_slice in slices)
     if sum(len(block_slice.locations.row) for block_slice in slices) * MAPPABLE_ROWS > rows:
         return "the messages lie too scattered"
@@ -49,7 +49,7 @@ def unmappable(slices: Sequence[BlockSlice], columns: Sequence[str]) -> str | No
 
 
 def batch(journal: Journal, block_slice: BlockSlice, queue: str) -> pa.RecordBatch:
-    """Return where the rows of a slice lie, as `SCHEMA` has it. They have one delivery count; their payloads are verified."""
+    """Return the locations of a slice's rows, by `SCHEMA`. The rows have one delivery count; their payloads are verified."""
     attempts = block_slice.attempts if isinstance(block_slice.attempts, int) else int(block_slice.attempts[0])
     locations = block_slice.locations
     where = {}
@@ -80,12 +80,12 @@ def _where(journal: Journal, position: int) -> tuple[str, int, int, int, int, in
 
 
 def _taken_rows(locations: Locations) -> pa.Array:
-    """Return for each location its rows in the record: 32-bit numbers, little-endian; null where they are consecutive."""
-    found: list[bytes | None] = [None] * len(locations.row)
+    """Return for each location its rows in the record: 32-bit numbers, little-endian; null if they are consecutive."""
+    encoded: list[bytes | None] = [None] * len(locations.row)
     if locations.scattered is not None:
         numbers, stop = locations.scattered.astype("<i4"), 0
         for i, count in enumerate(locations.rows.tolist()):
-            mine, stop = numbers[stop : stop + count], stop + count
-            if int(mine[-1]) - int(mine[0]) + 1 != count:
-                found[i] = mine.tobytes()
-    return pa.array(found, pa.binary())
+            own, stop = numbers[stop : stop + count], stop + count
+            if int(own[-1]) - int(own[0]) + 1 != count:
+                encoded[i] = own.tobytes()
+    return pa.array(encoded, pa.binary())

@@ -1,7 +1,7 @@
-"""Batches that have just been stored, so that messages which leave at once are not read back from the disk.
+"""Batches that have just been stored, so that messages which leave immediately are not read back from the disk.
 
-To find a record, read it, check it and map it costs most for one of a single message, and still a microsecond for each KiB of a
-large one. What is in here is what `reading.stored.load` would give. It is only ever asked under the broker's lock.
+Finding, reading, checking and mapping a record costs most for a single message, and still a microsecond for each KiB of a large
+one. The entries equal the results of `reading.stored.load`. Only used under the broker's lock.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ..messages.encoding.uniform_messages import UniformMessages
 from ..messages.payloads import Payload
 
 MAX_RECORDS = 1024
-MAX_BYTES = 16 << 20  # of all together: what eight queues with a thousand messages of 1 KiB under way bring, twice
-LARGEST = 2 << 20  # bytes of one: what the loop brings for one queue in a pass, and little of what Spark publishes
+MAX_BYTES = 16 << 20  # of all batches: twice the messages in transit of eight queues, each with a thousand messages of 1 KiB
+LARGEST = 2 << 20  # bytes of one batch: as much as one commit loop stores in one queue, and little compared to a publish of Spark
 
 
 class Recent:
-    """The last batches, by the log position of their record; the oldest go first."""
+    """The last batches, by the log position of their record. The oldest are removed first."""
 
     __slots__ = ("_batches", "bytes")
 
@@ -31,7 +31,8 @@ class Recent:
 
     def add(self, position: int, batch: Payload) -> None:
         """Keep the batch whose record was appended at `position`, higher than all before, if it is small."""
-        # What it keeps alive, which can be more than its rows; who has a view of something larger gives it `detached`.
+        # The size of everything that the batch keeps alive, which can exceed its rows. A view of something larger must be
+        # `detached`.
         size = batch.nbytes if isinstance(batch, UniformMessages) else batch.get_total_buffer_size()
         if size > LARGEST:
             return
@@ -42,10 +43,10 @@ class Recent:
             self.bytes -= gone
 
     def among(self, positions: npt.NDArray[np.int64]) -> dict[int, Payload]:
-        """Return those of the records at these positions that are still here."""
-        found = {}
+        """Return the batches of the records at these positions, if they are still here."""
+        batches = {}
         for position in positions.tolist():
             entry = self._batches.get(position)
             if entry is not None:
-                found[position] = entry[0]
-        return found
+                batches[position] = entry[0]
+        return batches

@@ -1,4 +1,4 @@
-"""Rows of journal records: which rows of a record a slice needs, and these rows as a batch, record by record."""
+"""Rows of journal records: the rows of a record that a slice needs, and these rows as a batch, record by record."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ OnDamage = Callable[[slice, errors.DamagedJournal], None]
 
 
 class RecordRows(NamedTuple):
-    """A record and which of its rows are needed; nothing is copied before `taken`."""
+    """A record and the needed rows of it. Nothing is copied before `taken`."""
 
     record: pa.RecordBatch
     extent: Extent
     scattered: Ints | None  # row numbers in the record; None: consecutive ones from `extent.first` on
-    error: str | None = None  # set if the record is damaged and nulls stand for it
+    error: str | None = None  # the damage, if nulls replace the record
 
     @property
     def rows(self) -> int:
@@ -39,11 +39,11 @@ class RecordRows(NamedTuple):
 
     @property
     def is_encoded(self) -> bool:
-        """True for AMQP messages as they came, False for columns."""
+        """True for AMQP messages as received, False for columns."""
         return "message" in self.record.schema.names
 
     def taken(self) -> pa.RecordBatch:
-        """Take the rows out of the record: a view if they are consecutive, else a copy."""
+        """Take the rows out of the record: a view if they are consecutive, otherwise a copy."""
         return _taken(self.record, self.extent, self.scattered)
 
 
@@ -54,7 +54,7 @@ def _taken(record: Any, extent: Extent, scattered: Ints | None) -> Any:
 
 
 def _extents(locations: Locations) -> Iterator[tuple[Extent, Ints | None]]:
-    """Yield each extent, with the numbers of its rows in the record where these are not consecutive."""
+    """Yield each extent, with the numbers of its rows in the record unless they are consecutive."""
     rows = None
     for extent in locations.extents():
         if extent.first is None and rows is None:
@@ -69,13 +69,13 @@ def record_rows(
 
     A damaged record is passed to `damaged`; without `damaged`, DamagedJournal is raised.
     """
-    for extent, found in read_extents(locations, read):
-        if isinstance(found, RecordRows):
-            yield found
+    for extent, rows in read_extents(locations, read):
+        if isinstance(rows, RecordRows):
+            yield rows
         elif damaged is None:
-            raise found
+            raise rows
         else:
-            damaged(extent.indexes, found)
+            damaged(extent.indexes, rows)
 
 
 def read_extents(
@@ -83,12 +83,12 @@ def read_extents(
 ) -> Iterator[tuple[Extent, RecordRows | errors.DamagedJournal]]:
     """Yield each extent with the rows of its record, or with the error if the record is damaged."""
     for extent, scattered in _extents(locations):
-        found: RecordRows | errors.DamagedJournal
+        record: RecordRows | errors.DamagedJournal
         try:
-            found = RecordRows(read(extent.position), extent, scattered)
+            record = RecordRows(read(extent.position), extent, scattered)
         except errors.DamagedJournal as error:
-            found = error
-        yield extent, found
+            record = error
+        yield extent, record
 
 
 def record_reader(journal: Records, batches: Mapping[int, Payload]) -> Callable[[int], pa.RecordBatch]:
@@ -105,15 +105,15 @@ def record_reader(journal: Records, batches: Mapping[int, Payload]) -> Callable[
 
 
 def _read(journal: Records, block_slice: BlockSlice, position: int) -> Payload:
-    kept = block_slice.batches.get(position)
-    return load(journal, position) if kept is None else kept
+    recent = block_slice.batches.get(position)
+    return load(journal, position) if recent is None else recent
 
 
 class RecordSlice(NamedTuple):
-    """Messages of one record, in order, with the broker's columns of them: each is an array, or a number that holds for all."""
+    """Messages of one record, in order, with the broker's columns of them. Each column is an array, or a number for all rows."""
 
     payload: Payload
-    time: int  # microseconds since 1970: when the messages were enqueued
+    time: int  # microseconds since 1970: arrival of the messages
     indexes: slice  # of these rows in the block slice
     block_slice: BlockSlice
 
@@ -153,21 +153,21 @@ class RecordSlice(NamedTuple):
 
 
 def record_slices(journal: Records, block_slice: BlockSlice, damaged: OnDamage | None = None) -> Iterator[RecordSlice]:
-    """Yield the messages of a slice in order, as they were stored.
+    """Yield the messages of a slice in order, in their stored form.
 
     A record that is not in memory is read, once the journal has written it. A damaged one is passed to `damaged`; without
     `damaged`, DamagedJournal is raised.
     """
     locations = block_slice.locations
-    if len(locations.row) == 1 and locations.scattered is None:  # nearly always where messages leave one by one
+    if len(locations.row) == 1 and locations.scattered is None:  # nearly always if messages leave one by one
         try:
-            found = _only_slice(journal, block_slice)
+            record_slice = _only_slice(journal, block_slice)
         except errors.DamagedJournal as error:
             if damaged is None:
                 raise
             damaged(slice(0, int(locations.rows[0])), error)
             return
-        yield found
+        yield record_slice
         return
     for extent, scattered in _extents(locations):
         try:
@@ -181,7 +181,7 @@ def record_slices(journal: Records, block_slice: BlockSlice, damaged: OnDamage |
 
 
 def _payload(record: Payload, extent: Extent, scattered: Ints | None) -> Payload:
-    """Take the rows of an extent out of its record, in the form that this has."""
+    """Take the rows of an extent out of its record, in the form of the record."""
     if isinstance(record, UniformMessages) and scattered is not None:
         return record.take(scattered.tolist())
     return _taken(record, extent, scattered)

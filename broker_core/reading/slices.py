@@ -1,6 +1,6 @@
 """Slices of blocks: copies of the columns of some rows of one block, made under the broker's lock.
 
-Reading the payloads of a slice needs no lock, since payloads never change.
+The payloads of a slice are read without a lock, since payloads never change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def names_of(queue: Queue) -> QueueNames:
 
 
 class BlockSlice(NamedTuple):
-    """Rows of one block: a copy of their columns, and where their payloads lie.
+    """Rows of one block: a copy of their columns, and the locations of their payloads.
 
     The per-row columns are parallel to `rows`; a plain number holds for all rows. An *index* counts within `rows`.
     """
@@ -41,16 +41,16 @@ class BlockSlice(NamedTuple):
     state: npt.NDArray[np.uint8] | int
     outcome: Ints | int
     settled: Ints | int  # milliseconds after `begun`, plus one; 0: not settled
-    begun: int  # microseconds since 1970: when the block's first message came
+    begun: int  # microseconds since 1970: arrival of the block's first message
     returned: Ints | int  # 1: the message was acquired before and came back
-    overlays: Mapping[int, list[bytes]]  # index → the annotations that were added, in order: encoded maps
+    overlays: Mapping[int, list[bytes]]  # index → added annotations, in order: encoded maps
     expiry: npt.NDArray[np.int64] | None  # milliseconds since 1970; 0: never; None: no row has one
     dead_letters: DeadLetters | None  # None: no row is a dead letter
     batches: Mapping[int, Payload]  # log position → the record's batch, if it is still in memory
     errors: Mapping[int, str]  # index → the error text of the consumer that rejected the message
-    taker: Ints | int  # number in `takers`, from 1 on, of who had the message when it ended; 0: nobody with a name
+    taker: Ints | int  # number in `takers`, from 1 on, of the last holder; 0: a holder without a name
     takers: Sequence[str]  # names of leases and users
-    hold: Hold | None = None  # as long as the slice is there, the journal finds what `locations` say
+    hold: Hold | None = None  # while the slice exists, the journal finds its `locations`
 
     def sequences(self, indexes: slice) -> npt.NDArray[np.int64]:
         """Return the sequence numbers of the rows at `indexes`."""
@@ -61,7 +61,7 @@ class BlockSlice(NamedTuple):
         return numbers
 
     def first_of(self, indexes: slice) -> int | None:
-        """Return the first sequence number at `indexes` if the numbers there are consecutive, else None."""
+        """Return the first sequence number at `indexes` if the numbers there are consecutive, otherwise None."""
         if isinstance(self.rows, slice):
             return self.base + int(self.rows.start) + int(indexes.start)
         first, last = int(self.rows[indexes.start]), int(self.rows[indexes.stop - 1])
@@ -70,14 +70,14 @@ class BlockSlice(NamedTuple):
     def overlays_of(self, indexes: slice, time: int) -> Mapping[int, list[bytes]]:
         """Return the annotations to add to the rows at `indexes`: index within `indexes` → encoded maps, in order.
 
-        `time` is when these rows were enqueued, in microseconds since 1970.
+        `time` is the arrival time of these rows, microseconds since 1970.
         """
         start, stop, dead = indexes.start, indexes.stop, self.dead_letters
-        found = {index - start: entries for index, entries in self.overlays.items() if start <= index < stop}
+        overlays = {index - start: entries for index, entries in self.overlays.items() if start <= index < stop}
         if dead is not None:
             for index, entry in dead.maps(indexes, np.full(stop - start, time)).items():
-                found[index] = [*found.get(index, ()), entry]
-        return found
+                overlays[index] = [*overlays.get(index, ()), entry]
+        return overlays
 
     @property
     def annotated(self) -> bool:
@@ -96,12 +96,13 @@ def slice_of(
 ) -> BlockSlice:
     """Copy the columns of `rows`. Called under the broker's lock.
 
-    Without `outcomes` the columns state, outcome, settled, errors and taker are left out: the rows are live, or nobody asks.
-    `hold` is the journal's, taken under the same lock: without it the payloads may be dropped before they are read.
+    Without `outcomes` the columns state, outcome, settled, errors and taker are left out: the rows are live, or the reader does
+    not need them. `hold` is the journal's, taken under the same lock. Without it the payloads may be dropped before they are
+    read.
     """
 
     def copied(values: Ints | int) -> Ints | int:
-        # By a slice numpy gives a view, by row numbers a copy.
+        # For a slice numpy returns a view, for row numbers a copy.
         return values.copy() if isinstance(values, np.ndarray) and isinstance(rows, slice) else values
 
     locations = block.locations(rows)

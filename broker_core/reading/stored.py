@@ -1,6 +1,6 @@
-"""Record batches and packed blocks, read back from the journal.
+"""Messages in the form of the journal: a mask of columns, then a record batch; and packed blocks.
 
-Where a packed block is kept is known here alone: see `open_block`.
+Only `open_block` depends on the place of a packed block.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ..messages.payloads import MASK_BYTES, mask_of
 
 
 class Records(Protocol):
-    """Payloads of records by position: the journal, or a view of another process's."""
+    """Payloads of records by position: the journal, or a view of another process's journal."""
 
     def payload(self, position: int) -> pa.Buffer:
         """Return the payload of the record at `position`: see `Journal.payload`."""
 
 
 def load(journal: Records, position: int) -> pa.RecordBatch:
-    """The batch whose record is at `position`, a view of the mapped segment."""
+    """Return the batch whose record is at `position`, a view of the mapped segment."""
     payload = journal.payload(position)
     return unpack(mask_of(payload), payload.slice(MASK_BYTES))
 
 
 def open_block(journal: Journal, entry: PackedBlock) -> Block:
-    """An archived block, read back from where it went. What has been recorded since is so in there, too."""
+    """Read back an archived block from the journal. Rows that were recorded since are marked in the result."""
     block = Block.restored(packing.unpack(journal.payload(entry.position)))
     if entry.recorded and block.unrecorded:
         block.recorded.set(block.unrecorded_rows(), entry.recorded, len(block.state))

@@ -1,4 +1,4 @@
-"""Errors for messages that cannot be read: gone with retention, or damaged on the disk."""
+"""Errors for messages that cannot be read: removed by retention, or damaged on the disk."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .slices import BlockSlice
 
 RETENTION = (
     "are gone: retention removed them. Keep them longer (retention_age_s, retention_bytes); with failOnDataLoss=false a query "
-    "goes on without them"
+    "continues without them"
 )
 
 
 def data_loss(queue: str, block: int, why: str) -> errors.DataLoss:
-    """Return the error for messages of a block that cannot be read any more; `why` goes on after the sequence number."""
+    """Return the error for unreadable messages of a block. `why` continues the sentence after the sequence number."""
     return errors.DataLoss(f"messages of {queue!r} around sequence number {block << BLOCK_BITS} {why}")
 
 

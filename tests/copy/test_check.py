@@ -14,7 +14,7 @@ from penstock import Broker
 from penstock.broker_core import amqp
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.copy import checking
-from penstock.broker_core.copy.checking import Found
+from penstock.broker_core.copy.checking import CheckResult
 from penstock.broker_core.copy.readonly import ReadOnlyDirectory
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
@@ -49,7 +49,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
-def check(directory: Path) -> Found:
+def check(directory: Path) -> CheckResult:
     disk = ReadOnlyDirectory(directory)
     try:
         return checking.check(disk, live=disk.live)

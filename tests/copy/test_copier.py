@@ -277,7 +277,7 @@ def test_a_store_that_deletes_nothing_is_said_once(monkeypatch: pytest.MonkeyPat
             drop_before(running.journal, running.journal.end)
             running.append(*contents(first, 1))
             running.until_copied()
-        until(lambda: "grows, since it is not tended" in caplog.text, "the log says so")
+        until(lambda: "grows, because tending it fails" in caplog.text, "the log says so")
         tries = store.calls["delete"]
         until(lambda: store.calls["delete"] > tries + 10, "it is tried again and again")
         running.append(*contents(60, 1))

@@ -144,7 +144,11 @@ def test_people_read_what_was_done(tmp_path: Path, capfd: pytest.CaptureFixture[
     for text in ("copy lagSeconds", "backed up", "the broker that writes the copy goes on", "no damage found", "1 damaged"):
         assert text in said.out
     assert f"damaged: {path}, offset " in said.out
-    for text in ("holds a copy, and cannot take a backup", "holds no copy and no backup", "no data directory of a broker"):
+    for text in (
+        "holds a copy, and cannot also take a backup",
+        "holds no copy and no backup",
+        "not the data directory of a broker",
+    ):
         assert text in said.err
 
 

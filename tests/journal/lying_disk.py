@@ -17,7 +17,7 @@ from random import Random
 
 import pyarrow as pa
 
-from penstock.broker_core.journal.disk import Identity
+from penstock.broker_core.journal.disk import FileIdentity
 from penstock.broker_core.journal.reserve import is_full
 
 PAGE = 4096
@@ -239,8 +239,8 @@ class _File:
     def map(self) -> pa.Buffer:
         return pa.py_buffer(self._inode.content)
 
-    def identity(self) -> Identity:
-        return Identity(1, id(self._inode))
+    def identity(self) -> FileIdentity:
+        return FileIdentity(1, id(self._inode))
 
 
 class _Note:
