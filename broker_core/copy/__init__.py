@@ -1,15 +1,15 @@
 """A copy of the data directory in an object store: kept current while the broker runs, or made once (a backup).
 
-copier     `Copier`: the broker's threads that keep the copy; the lag. Begin here.
-pictures   the files of a data directory that belong together at one moment, while a broker writes them.
-uploads    a whole directory into the store: the beginning of a copy, or a backup.
-chain      `Chain`: one attempt to claim the copy, to add a chunk, or to delete unneeded objects.
-chunks     the format of a chunk.
-contents   `Contents`: the objects that hold the bytes of each file.
-marker     the copies that this directory has written.
-restoring  a data directory from a copy.
-checking   a check of a whole data directory.
-readonly   a data directory opened to read, next to a running broker if there is one.
+copier     `Copier`: the broker's threads that keep the copy; the lag. Begin here
+pictures   the files of a data directory that belong together at one moment, while a broker writes them
+uploads    a whole directory into the store: the beginning of a copy, or a backup
+chain      `Chain`: one attempt to claim the copy, to add a chunk, or to delete unneeded objects
+chunks     the format of a chunk
+contents   `Contents`: the objects that hold the bytes of each file
+marker     the copies that this directory has written
+restoring  a data directory from a copy
+checking   a check of a whole data directory
+readonly   a data directory opened to read, next to a running broker if there is one
 
 The objects
 -----------
@@ -25,7 +25,7 @@ chain has no holes, and ends at its highest number.
 A chunk has bytes of files, mostly of the last segment. Its *position* is the LSN up to which the log is complete with it, a
 boundary of groups. Some chunks have contents, which name for every file of the copy the objects that hold its bytes. The parts of
 later chunks are added to them. Each chunk names the number of the latest contents (*base*). So a restore lists `chunks/`, reads
-the last chunk, its base, and the chunks between them, and then knows each file. Before the first contents there is nothing to
+the last chunk, its base, and the chunks between them, and then has all files. Before the first contents there is nothing to
 restore.
 
 Settled messages are dropped from the journal, and then from the copy: new contents omit those segments, together with a snapshot

@@ -42,12 +42,12 @@ class Chunk:
     number: int
     broker: str  # id of the data directory
     writer: str  # name of the broker's life that has put it
-    owner: str  # process and host of the writer, for people.
+    owner: str  # process and host of the writer, for people
     kind: str  # "copy" or "backup"
-    time_ms: int  # time of the put, by its writer's clock.
-    base: int  # number of the chunk with the latest contents; 0 before the first ones.
+    time_ms: int  # time of the put, by its writer's clock
+    base: int  # number of the chunk with the latest contents; 0 before the first ones
     position: int  # LSN up to which the log is complete with it
-    lag: int = 0  # bytes of the log that were confirmed and not copied at that time.
+    lag: int = 0  # bytes of the log that were confirmed and not copied at that time
     fence: bool = False  # put by a start, or by `penstock restore --take-over`
     parts: list[ChunkPart] = field(default_factory=list)
     contents: Contents | None = None  # before its parts are added

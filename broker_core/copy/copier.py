@@ -31,16 +31,16 @@ from .contents import Contents, Piece, PieceRun, base_of, offset_of, small_runs
 
 Mode = Literal["async", "sync"]
 
-CHUNK_BYTES = 16 << 20  # of the log in one put: about 0.2 s of one connection to S3, which is then mostly busy.
-SMALL_BYTES = 4 << 20  # smaller pieces are merged: a file of 256 MiB is then at most 64 objects.
+CHUNK_BYTES = 16 << 20  # of the log in one put: about 0.2 s of one connection to S3, which is then mostly busy
+SMALL_BYTES = 4 << 20  # smaller pieces are merged: a file of 256 MiB is then at most 64 objects
 MERGE_LEAST = 64  # pieces of the segment that grows
-SAMPLES_MAX = 4096  # positions of the log with times; with more, pairs become one.
+SAMPLES_MAX = 4096  # positions of the log with times; with more, pairs become one
 CHUNKS_MAX = 256  # since the last contents: each is a request of a restore
-DELETE_AFTER_S = 300.0  # a restore may use replaced contents for this long.
+DELETE_AFTER_S = 300.0  # a restore may use replaced contents for this long
 LOOK_S = 10.0  # without puts, between two checks that the copy is still ours
 TEND_S = 1.0
 UNTENDED_S = 60.0  # of failures before the log reports them
-START_S = 10.0  # a start waits this long for the store, before it continues without it.
+START_S = 10.0  # a start waits this long for the store, before it continues without it
 CLOSE_S = 10.0  # a clean stop waits this long for the rest
 HANGING_S = 1.0  # and then this long for a running request
 FAILED_S = 30.0  # after a failure that another attempt does not repair
@@ -80,10 +80,10 @@ class Copier:
         self._contents = Contents()  # as in the next contents of the chain
         self._dirty = False  # they differ from those of the chain
         self._known: set[str] = set()  # stored objects that a restore may need
-        self._condemned: deque[tuple[float, str]] = deque()  # unneeded objects, and the times of their deletion.
-        self._gone: dict[str, int] = {}  # segments that the journal has dropped, and the end of the log at that time.
+        self._condemned: deque[tuple[float, str]] = deque()  # unneeded objects, and the times of their deletion
+        self._gone: dict[str, int] = {}  # segments that the journal has dropped, and the end of the log at that time
         self._cursor = self._target = 0
-        self._samples: deque[tuple[int, float]] = deque()  # positions of the log, and their times.
+        self._samples: deque[tuple[int, float]] = deque()  # positions of the log, and their times
         self._put_at = 0.0
         self._idle = False  # the thread waits for the first byte
         self._swept = False  # garbage of earlier lives is deleted

@@ -1,22 +1,22 @@
 """The append-only log of everything durable: group commit, snapshots, recovery. It stores bytes, and has no notion of queues.
 
-journal            `Journal`: the whole of it; begin here.
-recovery           the part of the log that counts after a crash. Read it before you change the order or content of writes.
-writer, groups     the thread that writes and syncs; a group that is being filled.
-segment_writer     the segment that is being written.
-records, segments  the format of the log, and its files.
-versions           the check of format versions.
-lineage            the owner of numbers that a state has given, after a restore.
-manifest, holes    the segments that must exist, the dropped ones, and the known length of the log.
-holds              readers that keep dropped segments on the disk for a while.
-snapshots          the whole state at one position.
-replay, tail       the log in order; the last segment, which a crash can tear.
-payloads           bytes of a record, mapped, and checked at the first read.
-view               payloads of a journal that another process writes.
-disk, locks        all I/O: `Disk`, and the local directory; the process that holds it.
-reserve            space on the disk for writes that must not fail when it is full.
-descriptors        file descriptors in reserve.
-shortages          waits of the writer for either.
+journal            `Journal`: the whole of it; begin here
+recovery           the part of the log that counts after a crash. Read it before you change the order or content of writes
+writer, groups     the thread that writes and syncs; a group that is being filled
+segment_writer     the segment that is being written
+records, segments  the format of the log, and its files
+versions           the check of format versions
+lineage            the owner of numbers that a state has given, after a restore
+manifest, holes    the segments that must exist, the dropped ones, and the known length of the log
+holds              readers that keep dropped segments on the disk for a while
+snapshots          the whole state at one position
+replay, tail       the log in order; the last segment, which a crash can tear
+payloads           bytes of a record, mapped, and checked at the first read
+view               payloads of a journal that another process writes
+disk, locks        all I/O: `Disk`, and the local directory; the process that holds it
+reserve            space on the disk for writes that must not fail when it is full
+descriptors        file descriptors in reserve
+shortages          waits of the writer for either
 
 An error after an append fails the journal, and the broker stops.
 """

@@ -37,10 +37,10 @@ from .reserve import Reserve, free_bytes, is_full
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
-COPY_BYTES = 1 << 20  # files are copied and checked in pieces of this size, which fit the cache.
+COPY_BYTES = 1 << 20  # files are copied and checked in pieces of this size, which fit the cache
 PREALLOCATE_BYTES = (
     128 << 10
-)  # zeros written at a time: some hundred small groups, and a sync still takes well under a millisecond.
+)  # zeros written at a time: some hundred small groups, and a sync still takes well under a millisecond
 TEMPORARY = ".tmp"  # suffix of unfinished files; recovery removes them
 _IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
 

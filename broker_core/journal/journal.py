@@ -207,7 +207,7 @@ class Journal(Writer):
         return sorted({*current, *self._holds.since(hold)}, key=lambda segment: (segment.base, segment.end))
 
     def _infos(self, listed: Callable[[], Sequence[Segment]]) -> list[SegmentInfo]:
-        """Return reports of the listed segments, without those that another thread drops and unlinks meanwhile."""
+        """Return reports of the listed segments, without segments that another thread drops and unlinks meanwhile."""
         infos = []
         for segment in listed():
             try:

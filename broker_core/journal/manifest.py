@@ -4,8 +4,10 @@ Unneeded segments are dropped anywhere in the log but at its end. A start theref
 missing. Two files next to the segments help:
 
     manifest   one line of JSON | newline | crc32 of the line, decimal | newline
+
                {"version": 1, "broker": id, "synced": LSN, "segments": [[name, crc32 of its header], ...],
-                "holes": [[begin LSN, end LSN], ...], "product": version of Penstock that last wrote this file}
+                "holes": [[begin LSN, end LSN], ...], "product": version of Penstock of the last write}
+
     synced     magic 8s | version u32 | crc32 of the segment's header u32 | synced LSN u64 | crc32 of all before u32     28 bytes
 
 The manifest is replaced as a whole (temporary name, sync, rename, sync of the directory):
@@ -138,7 +140,7 @@ def check(disk: Disk, content: ManifestContent | None, headers: Sequence[Segment
         if segment.checksum != checksum:
             raise DamagedJournal(
                 f"{disk.path(name)}, offset 0: this is not the file that was begun here; it may be from a copy of the "
-                "directory that was used, too. Restore the file from a backup"
+                "directory that was also used. Restore the file from a backup"
             )
 
 

@@ -4,8 +4,9 @@ An LSN (log sequence number, here also *position*) is a byte offset in the whole
 that was confirmed. The log is a chain of groups, without a byte between them:
 
     group  = magic 8s | checksum u32 | records u32 | own LSN u64 | length u64 | synced u64         40 bytes
-             records, one after the other
+             records
              group's checksum u32 | b"end\n"                                                         8 bytes
+
     record = checksum u32 | magic u16 | flags u16 | meta length u32 | payload crc u32 | payload length u64    24 bytes
              meta, padded with zeros to 8 bytes
              payload, padded with zeros to 8 bytes

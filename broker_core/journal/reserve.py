@@ -16,8 +16,8 @@ from threading import Lock
 from typing import TypeVar
 
 NAME = "reserve"
-PIECE_BYTES = 64 << 10  # cut off at a time: enough for some hundred settlements, and little for another program to take.
-OPTIONAL_SHARE = 2  # optional files leave one part in this many.
+PIECE_BYTES = 64 << 10  # cut off at a time: enough for some hundred settlements, and little for another program to take
+OPTIONAL_SHARE = 2  # optional files leave one part in this many
 _ZEROS_BYTES = 1 << 20  # written at a time, if the file system cannot allocate blocks without a write
 _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 

@@ -1,8 +1,10 @@
 """Snapshots: the whole state at one position of the log, so that a start need not read the log from its beginning.
 
     file  = magic 8s | version u32 | arrays u32 | position u64 | meta bytes u64 | meta crc u32 | id bytes u32 | id 64s
+
             per array: bytes u64 | crc u32 | zero u32
             crc32 of all before u32 | zero u32
+
             meta, then the arrays, each from an offset that is a multiple of 64, zeros between
 
 Little-endian. The name is `<position>-<number>.snap`, both decimal; the number distinguishes snapshots of one position.

@@ -30,8 +30,8 @@ class Tail(NamedTuple):
 
     synced: int  # on the disk below this, a boundary of groups
     end: int  # good below this, a boundary of groups
-    file_end: int  # only zeros follow in the file.
-    has_records: bool  # between synced and end.
+    file_end: int  # only zeros follow in the file
+    has_records: bool  # between synced and end
     cut: str | None  # reason to cut [end, file_end); None if it is empty
 
 

@@ -9,13 +9,13 @@ fills.
 the lower of `stored` and the position that the copy has. `end` is the position after the last record. Once its group is written,
 `written` is the position after that group's end mark.
 
-A sync happens after every write (always), when `interval_s` has passed since the last one and something is unsynced (interval),
-before a new segment begins, when `sync` is called, and at the close (all modes). So at most the last segment has unsynced bytes.
+With fsync=always a sync follows every write. With interval it follows when `interval_s` has passed since the last one. In all
+modes a sync happens before a new segment begins, when `sync` is called, and at the close. So at most the last segment has unsynced bytes.
 
 After a failed write or sync the content of the disk is unknown. A repeated fsync may wrongly succeed, because the kernel drops
 the failed pages. So the first failure is final: the writer keeps it, every current and later call raises it, and nothing is
 written any more, not even at the close. A write that finds the disk full, or no file descriptor, is not a failure: the file is
-unchanged, and the thread repeats the write until there is space. No caller was told that the records are durable.
+unchanged, and the thread repeats the write until there is space. No caller has received a reply for these records.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class Writer:
         self.failure: StorageError | None = None
 
         self._open: RecordGroup | None = None  # being filled
-        self._more_to_come = False  # the open group is not complete: more records must be in it.
-        self._full: deque[RecordGroup] = deque()  # complete, to be written before the open one.
-        self._next = end  # start of the next group.
-        self._hurried = 0  # a caller waits for everything below this position.
+        self._more_to_come = False  # the open group is not complete: more records must be in it
+        self._full: deque[RecordGroup] = deque()  # complete, to be written before the open one
+        self._next = end  # start of the next group
+        self._hurried = 0  # a caller waits for everything below this position
         self._sync_wanted = 0
         self.end = self.written = self.synced = self.durable = end
 

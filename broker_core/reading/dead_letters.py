@@ -44,10 +44,10 @@ class DeadLetters(NamedTuple):
     """Reasons and origins of dead letters in a block: copies of its columns, parallel arrays, one entry for each row."""
 
     queue: str
-    origins: Sequence[str]  # names of queues.
-    reason: Ints  # a `Reason`; 0: the row is not a dead letter.
+    origins: Sequence[str]  # names of queues
+    reason: Ints  # a `Reason`; 0: the row is not a dead letter
     origin: Ints  # number in `origins`, from 1 on; 0: this queue
-    came_from: Ints  # sequence number in the first queue, plus one.
+    came_from: Ints  # sequence number in the first queue, plus one
     sequence: npt.NDArray[np.int64]  # in this queue
     errors: Mapping[int, str]  # by index
 

@@ -92,9 +92,9 @@ def read_extents(
 
 
 def record_reader(journal: Records, batches: Mapping[int, Payload]) -> Callable[[int], pa.RecordBatch]:
-    """Return what reads the record at a position, from `batches` or the journal, and raises DamagedJournal.
+    """Return a function that reads the record at a position from `batches` or the journal. It raises DamagedJournal.
 
-    Of `batches` each becomes a record batch once, however many extents it has.
+    Each of the `batches` is converted once, however many extents it has.
     """
 
     @cache

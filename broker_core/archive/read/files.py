@@ -20,7 +20,7 @@ from .bounds import Bounds, Lineages, Range, lineages_of, to_list
 from .scan import Deletions, FileShare
 
 OWNER = "penstock.broker"  # key in a table's configuration: the id of the broker that writes it
-BROKER = "penstock"  # key in each commit of the broker: the purpose.
+BROKER = "penstock"  # key in each commit of the broker: the purpose
 #: Operations of other writers that keep all rows unchanged. The names are those of Delta's log.
 _OPERATIONS = frozenset(
     {

@@ -1,9 +1,9 @@
 """The recorder: the thread of the broker that begins recordings, and the process that writes tables.
 
-recorder  the thread: begins recordings, passes them to the process, and ends them.
-process   the process as the thread sees it.
-worker    the main loop of the process.
-estimate  when the disk of the archive will be full.
+recorder  the thread: begins recordings, passes them to the process, and ends them
+process   the process as the thread sees it
+worker    the main loop of the process
+estimate  when the disk of the archive will be full
 
 A recording is a set of rows that the engine has fixed before anything is written. The process writes them to new files and adds
 these to the table in one commit. The commit also contains the number of the recording, as a transaction of an application. Then

@@ -32,13 +32,13 @@ log = logging.getLogger("penstock")
 
 R = TypeVar("R")
 
-LOOK_S = 1.0  # between two checks for due queues.
-PASS_ROWS = 64 << 16  # of one recording.
-PASS_FILES = 4  # files of one recording; a commit costs as much as a quarter of a file.
-FIRST_WAIT_S = 1.0  # after a failed attempt; doubled after each further one.
+LOOK_S = 1.0  # between two checks for due queues
+PASS_ROWS = 64 << 16  # of one recording
+PASS_FILES = 4  # files of one recording; a commit costs as much as a quarter of a file
+FIRST_WAIT_S = 1.0  # after a failed attempt; doubled after each further one
 LONGEST_WAIT_S = 60.0
 BEHIND = 3  # the archive is behind after this many times `archive_after_s`,
-BEHIND_S = 30.0  # and this long in addition, for the recording itself.
+BEHIND_S = 30.0  # and this long in addition, for the recording itself
 KEEP_S = 3600.0  # between two maintenances of a table
 FIRST_KEEP_S = 300.0  # from the start to the first maintenance: other parts start first
 OFF = "off"

@@ -37,12 +37,12 @@ from .stores import LOG, TableStore, short
 log = logging.getLogger("penstock.archiver")
 
 QUEUE = "penstock.queue"  # key of a table's configuration: the name of its queue
-PASS = "penstock.pass"  # key of a commit: the number of its recording.
+PASS = "penstock.pass"  # key of a commit: the number of its recording
 HISTORY = 1000  # newest commits that are searched for the commit of a recording
-RETRIES = 100  # of a commit, if other programs commit meanwhile.
+RETRIES = 100  # of a commit, if other programs commit meanwhile
 #: Properties of Delta that limit its memory of removed files and of old versions, with their defaults in hours.
 _FORGETS = {"delta.deletedFileRetentionDuration": 7 * 24, "delta.logRetentionDuration": 30 * 24}
-CHECKPOINT_COMMITS = 20  # a checkpoint follows after this many commits.
+CHECKPOINT_COMMITS = 20  # a checkpoint follows after this many commits
 #: For each commit: otherwise delta-rs would write the checkpoint, and remove old commits, before they are on the disk.
 _NOTHING_BESIDE = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 

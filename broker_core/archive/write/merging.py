@@ -17,8 +17,8 @@ from ..read import scan
 from ..table import layout as table
 from .stores import TableStore
 
-READ_ROWS = 1 << 16  # of a batch, at most.
-PARTS = 16  # a row group is read in this many parts, to limit memory.
+READ_ROWS = 1 << 16  # of a batch, at most
+PARTS = 16  # a row group is read in this many parts, to limit memory
 LEAST_ROWS = 64  # rows of such a part, at least
 COLUMNS = ("queueId", "sequenceNumber", "pass")
 _ORDER: list[tuple[str, str]] = [(name, "ascending") for name in COLUMNS]

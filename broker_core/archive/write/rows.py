@@ -33,8 +33,8 @@ class RecordingContent(NamedTuple):
     rows: RowSet
     blocks: dict[int, bytes]  # packed columns of the blocks in memory
     packed: dict[int, int]  # log positions of the other blocks
-    version: int = NO_TABLE  # table version after the last completed recording.
-    inherited: bool = False  # it began before the directory was restored; the original may have committed it.
+    version: int = NO_TABLE  # table version after the last completed recording
+    inherited: bool = False  # it began before the directory was restored; the original may have committed it
     hold: Any = None  # of the journal: while it exists, dropped segments stay on the disk
 
 
