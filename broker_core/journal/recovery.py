@@ -30,8 +30,8 @@ Rules
    flipped bit, could be a confirmed last group that was damaged later, and is refused as damage. One case remains undecidable: a
    flipped bit in a payload of the last group that also has a sector of zeros of its own. It is cut, kept in a file and reported.
 4. [S, P) is copied into a new segment of base S and a higher generation, synced, before anything in it is used. LSNs do not
-   change by that. Truncating in place would leave pages that may not be on the disk. (fdatasync succeeds for pages that the kernel
-   has discarded, after a failed fdatasync or in another process.) The old file stays unchanged; its content from S on is
+   change by that. Truncating in place would leave pages that may not be on the disk. (fdatasync succeeds for pages that the
+   kernel has discarded, after a failed fdatasync or in another process.) The old file stays unchanged; its content from S on is
    superseded. If only empty groups follow S (a journal closed in order ends in one) there is nothing to copy.
 5. The cut tail, [P, end of file), is first copied to `<P>-<generation>.cut`, synced, and reported as `Journal.repaired`.
 6. Nothing is ever appended to an old file: the first append begins a new segment. So no fsync of an old file has to be trusted.
@@ -159,7 +159,7 @@ def _check_order(disk: Disk, before: Segment, after: Segment, holes: Holes) -> N
         raise DamagedJournal(
             f"{path}, offset {before.offset(before.end)}: the file ends here, and the next segment, {after.name}, begins "
             f"{after.base - before.end} bytes later. {stop - before.end} of these bytes were not dropped, and were on the disk; "
-            "restore what is missing from a backup"
+            "restore the missing files from a backup"
         )
     if before.generation > after.generation:
         raise DamagedJournal(

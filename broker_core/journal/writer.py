@@ -10,7 +10,8 @@ the lower of `stored` and the position that the copy has. `end` is the position 
 `written` is the position after that group's end mark.
 
 With fsync=always a sync follows every write. With interval it follows when `interval_s` has passed since the last one. In all
-modes a sync happens before a new segment begins, when `sync` is called, and at the close. So at most the last segment has unsynced bytes.
+modes a sync happens before a new segment begins, when `sync` is called, and at the close. So at most the last segment has
+unsynced bytes.
 
 After a failed write or sync the content of the disk is unknown. A repeated fsync may wrongly succeed, because the kernel drops
 the failed pages. So the first failure is final: the writer keeps it, every current and later call raises it, and nothing is

@@ -1,4 +1,4 @@
-"""A broker's service and its recorder in this process, step by step; and what stands in a table."""
+"""A broker's service and its recorder in this process, step by step, and the rows of a table."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class InProcess:
 
 
 class Rig:
-    """A broker without planes on `data`. Time of the recorder stands still until a test says otherwise."""
+    """A broker without planes on `data`. The recorder's clock moves only when a test moves it."""
 
     def __init__(
         self, data: Path, step: Callable[[str], None] = lambda name: None, *, own_process: bool = False, **options: Any

@@ -40,7 +40,7 @@ def archived(payload: dict[str, list[Any]], sequence: list[int], time: list[int]
 def write(
     folder: Path, number: int, batch: pa.RecordBatch, *, queue_id: int = 7, broker: str = BROKER, row_group_rows: int = 1 << 17
 ) -> Table:
-    """Commit one pass; return the table as the broker knows it then."""
+    """Commit one recording; return the table with which the broker would answer then."""
     rows = pa.Table.from_batches([table.rows(batch, queue_id=queue_id, number=number, lineage=LINEAGE)])
     if not deltalake.DeltaTable.is_deltatable(str(folder)):
         deltalake.DeltaTable.create(

@@ -29,7 +29,7 @@ def through(rig: Rig, count: int = 100) -> None:
 
 
 def prepared(make: Callable[..., Rig]) -> Rig:
-    """A block of small messages that has left memory, and some more, among messages that nobody usage any longer."""
+    """Return a block of small messages that has left memory, and some more, among messages that are no longer needed."""
     rig = make(**OPTIONS)
     rig.service.submit(c.DeclareQueue("q"), c.DeclareQueue("beside", "fifo", {"archive": False}))
     for _ in range(33):

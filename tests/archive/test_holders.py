@@ -1,4 +1,4 @@
-"""D4: the table says who took a message; tables, and data directories, of before that column go on."""
+"""D4: the table contains the last holder of a message. A table without a later version's column gets it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lease(rig: Rig, name: str, messages: int) -> None:
 
 
 def test_the_table_says_who_took_each_message(rig: Rig) -> None:
-    """D4: leases and users by name; nobody where nobody took it, or nobody with a name. Also after a restart."""
+    """D4: leases and users by name; null for a message without a holder, or a holder without a name. Also after a restart."""
     rig.send("q", numbered(10))
     rig.settle("q", 2, user="ann")
     lease(rig, "etl", 3)
@@ -54,7 +54,7 @@ def test_the_table_says_who_took_each_message(rig: Rig) -> None:
 
 
 def test_a_packed_block_still_says_who_took_its_messages(rig: Rig) -> None:
-    """D4: what is recorded after its block has left memory; the file writes the names once, and numbers."""
+    """D4: messages that are recorded after their block has left memory. The file has the names once, and numbers."""
     rig.send("q", *[numbered(8192, 16, start) for start in range(0, BLOCK_ROWS, 8192)])
     for count, user in ((10, "ann"), (20, None), (BLOCK_ROWS, "bob")):
         rig.settle("q", count, user=user)
@@ -71,7 +71,7 @@ def test_a_packed_block_still_says_who_took_its_messages(rig: Rig) -> None:
 
 
 def as_before(rig: Rig) -> None:
-    """Make the table anew as a version without the column made it: its schema, files, owner and transactions."""
+    """Make the table as a version without the column made it: its schema, files, owner and transactions."""
     path, found, current = rig.data / "archive" / "q", rig.table().select(BEFORE.names), rig.service.state.queues["q"]
     name = application(rig.service.broker_id, rig.service.broker_id, current.id)
     shutil.rmtree(path)
@@ -169,7 +169,7 @@ def test_a_column_of_that_name_that_somebody_else_has_added_is_refused(upgraded:
 
 
 def test_a_read_of_rows_of_before_and_of_now(tmp_path: Path) -> None:
-    """S8: null where the file does not have the column; a read that does not ask for it is what it was."""
+    """S8: null if the file lacks the column. A read without that column is unchanged."""
     archive._unreachable.clear()
     site = Site(tmp_path)
     try:

@@ -1,4 +1,4 @@
-"""D4: compaction, retention and vacuum: killed at any step, beside foreign writers, on a full disk, while somebody reads."""
+"""D4: compaction, retention and vacuum: killed at any step, next to foreign writers, on a full disk, during reads."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_file_is_kept_for_longer_than_delta_s_log_remembers_by_default(rig: Ri
     ],
 )
 def test_what_somebody_has_set_for_longer_is_left_as_it_is(several: Rig, there: str | None, then: str) -> None:
-    """D4: how long the table's log remembers what was taken out of it."""
+    """D4: the time for which the table's log remembers removed files."""
     name = "delta.deletedFileRetentionDuration"
     if there is not None:
         foreign(several).alter.set_table_properties({name: there})
@@ -151,7 +151,7 @@ def foreign(rig: Rig) -> deltalake.DeltaTable:
 
 @pytest.mark.parametrize("what", ["compaction", "delete"])
 def test_somebody_else_rewrites_the_files_that_we_put_together(several: Rig, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """D4: between our reading and our commit: no row twice, and none that was deleted comes back."""
+    """D4: between our read and our commit: no row twice, and no deleted row returns."""
 
     def rewrite() -> None:
         if what == "compaction":
@@ -202,14 +202,14 @@ def test_a_vacuum_takes_files_that_are_not_part_of_the_table_yet(rig: Rig) -> No
     rig.step = vacuum
     rig.record()
     assert taken
-    assert "somebody has removed the file" in str(rig.recorder.of_queue("q")["error"])
+    assert "another program has removed the file" in str(rig.recorder.of_queue("q")["error"])
     rig.record()
     assert sequences(rig.table()) == numbers(range(10))
     assert rig.unrecorded() == 0
 
 
 def test_a_file_that_somebody_has_removed_holds_up_nothing_else(several: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """D4: it is said; passes are recorded, and vacuum goes on."""
+    """D4: the error is reported; recordings and vacuum continue."""
     gone = sorted((several.data / "archive" / "q").glob("day=*/pass-1-3-*.parquet"))[0]
     gone.unlink()
     orphan = gone.with_name("pass-1-99-dead.parquet")
@@ -232,7 +232,7 @@ def test_a_file_that_somebody_has_removed_holds_up_nothing_else(several: Rig, ca
 def test_a_disk_that_is_full_where_a_pass_is_committed(
     several: Rig, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
-    """D4: for its file, its commit, or when either is to be on the disk: said, waited for, and each row there once."""
+    """D4: for its file, its commit, or their syncs: reported, retried, and each row exists once."""
 
     def full(*given: Any, **named: Any) -> None:
         raise FULL
@@ -255,7 +255,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def test_retention_while_a_replay_reads(site: Site) -> None:
-    """D4, S9: it keeps its version until vacuum comes, and then says what is gone."""
+    """D4, S9: it keeps its version until vacuum runs, and then reports the missing files."""
     site.send("q", body=[b"x"] * 10)
     site.settle("q", 10)
     site.record("q")
@@ -280,7 +280,7 @@ def test_retention_while_a_replay_reads(site: Site) -> None:
 
 
 def test_a_process_that_looks_after_very_many_tables_remembers_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D4: what it knows of an object store's table takes 100 KB."""
+    """D4: the state of an object store's table takes 100 KB."""
     monkeypatch.setattr(worker, "STORES", 3)
     found = worker.RecorderWorker({"broker": "b", "data": str(tmp_path)})
     asked = {"op": "keep", "retentionS": None, "vacuumS": None, "fileBytes": 1 << 20, "compactFiles": 2}

@@ -45,8 +45,8 @@ def _lists(found: pa.Table) -> list[list[int]]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_all_rows_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """D4: of files one after another or among each other, of several queues, with rows that were recorded twice; also of a file
-    that somebody else has put into another order."""
+    """D4: files in sequence or interleaved, of several queues, with rows that were recorded twice, or in an order of another
+    program."""
     random = Random(seed)
     monkeypatch.setattr(merging, "READ_ROWS", random.choice([1, 7, 50, 1 << 16]))
     monkeypatch.setattr(merging, "LEAST_ROWS", random.choice([1, 3, 64]))

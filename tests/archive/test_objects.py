@@ -1,4 +1,4 @@
-"""D4: an archive in an object store, a real S3 server: every settled message once, whatever the store and the network do."""
+"""D4: an archive in an object store, a real S3 server: every settled message once, through faults of store and network."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_store_s_table_is_kept_small_as_a_folder_s_is(remote: Rig, archive: st
 
 
 def test_tables_of_deleted_queues_are_looked_after(make_rig: Callable[..., Rig], archive: str) -> None:
-    """D4: retention goes on; what is not this broker's is left alone, without a word."""
+    """D4: retention continues; tables of other brokers are left alone, without a message."""
     rig, other = make_rig(archive=archive), make_rig("other", archive=archive)
     for each, name in ((rig, "gone ü"), (other, "theirs")):
         each.service.submit(c.DeclareQueue(name))
@@ -148,7 +148,7 @@ def test_a_store_that_refuses_now_and_then_holds_up_nothing(over_wire: Rig, wire
 
 
 def test_a_store_that_is_slow_and_whose_clock_is_off(over_wire: Rig, wire: Proxy, archive: str) -> None:
-    """D4: the one is waited for, the other is said, and waited for."""
+    """D4: the first is retried, the second is reported and retried."""
     wire.fault = lambda method, path: "slow" if method == "PUT" else None
     settle(over_wire, 10)
     over_wire.record()
@@ -212,7 +212,7 @@ def test_a_process_that_is_killed_while_it_commits(over_wire: Rig, wire: Proxy, 
 def test_credentials_that_expire_are_said_and_new_ones_are_used(
     make_rig: Callable[..., Rig], archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D4: from a file that is written anew, without a restart of anything."""
+    """D4: from a file that is written again, without a restart."""
     file = tmp_path / "credentials"
 
     def write(secret: str) -> None:
@@ -241,7 +241,7 @@ def test_credentials_that_expire_are_said_and_new_ones_are_used(
 
 
 def test_a_bucket_that_is_deleted_is_said_and_waited_for(remote: Rig, archive: str, s3: S3Server) -> None:
-    """D4: what was recorded is gone with it; everything later is recorded in a table that is made anew."""
+    """D4: recorded rows are lost with it; later ones are recorded in a new table."""
     settle(remote, 10)
     remote.record()
     s3.delete_bucket()

@@ -31,7 +31,7 @@ WRITER = (
     *("allowColumnDefaults", "checkpointProtection", "clustering", "domainMetadata", "fancyNew", "icebergCompatV2"),
     *("identityColumns", "inCommitTimestamp", "materializePartitionColumns", "rowTracking", "vacuumProtocolCheck"),
 )
-#: Properties and columns that a commit of ours would have to follow, and what the error names as the remedy.
+#: Properties and columns that a commit of ours would have to follow, and the remedies in the error.
 RULES: dict[str, tuple[dict[str, str], dict[str, Any] | None, str]] = {
     "constraint": ({"delta.constraints.small": "sequenceNumber < 5"}, None, "DROP CONSTRAINT small"),
     "mapping": ({"delta.columnMapping.mode": "name"}, None, "'delta.columnMapping.mode' = 'none'"),
@@ -103,7 +103,7 @@ def test_compaction_retention_and_vacuum_honour_deletion_vectors(rig: Rig, folde
     vector = folder / "deletion_vector_1.bin"
     vector.write_bytes(b"of a file that delta-rs cannot see")
     assert mine(rig).vacuum(0.0) > 0
-    assert vector.exists(), "delta-rs would take it for what a dead attempt has left"
+    assert vector.exists(), "delta-rs would treat it like a file of an interrupted attempt"
     assert rows(folder) == [*left, *range(30, 50)]
     assert mine(rig).expire(86400.0, datetime.now(timezone.utc) + timedelta(days=3)) > 0
     assert rows(folder) == []
@@ -168,7 +168,7 @@ def test_rows_are_there_once_whatever_others_do_between(rig: Rig, folder: Path, 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_features_that_are_not_used_are_no_reason_to_stop(rig: Rig, folder: Path, name: str) -> None:
-    """D4: reads, passes, compaction and vacuum go on."""
+    """D4: reads, recordings, compaction and vacuum continue."""
     writers.commit(folder, *HARMLESS[name])
     rig.record()
     assert rig.unrecorded() == 0, error(rig)
@@ -193,7 +193,7 @@ def refused(rig: Rig, folder: Path, *parts: str) -> None:
 
 
 def repaired(rig: Rig, folder: Path) -> None:
-    """Take the last commit back, as the owner does by the remedy, and look that the queue goes on."""
+    """Take the last commit back, as the owner does by the remedy, and check that the queue continues."""
     (folder / "_delta_log" / f"{writers.newest(folder):020d}.json").unlink()
     rig.record()
     assert rig.recorder.of_queue("q")["error"] is None
@@ -212,7 +212,7 @@ def test_a_reader_feature_that_is_not_supported_is_refused(rig: Rig, folder: Pat
 
 @pytest.mark.parametrize("name", WRITER)
 def test_a_writer_feature_that_is_not_supported_is_refused(rig: Rig, folder: Path, name: str) -> None:
-    """D4: the error has the command that takes it back. Reads go on."""
+    """D4: the error has the command that takes it back. Reads continue."""
     writers.commit(folder, writers.protocol(3 if name == "vacuumProtocolCheck" else 1, features=(name,)))
     assert sum(file.rows for file in listed(rig)) == 30
     is_lasting = name in ("allowColumnDefaults", "identityColumns")  # Delta has no command for these
@@ -272,7 +272,7 @@ def test_rows_deleted_while_files_are_put_together_stay_deleted(rig: Rig, folder
 
 
 def test_an_append_only_table_keeps_its_old_days(rig: Rig, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """D4: passes and compaction go on; retention says what to do."""
+    """D4: recordings and compaction continue; retention reports a remedy."""
     writers.commit(folder, writers.metadata(folder, {"delta.appendOnly": "true"}))
     rig.record()
     assert mine(rig).expire(86400.0, datetime.now(timezone.utc) + timedelta(days=3)) == 0
@@ -295,7 +295,7 @@ def test_old_commits_stay_where_others_want_them(rig: Rig, folder: Path, kept: s
 
 
 def test_a_table_that_was_dropped_is_made_anew(rig: Rig, folder: Path) -> None:
-    """D4: its rows are gone, as its owner wanted; one that somebody else has put there is refused, and named."""
+    """D4: its rows are gone, as its owner wanted. A table that another program has put there is refused, and named."""
     shutil.rmtree(folder)
     rig.record()
     assert rows(folder) == list(range(30, 40))

@@ -1,4 +1,4 @@
-"""D4: a table that cannot be written, or is not ours, holds up no other; nothing is lost, and the broker says what is wrong."""
+"""D4: a table that cannot be written, or is not ours, delays no other. Nothing is lost, and the broker reports the reason."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_folder_that_is_not_there_for_a_while_is_waited_for(rig: Rig) -> None:
 
 
 def test_an_archive_whose_process_hangs_falls_behind(rig: Rig) -> None:
-    """D4: those who ask meanwhile hear of it, though the recorder's thread waits for the answer."""
+    """D4: a status request meanwhile contains it, although the recorder's thread waits for the reply."""
     said: list[tuple[str | None, bool]] = []
     wall = rig.recorder._host.now
 
@@ -85,8 +85,8 @@ def test_an_archive_whose_process_hangs_falls_behind(rig: Rig) -> None:
 def test_a_clock_that_was_set_back_keeps_nothing_from_its_table(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D4: the broker's clock stands still then, perhaps for years; the time that a message waits goes on, and is waited for, also
-    right after a pass."""
+    """D4: the broker's clock stands still then, perhaps for years. The wait of a message continues, and counts, also after a
+    restart."""
     rig = make_rig(archive_after_s=60.0)
     rig.service.submit(c.DeclareQueue("q"))
     settled(rig, 10)
@@ -128,7 +128,7 @@ def test_a_queue_whose_table_cannot_be_written_holds_up_no_other(rig: Rig) -> No
 
 
 def test_a_table_of_another_broker_is_refused(make_rig: Callable[..., Rig], tmp_path: Path) -> None:
-    """D4: two brokers with one folder: who came first has the table, the other says whose it is."""
+    """D4: two brokers with one folder: the first has the table, the other reports its owner."""
     shared = str(tmp_path / "shared")
     one, other = make_rig("one", archive=shared), make_rig("other", archive=shared)
     for rig in (one, other):
@@ -147,7 +147,7 @@ def test_a_table_of_another_broker_is_refused(make_rig: Callable[..., Rig], tmp_
 
 
 def test_a_table_that_no_broker_has_made_is_refused(rig: Rig) -> None:
-    """D4: until somebody has moved it away."""
+    """D4: until an operator has moved it away."""
     path = rig.data / "archive" / "q"
     deltalake.write_deltalake(path, pa.table({"a": [1]}))
     settled(rig, 2)
@@ -159,7 +159,7 @@ def test_a_table_that_no_broker_has_made_is_refused(rig: Rig) -> None:
 
 
 def foreign(rig: Rig, **commit: Any) -> None:
-    """Somebody else adds a row, between two passes of ours."""
+    """Add a row as another program does, between two recordings."""
     row = rig.table().slice(0, 1)
     changed = row.set_column(row.schema.get_field_index("sequenceNumber"), "sequenceNumber", pa.array([1 << 40]))
     deltalake.write_deltalake(rig.data / "archive" / "q", changed.cast(SCHEMA), mode="append", **commit)
@@ -179,7 +179,7 @@ def test_commits_of_others_between_ours_are_no_harm(rig: Rig) -> None:
 
 
 def test_columns_that_somebody_has_added_are_no_harm_and_others_are(rig: Rig) -> None:
-    """D4: nothing is added to a table that somebody else has changed, until it is restored."""
+    """D4: nothing is added to a table that another program has changed, until it is restored."""
     settled(rig, 2)
     rig.record()
     path = rig.data / "archive" / "q"
@@ -228,8 +228,8 @@ def test_a_full_disk_is_waited_for_and_nothing_half_written_stays(rig: Rig, monk
 def test_a_power_cut_at_any_time_leaves_the_table_that_the_journal_relies_on(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """D4: it takes every file that was not synced, or whose folder was not, and none that was removed comes back. Passes,
-    checkpoints of the log, compaction and vacuum, one after another; and a commit whose process died before it could sync."""
+    """D4: it takes every file that was not synced, or whose folder was not, and no removed file returns. Recordings, checkpoints
+    of the log, compaction and vacuum run one after another; one commit's process dies before it could sync."""
     synced: set[Path] = set()
     sync, sync_log = local_files.sync, FolderTableStore.sync_log
 
@@ -320,7 +320,7 @@ def test_a_power_cut_after_retention_took_out_what_was_just_recorded(
 
 
 def cut_off(rig: Rig, after: Path) -> None:
-    """Copy the directory without what its journal has not synced."""
+    """Copy the directory without the unsynced part of its journal."""
     shutil.rmtree(after)
     shutil.copytree(rig.data, after)
     synced = rig.service.journal.synced
@@ -394,7 +394,7 @@ def gigabytes(compacts: bool, vacuum_after_days: int) -> Iterator[int]:
 
 
 def test_the_size_of_an_archive_is_that_of_its_files(tmp_path: Path) -> None:
-    """D4: in all folders; a file that is gone when its turn comes is none."""
+    """D4: in all folders; a file that disappears meanwhile counts as 0."""
     for number, folder in enumerate(("q/day=2026-01-01", "q/_delta_log", "r/day=2026-01-02")):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "file").write_bytes(b"x" * (100 << number))
@@ -406,7 +406,7 @@ def test_the_size_of_an_archive_is_that_of_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn", [b"", b"\0" * 200, b'{"add": {"path": "day='], ids=["empty", "zeros", "half"])
 @pytest.mark.parametrize("passes", [0, 3])
 def test_a_power_cut_that_tears_the_commit_under_way(rig: Rig, torn: bytes, passes: int) -> None:
-    """D4: the table's first one too. Nobody has heard of it, so it is made again; what was recorded before is still there."""
+    """D4: also the table's first commit. No reader has used it, so it is made again, and former rows still exist."""
     for _ in range(passes):
         settled(rig, 10)
         rig.record()
@@ -442,7 +442,7 @@ def test_a_power_cut_that_tears_a_checkpoint(rig: Rig, monkeypatch: pytest.Monke
 
 
 def test_a_commit_that_the_broker_relies_on_is_not_set_aside(rig: Rig) -> None:
-    """D4: where it is damaged somebody has to look."""
+    """D4: an operator must act if it is damaged."""
     for _ in range(2):
         settled(rig, 10)
         rig.record()

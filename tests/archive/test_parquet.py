@@ -1,4 +1,4 @@
-"""Files of the archive's tables: what stands in them does not depend on the way that rows take into them."""
+"""Files of the archive's tables. Their content does not depend on the path of the rows into them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_row_groups_are_full_and_of_one_day(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_records_of_all_sizes_and_their_scattered_rows_are_in_the_table(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of either form, some settled otherwise or before others: the table has what the broker has."""
+    """Rows of either form, with different settlements: the table has the same values as the broker."""
     monkeypatch.setattr(records, "SMALL_ROWS", 50)
     monkeypatch.setattr(batches, "SMALL_ROWS", 50)
     subjects = batch_of(numbered(70)).append_column("subject", pa.array(["s"] * 70))

@@ -52,7 +52,7 @@ def steps_back(child: int, broker: int) -> None:
 
 
 def test_a_broker_records_what_is_settled_and_stops_its_process(tmp_path: Path) -> None:
-    """D4: it says at the start where and for how long; the process comes with the first pass and goes with the broker."""
+    """D4: the start logs place and retention. The process starts with the first recording and ends with the broker."""
     with Broker(tmp_path / "data", archive_after_s=0.1) as broker:
         assert f"recorded in {tmp_path / 'data' / 'archive'}, and kept there for 30 days" in broker.log()
         assert status(broker)["process"] is None
@@ -138,7 +138,7 @@ def _kill_at_random(data: Path, archive: str, random: Random, times: int) -> Non
 
 
 def test_a_process_that_hears_nothing_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D4: neither SIGTERM nor the end of its requests reaches one that somebody has stopped."""
+    """D4: neither SIGTERM nor the end of its requests reaches a process that was stopped."""
     monkeypatch.setattr(child, "STOP_S", 0.2)
     asked = child.RecorderProcess({"data": str(tmp_path), "broker": "b"})
     request = {"op": "tables", "url": str(tmp_path / "archive")}
@@ -168,7 +168,7 @@ def test_a_process_that_hears_nothing_does_not_hold_up_a_stop(tmp_path: Path, mo
 
 
 def test_settings_that_are_read_again_reach_the_archiver(tmp_path: Path) -> None:
-    """D4: what waited for an hour is recorded when SIGHUP says that nothing waits."""
+    """D4: messages that waited for an hour are recorded when SIGHUP shortens the wait."""
     config = tmp_path / "penstock.toml"
     config.write_text('archive_after_s = "1 h"\n')
     with Broker(tmp_path / "data", config=config) as broker:
@@ -195,7 +195,7 @@ def test_without_an_archive_there_is_no_table_and_no_process(tmp_path: Path) -> 
 
 
 def take(client: Client, lease: str, count: int, **known: Any) -> dict[str, Any]:
-    """A batch of Spark's, read and finished; what the next one has to know."""
+    """Read and finish a batch as Spark does; return the fields that the next one needs."""
     fields = {"queue": "q", "lease": lease, "run": "r"}
     given = known or {"epoch": None, "finished": 0, "fresh": True}
     taken = client.call("lease.advance", **fields, **given, messages=count)
@@ -207,7 +207,7 @@ def take(client: Client, lease: str, count: int, **known: Any) -> dict[str, Any]
 
 
 def test_the_archive_says_which_user_and_which_lease_took_a_message(tmp_path: Path) -> None:
-    """D4: an AMQP client by its login, Spark by its lease; also what the broker has from its log after a kill."""
+    """D4: an AMQP client by its login, Spark by its lease; also from the broker's log after a kill."""
     users = tmp_path / "users.json"
     everything = {"*": "send,receive,browse,replay,admin"}
     write(users, {"ann": user("of ann"), "root": user("of root")}, {"ann": everything, "root": everything})

@@ -1,4 +1,4 @@
-"""D4: whoever reads Delta tables reads the archive, with no broker at all."""
+"""D4: readers of Delta tables read the archive without a broker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_duckdb_reads_the_table(folder: str) -> None:
     ]
 
 
-#: Names of queues with what readers of paths, URLs, globs, partitions and object stores take for more than characters.
+#: Names of queues with characters that have a meaning in paths, URLs, globs, partitions and object stores.
 NAMES = (
     *("orders:eu", "a=b", "day=2026-01-01", "100%", "%2F", "a b", "a+b&c#d?", "~home", "$HOME", "{a,b}", "[ab]", "a!b", "x\\y"),
     *(".hidden", "_hidden", "_delta_log", "..", "a.", "a.parquet", "a-x3Ab", "ünï 𝄞", "'\"`", "<|>^;@,", "ü" * 255),
@@ -100,7 +100,8 @@ def put_back(rig: Rig, before: dict[str, bytes]) -> None:
 
 
 def test_a_pass_that_the_table_has_with_other_rows_is_refused(rig: Rig) -> None:
-    """D4: the directory was put back by hand; what has been settled since is not in the table. Moved away, a new one has it."""
+    """D4: the directory was put back by hand, and later settlements are not in the table. Once it is moved away, a new one has
+    them."""
     rig.send("q", numbered(10))
     rig.settle("q", 5)
     rig.service.journal.sync(rig.service.journal.end)

@@ -1,4 +1,4 @@
-"""S8: of a table, a reader opens the files and row groups that may have what it wants, and gets exactly those rows."""
+"""S8: a reader opens the files and row groups that may have wanted rows, and returns exactly those rows."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_a_process_that_dies_at_any_step_leaves_each_message_in_the_table_once(r
 
 @pytest.mark.parametrize("seed", range(4))
 def test_processes_that_die_again_and_again_leave_each_message_once(rig: Rig, seed: int) -> None:
-    """D4: messages come, are settled, packed and recorded meanwhile; the queue is deleted and made anew."""
+    """D4: messages arrive, are settled, packed and recorded meanwhile; the queue is deleted and declared again."""
     random = Random(seed)
 
     def stop(name: str) -> None:
@@ -238,7 +238,7 @@ def test_queues_that_are_due_together_are_listed_once(rig: Rig) -> None:
 def test_messages_whose_payload_retention_took_without_an_archive_are_left_out(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """D4: a broker whose archive was off records what is still there, and says how much is not."""
+    """D4: a broker whose archive was off records the remaining messages, and reports the number of the others."""
     rig.options |= {"segment_bytes": 1 << 20, "retention_bytes": 1 << 20}
     rig.reopen()
     rig.service.state.records = False
@@ -344,7 +344,7 @@ def test_settings_of_the_archive_that_are_read_again_hold_from_then_on(rig: Rig)
 
 
 def test_a_dead_letter_that_is_redriven_as_its_pass_begins_is_not_in_it(rig: Rig) -> None:
-    """D4: it has not ended any more. What becomes of it then is recorded, once."""
+    """D4: it is live again. Its next end is recorded, once."""
     rig.service.submit(c.DeclareQueue("once", options={"maxAttempts": 1}))
     rig.send("once", [b"ends", b"dies"])
     rig.settle("once", 1)

@@ -31,7 +31,7 @@ def actions(folder: Path | str, kind: str) -> list[dict[str, Any]]:
 
 
 def protocol(reader: int = 3, writer: int = 7, features: tuple[str, ...] = (), *, writer_only: bool = False) -> dict[str, Any]:
-    """A protocol with these features beside those that every table has."""
+    """A protocol with these features in addition to those of every table."""
     found: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": writer}
     if reader == 3:
         found["readerFeatures"] = [] if writer_only else list(features)

@@ -1,4 +1,4 @@
-"""D4, D7: the archive across a restore: what had begun is recorded once, and what is settled anew is recorded anew."""
+"""D4, D7: the archive across a restore: unfinished recordings count once, and repeated settlements are recorded again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_passes_after_a_restore_are_not_those_of_the_original(step: str, tmp_pat
         other.record()
         assert other.unrecorded() == 0
         other.reopen()
-        other.settle("q", 10)  # 20 to 29 once more: the backup says that nobody has settled them
+        other.settle("q", 10)  # 20 to 29 again: in the backup they are not settled
         other.record()
         other.close()
         found = sequences(table(Path(archive)))

@@ -1,5 +1,5 @@
-"""D7: brokers with a copy in a real S3: killed under load and gone with their directory, restored on another machine from the
-copy alone; two brokers on one copy; backups of a running broker."""
+"""D7: brokers with a copy in a real S3: killed under load together with their directory, and restored on another machine from the
+copy alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def bodies(broker: Broker, queue: str = "q") -> list[bytes]:
 
 
 class Load:
-    """Sends batches, and knows which were confirmed."""
+    """Send batches, and remember the confirmed ones."""
 
     def __init__(self, broker: Broker) -> None:
         self.sent = self.confirmed = 0
@@ -100,7 +100,7 @@ def test_a_lost_machine(mode: str, url: str, tmp_path: Path) -> None:
 
 
 def test_one_message_at_a_time_over_amqp(tmp_path: Path) -> None:
-    """D7: what the loop of AMQP writes itself is not confirmed either before the copy has it; connections stay."""
+    """D7: writes of the AMQP loop itself are also not confirmed before the copy has them; connections stay."""
     lost: list[Exception] = []
     with Broker(tmp_path / "data", copy_url=str(tmp_path / "store"), copy="sync") as broker:
         broker.declare("q")
@@ -164,7 +164,7 @@ def test_a_store_that_is_away_at_the_start(url: str, s3: S3Server, tmp_path: Pat
             status = client.call("broker.status")["copy"]
             assert (status["state"], status["lagBytes"] > 0) == ("waiting", True)
             proxy.fault = lambda method, path: None
-            until(lambda: client.call("broker.status")["copy"]["state"] == "copying", "the copy goes on", limit_s=60)
+            until(lambda: client.call("broker.status")["copy"]["state"] == "copying", "the copy continues", limit_s=60)
             until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0, "all is copied")
     restore(url, tmp_path / "other")
     proxy.close()
@@ -204,7 +204,7 @@ def test_a_bucket_that_was_deleted(url: str, s3: S3Server, tmp_path: Path) -> No
             until(lambda: client.call("broker.status")["copy"]["state"] == "waiting", "the copy waits for its store")
             assert "bucket" in client.call("broker.status")["copy"]["error"].lower()
             s3.make_bucket()
-            until(lambda: client.call("broker.status")["copy"]["state"] == "copying", "the copy goes on", limit_s=60)
+            until(lambda: client.call("broker.status")["copy"]["state"] == "copying", "the copy continues", limit_s=60)
             until(lambda: client.call("broker.status")["copy"]["lagBytes"] == 0, "all is copied")
     restore(url, tmp_path / "other")
     with Broker(tmp_path / "other") as other:

@@ -58,7 +58,7 @@ def check(directory: Path) -> CheckResult:
 
 
 def test_messages_are_counted_by_state(tmp_path: Path) -> None:
-    """U7: also those that left memory, and those that wait for their time."""
+    """U7: also messages that have left memory, and delayed messages."""
     service = BrokerService(Settings(data=tmp_path))
     service.submit(c.DeclareQueue("q"))
     service.submit(c.Enqueue("q", BLOCK_ROWS, 1), c.Enqueue("q", 10, 1))
@@ -120,7 +120,7 @@ def test_a_flipped_byte_is_found(kind: str, good: Path, tmp_path: Path) -> None:
     size, random = len(path.read_bytes().rstrip(b"\0")), Random(kind)
     offsets = {0, size - 1, *(random.randrange(size) for _ in range(3 if size > MIB else 12))}
     if kind in ("the users", "the marker of copies"):
-        offsets = {0}  # JSON without a checksum: what breaks its form
+        offsets = {0}  # JSON without a checksum: bytes that break its form
     for offset in sorted(offsets):
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
         shutil.copytree(good, tmp_path / "data")

@@ -96,7 +96,7 @@ def test_a_store_that_is_away_for_weeks_takes_no_memory_and_the_lag_is_known(mos
         for number in range(100):
             now[0] += 60
             end = running.append(*contents(1 + number, 1))
-            until(lambda end=end: running.copier._samples[-1][0] >= end, "the copier has heard of it")  # type: ignore[misc]
+            until(lambda end=end: running.copier._samples[-1][0] >= end, "the copier has received it")  # type: ignore[misc]
             assert len(running.copier._samples) <= most
         assert running.copier.lag()[0] == 99 * 60
         store.fail = lambda call, name: None
@@ -113,7 +113,7 @@ def test_async_goes_on_while_the_store_is_away_and_says_its_lag(tmp_path: Path) 
         running.append(*contents(3, 3))
         until(lambda: running.copier.status()["state"] == "waiting", "the copy waits for its store")
         assert running.copier.status()["error"] == "connection refused"
-        until(lambda: running.copier.status()["failingSeconds"] > 0, "the copier tells since when")
+        until(lambda: running.copier.status()["failingSeconds"] > 0, "the copier reports the duration")
         lag_s, lag = running.copier.lag()
         assert lag_s > 0
         assert lag > 3000
@@ -168,7 +168,7 @@ def test_a_start_from_a_copy_fences_the_former(tmp_path: Path) -> None:
     with copied(LyingDisk(), FaultyStore(objects)) as old:
         old.append(*contents(0, 3))
         old.until_copied()
-        restored(FaultyStore(objects), tmp_path / "data")  # a look: the old one goes on
+        restored(FaultyStore(objects), tmp_path / "data")  # a test restore: the old one continues
         with copied(LocalDisk(tmp_path / "data"), FaultyStore(objects)) as new:
             old.append(*contents(3, 1))
             until(lambda: old.failures, "the former broker is fenced")
@@ -259,13 +259,13 @@ def test_what_the_journal_drops_leaves_the_copy(monkeypatch: pytest.MonkeyPatch,
             sizes = sum(map(len, store.objects.values()))
         running.append(*contents(1000, 1))
         running.until_copied()
-        until(lambda: not running.copier._condemned, "what is condemned is deleted")
+        until(lambda: not running.copier._condemned, "condemned objects are deleted")
         assert sum(map(len, store.objects.values())) < sizes + 300_000
         assert restored(store, tmp_path / "data")[0] == [*sent, *contents(1000, 1)]
 
 
 def test_a_store_that_deletes_nothing_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """All else goes on, and so there is no alarm; but the copy would grow without end."""
+    """Everything else continues, so there is no alarm; but the copy would grow without end."""
     for name, value in (("DELETE_AFTER_S", 0.0), ("TEND_S", 0.001), ("UNTENDED_S", 0.05)):
         monkeypatch.setattr(copier_module, name, value)
     store = FaultyStore()
@@ -277,18 +277,18 @@ def test_a_store_that_deletes_nothing_is_said_once(monkeypatch: pytest.MonkeyPat
             drop_before(running.journal, running.journal.end)
             running.append(*contents(first, 1))
             running.until_copied()
-        until(lambda: "grows, because tending it fails" in caplog.text, "the log says so")
+        until(lambda: "grows, because tending it fails" in caplog.text, "the log reports it")
         tries = store.calls["delete"]
         until(lambda: store.calls["delete"] > tries + 10, "it is tried again and again")
         running.append(*contents(60, 1))
         running.until_copied()
         assert caplog.text.count("not tended: deletions are denied") == 1
         store.fail = lambda call, name: None
-        until(lambda: not running.copier._condemned, "what is condemned is deleted")
+        until(lambda: not running.copier._condemned, "condemned objects are deleted")
 
 
 def test_holes_of_the_log_are_holes_of_the_copy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """D2, D7: what the cleaner drops from the middle of the log."""
+    """D2, D7: segments that the cleaner drops from the middle of the log."""
     monkeypatch.setattr(copier_module, "TEND_S", 0.01)
     store = FaultyStore()
     with copied(LyingDisk(), store, segment_bytes=8000) as running:
@@ -305,7 +305,7 @@ def test_holes_of_the_log_are_holes_of_the_copy(monkeypatch: pytest.MonkeyPatch,
         dropped = {segment.base for segment in (segments[1], segments[2], segments[4])}
         until(
             lambda: not dropped & {int(name[:20]) for name in restoring._load(store).contents.segments()},
-            "the copy drops the segments, too",
+            "the copy also drops the segments",
         )
         running.until_copied()
         kept = {segment.base for segment in running.journal.segments()}

@@ -1,5 +1,5 @@
-"""D7: whatever request to the store is the last of a life, carried out or not, and whatever the disk then loses: what was
-confirmed with copy = sync comes back from the copy alone, and the directory goes on with its copy."""
+"""D7: any request to the store may be the last of a life, carried out or not, and the disk may lose any unsynced bytes.
+Everything confirmed with copy = sync returns from the copy alone, and the directory continues with its copy."""
 
 from __future__ import annotations
 
@@ -88,4 +88,4 @@ def test_a_crash_at_each_request(after: bool, tmp_path: Path, monkeypatch: pytes
         again.stopped.set()
         disk.stopped = True
         history.end()
-    assert reached > 20  # else the history is shorter than STEPS says
+    assert reached > 20  # otherwise the history is shorter than STEPS

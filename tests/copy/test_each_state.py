@@ -1,4 +1,4 @@
-"""D7: whatever the last chunk in the store is, what is there can be restored, and is a beginning of what was sent."""
+"""D7: after any last chunk in the store, a restore works, and returns a prefix of the sent messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTENTS = [(b"meta %d" % number, bytes([number]) * 1500) for number in range(10
 
 
 class Remembering(FaultyStore):
-    """Keeps what it held after each chunk."""
+    """Keep the content after each chunk."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def test_every_state_of_the_store_can_be_restored(tmp_path: Path, monkeypatch: p
             end = running.append(*CONTENTS[number : number + 2])
             if number % 4 == 2:
                 running.journal.write_snapshot(end, repr(CONTENTS[: number + 2]).encode(), [])
-                until(lambda: running.copier.status()["state"] == "copying", "the copy goes on")
+                until(lambda: running.copier.status()["state"] == "copying", "the copy continues")
                 running.copier.tend()
         running.until_copied()
     lengths = []

@@ -1,5 +1,5 @@
-"""D7: a machine is lost under load, its directory with it; AMQP clients of several kinds go on at the broker that was restored
-from the copy, at the same port, and nothing that was confirmed is missing or there twice."""
+"""D7: a machine is lost under load, with its directory. AMQP clients of several kinds continue at the broker that was restored
+from the copy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LOST = (errors.PenstockError, ProtonException, OSError, TimeoutError)
 
 
 class Load:
-    """Clients that work until they are stopped, each in a thread of its own, through whatever happens to the broker."""
+    """Clients that work until they are stopped, each in its own thread, through all failures of the broker."""
 
     def __init__(self, url: str) -> None:
         self.url = url

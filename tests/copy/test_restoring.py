@@ -57,7 +57,8 @@ def test_a_restore_that_is_broken_off_anywhere_is_refused_and_can_begin_again(st
 
 
 def test_a_disk_that_becomes_full(store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D7: whoever else fills it; said, no broker starts there, and the same command goes on once there is space."""
+    """D7: another program fills the disk. It is reported, no broker starts there, and the same command continues once there is
+    space."""
     room, lock = [20_000], threading.Lock()
 
     def pwrite(descriptor: int, data: bytes, offset: int) -> int:
@@ -87,7 +88,7 @@ def test_a_damaged_copy_is_named(store: FaultyStore, tmp_path: Path) -> None:
         data[-1] ^= 1
         damaged.objects[name] = bytes(data)
         if chunks.number_of(name) == 1:
-            continue  # the fence of the first start: nobody reads it
+            continue  # the fence of the first start, which is never read
         with pytest.raises(DamagedJournal, match=name):
             restoring.restore(damaged, tmp_path / f"data-{number}")
 
@@ -155,7 +156,7 @@ def test_people_read_what_was_done(tmp_path: Path, capfd: pytest.CaptureFixture[
 def test_a_program_gets_one_error_of_a_store_that_fails(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A person hears before that it is tried again."""
+    """The first failure is reported before the retry."""
     from penstock.broker_core.cli import backup, main
 
     monkeypatch.setattr(backup, "PATIENCE_S", 0.01)

@@ -1,4 +1,4 @@
-"""D7: what a restore does to others, and to a directory, when it cannot be done, is broken off, or is done again."""
+"""D7: effects of a restore on others, and on a directory, if it is impossible, interrupted, or repeated."""
 
 from __future__ import annotations
 

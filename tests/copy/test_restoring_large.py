@@ -1,4 +1,4 @@
-"""D7: a restore that takes long: from a copy that goes on, through failures of the store, into more files than may be open."""
+"""D7: a long restore: from a copy that continues, through failures of the store, into more files than may be open."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Counting(FaultyStore):
 
 
 def test_a_restore_from_a_copy_that_goes_on_gets_what_it_has_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restore for longer than what was replaced is kept, with more changes than may come without any progress."""
+    """Restore for longer than replaced objects are kept, with more changes than are allowed without progress."""
     monkeypatch.setattr(copier_module, "DELETE_AFTER_S", 0.0)
     monkeypatch.setattr(copier_module, "TEND_S", 0.01)
     monkeypatch.setattr(restoring, "AT_ONCE", 1)
@@ -65,7 +65,7 @@ def test_a_restore_from_a_copy_that_goes_on_gets_what_it_has_only_once(tmp_path:
             drop_before(running.journal, position - 20_000)
             until(lambda: restoring._load(store).contents.snapshot_position == position, "the snapshot is copied")
             running.until_copied()
-            until(lambda: not running.copier._condemned, "what is condemned is deleted")
+            until(lambda: not running.copier._condemned, "condemned objects are deleted")
 
         for _ in range(20):
             go_on()

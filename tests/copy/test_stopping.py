@@ -1,4 +1,4 @@
-"""D7: a stop waits for its copy no longer than it says: in the midst of the first copy, and while the store hangs."""
+"""D7: a stop waits for its copy no longer than promised: during the first copy, and while the store hangs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_stop_does_not_wait_for_a_request_that_hangs(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["the store is away", "a request hangs"])
 def test_a_broker_whose_copy_is_missing_starts_and_stops(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With sync its own threads wait for the copy, and so does what an earlier life leaves and the settings declare."""
+    """With sync, its own threads wait for the copy. So do leftovers of an earlier life and the declarations in the settings."""
     monkeypatch.setattr(copying, "CLOSE_S", 0.3)
     monkeypatch.setattr(copier_module, "HANGING_S", 0.1)
     store, disk, gate = FaultyStore(), LyingDisk(), threading.Event()
@@ -118,13 +118,13 @@ def test_a_broker_whose_copy_is_missing_starts_and_stops(hangs: bool, monkeypatc
     store.stopped.set()
     service = BrokerService(Settings(data=Path("/disk")), disk=disk.kill())
     try:
-        assert service.nodes.has_queue("q"), "what nobody was told of is on the disk all the same"
+        assert service.nodes.has_queue("q"), "unconfirmed events are also on the disk"
     finally:
         service.close()
 
 
 def test_what_else_a_stop_takes_time_for_is_not_taken_from_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With async nobody waits for it before: a hanging archiver and a large snapshot leave it its time all the same."""
+    """With async nothing waits for it before. Even with a hanging recorder and a large snapshot it gets its time."""
     monkeypatch.setattr(copying, "CLOSE_S", 1.0)
     store, settings = FaultyStore(), Settings(data=Path("/disk"), copy_url="faulty://store", copy_interval_s=60.0)
     service = BrokerService(settings, disk=LyingDisk(), store=store)

@@ -1,4 +1,4 @@
-"""D7: a real S3 that refuses for a while: the broker goes on or waits, says what the store says, and the copy catches up."""
+"""D7: a real S3 that refuses for a while. The broker continues or waits, reports the store's error, and the copy catches up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_store_that_refuses_for_a_while(
         running.until_copied()
         proxy.fault = lambda method, path: fault
         end = running.append(*CONTENTS[10:], wait_s=None)
-        until(lambda: running.copier.status()["error"] is not None, "the copier tells of its error")
+        until(lambda: running.copier.status()["error"] is not None, "the copier reports its error")
         status = running.copier.status()
         assert status["state"] == "waiting"
         assert CODES[fault] in status["error"]

@@ -41,7 +41,7 @@ def read_all(disk: Disk) -> list[Content]:
 
 
 def until_idle(journal: Journal) -> None:
-    """The writer's thread has nothing to do: who appends may write in its place."""
+    """Wait until the writer's thread is idle: an appending thread may then write in its place."""
     end = time.monotonic() + 60
     while not journal._idle and journal.failure is None:
         assert time.monotonic() < end, "the writer does not come to rest"

@@ -1,11 +1,11 @@
-"""A disk in memory that does what real ones do at the worst moment: it loses, tears, flips, fills up and fails.
+"""A disk in memory with the faults of real ones: it loses, tears and flips bytes, is full, and fails.
 
-`LyingDisk` is a `Disk`. It counts its operations (`calls`), can be told to fail one of them (`fail`), to be full (`room`), or to
-stop at the n-th operation that changes something (`stop_at`). Then one of two things comes after it:
+`LyingDisk` is a `Disk`. It counts its operations (`calls`). It can fail one of them (`fail`), be full (`room`), or stop at the
+n-th operation that changes something (`stop_at`). One of two disks follows:
 
-- `power_cut(random)`: of what was not synced each page comes back in one of the states it went through since the last sync,
-  the file ends anywhere behind that, and any of the names' changes since the last `sync_directory` may be undone;
-- `kill()`: the process is gone, the page cache is not: everything reads back, and still is not on the disk.
+- `power_cut(random)`: each unsynced page has one of its states since the last sync. The file ends anywhere after the synced
+  bytes. Changes of names since the last `sync_directory` may be undone.
+- `kill()`: the process is gone, but the page cache stays: everything reads back, and is still not on the disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Inode:
         self.states: list[int] = []  # lengths it had since
         self.room = 0  # up to there it reads as zeros behind its data
         self.most_room = 0  # that it ever had
-        self.notes: list[bytes] = []  # what was written in place, each over the one before
+        self.notes: list[bytes] = []  # bytes written in place, each over the former ones
 
     def append(self, data: bytes) -> None:
         self.data += data
@@ -45,7 +45,7 @@ class Inode:
         self.synced, self.states = len(self.data), []
 
     def survivor(self, random: Random) -> Inode:
-        """Copy of what a power cut leaves of it."""
+        """Copy the remains after a power cut."""
         if self.notes:
             old, new = random.choice(self.notes), random.choice(self.notes)
             left = random.choice([old, new, new[: len(new) // 2] + old[len(new) // 2 :]])
@@ -85,7 +85,7 @@ class LyingDisk:
         if error is not None:
             raise error
 
-    # ---- what comes after
+    # ---- after a crash
 
     def power_cut(self, random: Random) -> LyingDisk:
         self.stopped = True
@@ -207,7 +207,7 @@ class _File:
             self._disk._call("append", self._name)
         except OSError as error:
             if not is_full(error):
-                self._inode.append(data[: len(data) // 2])  # a write that fails has written something all the same
+                self._inode.append(data[: len(data) // 2])  # a failed write has written a part
             raise
         self._inode.append(data)
 
@@ -244,7 +244,7 @@ class _File:
 
 
 class _Note:
-    """Of what was written in place, a power cut leaves the newest or any that was there since the file was new."""
+    """Choose the remains of bytes that were written in place, after a power cut: the newest, or any since the file was new."""
 
     def __init__(self, disk: LyingDisk, name: str, inode: Inode) -> None:
         self._disk, self._name, self._inode = disk, name, inode

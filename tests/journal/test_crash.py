@@ -1,7 +1,7 @@
-"""D1: whatever happens to the machine: what comes back is a prefix of what was appended, and holds everything that was confirmed.
+"""D1: after any failure of the machine, the log is a prefix of the appended records, with all confirmed ones.
 
-A history (appends, waits, snapshots, closings) runs on a `LyingDisk` that stops at its n-th operation; then the process is
-killed or the power goes, in every way the seed of `Random` finds; and then again, right after the recovery.
+A history (appends, waits, snapshots, closings) runs on a `LyingDisk` that stops at its n-th operation. Then the process is killed
+or the power fails, in every way that the seed of `Random` finds, and again right after the recovery.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SIZES = [0, 10, 300, 4000, 5000, 20_000, 70_000]
 
 
 class History:
-    """One process after the other on one disk, and what they promised."""
+    """One process after the other on one disk, and their promises."""
 
     def __init__(self, random: Random, fsync: str = "always") -> None:
         self.random, self.fsync = random, fsync
@@ -31,7 +31,7 @@ class History:
         self.snapshot = 0  # position of the last that was written
 
     def run(self, disk: LyingDisk, steps: int) -> None:
-        """Open, check, and go on; ends early when the disk stops."""
+        """Open, check, and continue; ends early when the disk stops."""
         try:
             journal = self.recover(disk)
         except StorageError:
@@ -88,7 +88,7 @@ def test_everything_confirmed_is_in_the_prefix_that_recovery_gives(seed, stops, 
         history.run(disk, 12)
         disk = disk.kill() if kills >> run & 1 else disk.power_cut(random)
     history.recover(disk)
-    history.recover(disk.power_cut(random))  # what a recovery showed, also after a kill, no power cut takes away
+    history.recover(disk.power_cut(random))  # after a recovery, even after a kill, a power cut removes nothing that it returned
 
 
 @given(seed=st.integers(0, 1 << 32), stop=st.integers(5, 60), fsync=st.sampled_from(["interval", "never"]))

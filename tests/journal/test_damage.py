@@ -28,7 +28,7 @@ def journal_of(closed: bool, **options: object) -> LyingDisk:
 
 
 def crashed(disk: LyingDisk) -> LyingDisk:
-    """Disk after a power cut that takes no more than it must: the note of what is on the disk."""
+    """The disk after a power cut that takes as little as possible: the note of the synced position."""
     disk = disk.copy()
     disk.unlink("synced")
     return disk
@@ -59,7 +59,7 @@ def test_zeros_in_the_middle_are_damage_and_not_a_torn_write():
     start = journal_of(closed=False)
     [name] = [name for name in start.names() if name.endswith(".seg")]
     size = len(start.data(name))
-    last = start.data(name).rindex(b"PGRP")  # what is below is stated as synced by this group
+    last = start.data(name).rindex(b"PGRP")  # this group declares everything below as synced
     for offset in range(128, last, 64):
         disk = start.copy()
         disk.data(name)[offset : offset + 64] = bytes(64)
@@ -150,7 +150,7 @@ def test_groups_inside_a_payload_bear_no_witness():
         disk = crashed(disk)
     [outer] = [name for name in disk.names() if name.endswith(".seg")]
     second = disk.data(outer).index(b"PGRP", 140)
-    disk.data(outer)[second:512] = bytes(512 - second)  # the second group's header is missing, what it carries is not
+    disk.data(outer)[second:512] = bytes(512 - second)  # the second group's header is missing, but not its records
     assert read_all(disk) == [(b"before", b"")]
 
 
@@ -163,8 +163,8 @@ def forged(form: Format, position: int, length: int) -> bytes:
 
 @pytest.mark.parametrize("known", ["nothing", "an earlier start's secret", "the secret"])
 def test_headers_of_groups_forged_in_a_message_make_no_recovery_refuse(known):
-    """The second group is torn; behind its first sector its payload says that it was on the disk. Who does not know the secret
-    forges a message. Who does shows that the test would find it."""
+    """The second group is torn. In its payload, after its first sector, is a forged header that declares it synced. A forger does
+    not know the secret. A test with the secret shows that the test would fail."""
     disk = LyingDisk()
     with running(disk) as journal:
         append(journal, (b"before", b""))
@@ -191,7 +191,7 @@ def test_headers_of_groups_forged_in_a_message_make_no_recovery_refuse(known):
 
 
 def test_bytes_of_another_start_at_the_same_place_do_not_pass_for_a_payload():
-    """Two copies of a directory went on by themselves: the same positions, names, sizes, and other messages."""
+    """Two copies of a directory continued separately: the same positions, names, sizes, and other messages."""
     start = journal_of(closed=True)
     ends, names, disks = set(), set(), []
     for side in (b"ours", b"them"):

@@ -65,7 +65,7 @@ def test_segments_go_from_anywhere_and_the_rest_is_there_after_a_restart(numbers
     assert len(segments_of(disk)) == len(left)
     for seed in range(4):
         after = disk.copy() if seed == 0 else disk.power_cut(Random(seed))
-        for start in range(3):  # the holes stay as they are over restarts, and the log goes on
+        for start in range(3):  # the holes stay over restarts, and the log continues
             with running(after, segment_bytes=10) as journal:
                 assert content(journal) == left + records(start, 9)
                 append(journal, *records(1, 9 + start))
@@ -86,7 +86,7 @@ def test_the_last_segment_and_what_the_snapshot_needs_stay() -> None:
 
 
 def test_a_hole_that_the_manifest_does_not_name_exactly_is_refused() -> None:
-    """One byte more or less, another segment gone, or none named at all."""
+    """One byte more or less, another segment gone, or no hole named."""
     start, left = with_holes(2, 3, 6)
     (a, b), (c, d) = holes_in(start)
     for wrong in ([], [[a, b]], [[c, d]], [[a + 8, b], [c, d]], [[a, b - 8], [c, d]], [[a, b + 8], [c, d]]):
@@ -163,7 +163,7 @@ def test_a_dropping_stopped_at_any_operation_happened_or_did_not() -> None:
             disk.stopped = True
         for seed in range(12):
             after = disk.copy() if seed == 0 else disk.power_cut(Random(seed))
-            after.stop_at = seed  # the start is stopped, too
+            after.stop_at = seed  # the start is also stopped
             try:
                 open_journal(after)
             except StorageError:
@@ -187,7 +187,7 @@ def test_a_dropping_stopped_at_any_operation_happened_or_did_not() -> None:
 def test_whatever_is_dropped_and_whenever_it_stops_the_rest_comes_back(seed: int, stops: list[int], kills: int) -> None:
     """Confirmed records are there unless they were dropped; dropped ones stay gone; and the last snapshot counts."""
     random, disk = Random(seed), LyingDisk()
-    appended: dict[int, Content] = {}  # by position; of a life that ended, what came back of it
+    appended: dict[int, Content] = {}  # by position; for an ended life, the records that returned
     gone: list[tuple[int, int]] = []  # dropped: these, and perhaps the last
     confirmed = snapshot = 0
 
@@ -282,7 +282,7 @@ def test_later_drops_wait_for_later_readers_only() -> None:
         journal.write_snapshot(journal.end, b"", [])
         assert weakref.ref(journal.hold())() is not None
         first = journal.segments()[1]
-        journal.drop([first])  # nobody has anything
+        journal.drop([first])  # no reader holds it
         assert journal.dropped() == []
         reader = journal.hold()
         journal.drop(journal.segments()[1:2])
@@ -308,7 +308,7 @@ def test_what_readers_held_when_the_process_ended_is_removed_at_the_next_start()
 
 @pytest.mark.parametrize("held", [False, True])
 def test_segments_that_go_while_they_are_listed_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: bool) -> None:
-    """D2: `penstock journal` asks while the cleaner's thread drops, or unlinks what was dropped."""
+    """D2: `penstock journal` asks while the cleaner's thread drops or unlinks segments."""
     disk = LocalDisk(tmp_path)
     with running(disk, segment_bytes=10) as journal:
         for record in records(8):

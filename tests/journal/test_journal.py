@@ -236,14 +236,14 @@ def test_a_large_payload_is_kept_by_reference():
     payload = bytearray(BIG)
     journal = open_journal(LyingDisk())
     position = journal.append(b"", [payload]).position
-    payload[0] = 99  # what callers promise not to do shows that there was no copy
+    payload[0] = 99  # callers must not do this: it shows that there was no copy
     journal.start()
     assert journal.payload(position)[0] == 99
     journal.close()
 
 
 def test_what_is_mapped_does_not_end_in_the_zeros_that_others_are_written_into():
-    with running(LyingDisk()) as journal:  # whose mappings show what was there when they were made
+    with running(LyingDisk()) as journal:  # its mappings show the content at the time of the mapping
         for number in range(20):
             end = append(journal, (b"", b"%d" % number * 30))
             assert content(journal)[-1] == (b"", b"%d" % number * 30), end

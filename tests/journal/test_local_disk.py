@@ -83,7 +83,7 @@ def test_payloads_are_mapped_aligned_and_outlive_their_segment(tmp_path):
         assert not os.path.exists(path)
         assert buffer.to_pybytes() == payload
         later = journal.append(b"", [payload[:100]]).position
-        assert journal.payload(later).to_pybytes() == payload[:100]  # past what was mapped before
+        assert journal.payload(later).to_pybytes() == payload[:100]  # past the former mapping
 
 
 def test_more_buffers_than_one_writev_takes(tmp_path):
@@ -118,7 +118,7 @@ def test_small_groups_are_written_into_zeros_that_nobody_ever_sees(tmp_path):
         for number, each in enumerate(contents):
             append(journal, each)
             if number % 200 == 0:
-                assert content(journal) == contents[: number + 1]  # mapped, and mapped anew
+                assert content(journal) == contents[: number + 1]  # mapped, and mapped again
             sizes.add(len(file()))
         assert 2 <= len(sizes) <= 4, "the file grows in steps"
         assert file().endswith(bytes(64))
@@ -154,7 +154,7 @@ def test_a_disk_without_room_for_zeros_still_takes_what_fits(tmp_path, monkeypat
 
 
 def test_a_directory_that_was_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
-    """Empty, as `mkdir data` leaves it, or a broker's own. One with other files in it is somebody else's, and stays."""
+    """Empty, as `mkdir data` leaves it, or a broker's. A directory with other files belongs to others, and keeps its mode."""
     empty, used, foreign = (tmp_path / name for name in ("empty", "used", "foreign"))
     for path in (empty, used, foreign):
         path.mkdir()

@@ -1,4 +1,4 @@
-"""A file that is missing, or older than it was, is missed: the start refuses and names it; what retention took is not."""
+"""A missing or outdated file is noticed: the start refuses and names it. Segments that retention removed are not missed."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_damage_in_the_note_only_makes_it_useless() -> None:
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 def test_an_older_copy_of_the_last_segment_is_named(closed: bool) -> None:
-    """As somebody who restores one file from a backup puts it there: cut where a record ends, so in itself it is good."""
+    """A file restored alone from a backup: cut at the end of a record, so it is valid."""
     disk = LyingDisk()
     with running(disk) as journal:
         append(journal, RECORD)

@@ -1,6 +1,6 @@
-"""A process without a file descriptor left: nothing stops, nothing is called damaged, and it goes on when there are some again.
+"""A process without a file descriptor left: nothing stops, nothing counts as damaged, and it continues with new descriptors.
 
-Each in a process of its own, whose limit is low.
+Each test runs in its own process, with a low limit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BEGIN = """
             os.close(hoard.pop())
 
     class GivesBack(logging.Handler):
-        # Descriptors are there again as soon as the journal says that it waits for them.
+        # Descriptors are available again as soon as the journal logs its wait.
 
         def emit(self, record):
             if "the journal waits" in record.getMessage():

@@ -1,4 +1,4 @@
-"""Version 1 of the journal's formats: what the next version must read, and what is refused.
+"""Version 1 of the journal's formats: the next version must read it. Former versions are refused.
 
 `version_1/` holds records 0 to 11 in several segments, and a snapshot after eight. It was closed in order, or left as kill -9
 leaves it, when the last record may be missing on the disk. `development/` was written before version 1.

@@ -106,7 +106,7 @@ def test_nobody_but_the_thread_writes_what_takes_its_time():
         assert not written_here()  # the next segment
         assert written_here()
         disk.fail = slowly  # type: ignore[assignment]
-        assert written_here()  # the disk was quick as long as we knew it
+        assert written_here()  # the disk was quick before
         assert not written_here()
         disk.fail = lambda call, name: None
         slow = next(count for count in range(1000) if written_here())
@@ -208,7 +208,7 @@ def test_never_syncs_only_full_segments_and_at_the_close():
         for _ in range(30):
             append(journal, (b"", b"x" * 300))
         assert disk.calls["sync"] == before + 3  # the old segment, the header of the new one, the manifest
-    assert disk.calls["sync"] == before + 6  # what was left; the empty group that says so; the manifest
+    assert disk.calls["sync"] == before + 6  # the rest; the empty group at the end; the manifest
 
 
 def test_interval_syncs_once_in_a_while_also_when_nothing_comes():
@@ -352,7 +352,7 @@ def test_records_with_more_to_come_are_one_group_whoever_waits():
         before, durable = disk.calls["append"], journal.durable
         large = b"x" * (1 << 15)  # a group of its own would be full with one
         ends = [journal.append(b"%d" % number, [large], more=True).end for number in range(4)]
-        journal.hurry(ends[0])  # somebody else waits for the first of them
+        journal.hurry(ends[0])  # another thread waits for the first of them
         assert not journal.write_here(lambda: None)
         until_idle(journal)
         assert journal.durable == durable
@@ -393,7 +393,7 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost(number: int, what: str) -
 
 
 def test_who_writes_in_the_threads_place_does_not_wait_for_space() -> None:
-    """The loop of the AMQP plane is one of them: it must go on."""
+    """The AMQP plane's loop is one of them, and must continue."""
     disk = LyingDisk()
     with running(disk) as journal:
         append(journal, (b"before", b""))

@@ -1,4 +1,4 @@
-"""A store in memory that does what real ones do at the worst moment: it fails, and does not say whether it did what was asked."""
+"""A store in memory that fails as real ones do at the worst moment: the caller cannot tell whether a request was carried out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from penstock.broker_core.stores.objects import NoSuchObject, StoreError
 
 
 class FaultyStore:
-    """A `ObjectStore`. `objects` is what it holds; several stores may share one such dict, as writers share a bucket.
+    """An `ObjectStore`. `objects` is its content; several stores may share one such dict, as writers share a bucket.
 
-    `fail(call, name)` returns what a request is to raise before anything happened, or None; `lose(call, name)` the same after it
-    was carried out. `stop_at`: from the n-th request on, the process is off: with `stop_after` that one is carried out.
+    `fail(call, name)` returns the error of a request before it is carried out, or None; `lose(call, name)` the error afterwards.
+    `stop_at`: from the n-th request on, the process is off. With `stop_after` that request is carried out.
     """
 
     def __init__(self, objects: dict[str, bytes] | None = None, url: str = "faulty://store") -> None:

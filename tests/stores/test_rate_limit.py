@@ -13,7 +13,7 @@ MB = 1_000_000
 
 
 class _Clock:
-    """Time that goes on only while somebody sleeps."""
+    """A clock that moves only during sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -31,7 +31,7 @@ def test_bytes_are_put_at_the_rate_over_time() -> None:
     for number in range(10):
         assert paced.create(f"chunks/{number}", [bytes(MB), bytes(MB)])
         paced.put(f"objects/{number}", iter([bytes(MB), bytes(2 * MB)]))
-    assert clock.now == pytest.approx((10 * 5 - 3) / 10)  # the last put makes nobody wait
+    assert clock.now == pytest.approx((10 * 5 - 3) / 10)  # no put waits after the last one
     assert len(store.objects) == 20
 
 

@@ -1,4 +1,4 @@
-"""D7: what the copy asks of a store holds for a folder, obstore's memory, S3 and Azure; for S3 also through faults."""
+"""D7: the requests of the copy work on a folder, obstore's memory, S3 and Azure; for S3 also through faults."""
 
 from __future__ import annotations
 
