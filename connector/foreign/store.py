@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...broker_core.errors import DiskFull, InvalidOption, NotAllowed, StorageError
+from ...broker_core.local_files import sync
 from ...broker_core.stores.credentials import arrow_file_system
 from ...broker_core.stores.folders import is_local, local_path
 
@@ -136,13 +137,13 @@ class Store:
                 self._make_file(part)
             with pa.OSFile(part, "wb") as file:
                 write(file)
-            _sync(part)
+            sync(part)
             (_link if new else os.rename)(part, path)
         except BaseException:
             with suppress(OSError):
                 os.unlink(part)
             raise
-        _sync(os.path.dirname(path))
+        sync(os.path.dirname(path))
 
     def _mode(self) -> int:
         return os.stat(self._place[1]).st_mode
@@ -164,7 +165,7 @@ class Store:
             with suppress(FileExistsError):
                 os.mkdir(path, 0o700)
                 os.chmod(path, stat.S_IRWXU | self._mode() & (stat.S_ISGID | stat.S_IRWXG))
-                _sync(os.path.dirname(path))
+                sync(os.path.dirname(path))
 
     def _put_whole(self, name: str, write: Callable[[Any], object], new: bool = False) -> None:
         from pyarrow import fs
@@ -216,15 +217,6 @@ class Store:
         )
 
 
-def _sync(path: str) -> None:
-    """Have what a file holds on the disk, or the names in a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _make_all(path: str) -> None:
     """Make a folder, and those on the way that are not there, each durable under its name."""
     above = os.path.dirname(path)
@@ -237,7 +229,7 @@ def _make_all(path: str) -> None:
             raise
     else:
         with suppress(PermissionError):  # a folder of somebody else's, in which we may make one and not look
-            _sync(above)
+            sync(above)
 
 
 def _link(part: str, path: str) -> None:
