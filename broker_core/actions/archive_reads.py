@@ -174,7 +174,7 @@ class ArchiveReads:
         for number in np.unique(passes[passes > 0]).tolist():  # nearly always one
             some = MissingRows()
             some.add(0, wanted[passes == number])
-            bounds = table.of_pass(number)._replace(first=some.first, last=some.last)
+            bounds = table.of_recording(number)._replace(first=some.first, last=some.last)
             for batch in self._scan(table, bounds, request.columns, None, some):
                 yield from self._told(iter([batch]), request.columns, queue, stored, token, aside)
 

@@ -92,13 +92,13 @@ class Browses:
         after = request.recorded_after
         if after is None:
             assert table is not None
-            after = table.passes
+            after = table.last_recording
             yield from self._archive.rows(table, request, presence=presence)
         missing = MissingRows()
         slices = self._looked(request, beyond(select, after), may_be_beyond(may, after), presence, missing)
         yield from self.batches(slices, request.columns, request.queue, b"", request.stored)
         table = self._service.table(request.queue) if missing else None
-        if table is not None and table.passes > after:
+        if table is not None and table.last_recording > after:
             yield from self._archive.rows(table, request, after, missing, presence)
 
     def dead_letters(

@@ -61,7 +61,12 @@ class BatchReader(DataSourceReader):
                 table = Table.of_fields(answer["table"]) if answer.get("table") else None
                 if table is not None:
                     found += self._recorded(client, queue, table, least)
-                rest = {"op": "browse", **self._asked(queue), **more, "recordedAfter": table.passes if table is not None else 0}
+                rest = {
+                    "op": "browse",
+                    **self._asked(queue),
+                    **more,
+                    "recordedAfter": table.last_recording if table is not None else 0,
+                }
                 found += [
                     BrowsePartition(client.endpoint, {**rest, "first": a, "last": b}, client.url) for a, b in answer["parts"]
                 ]

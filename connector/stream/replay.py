@@ -173,7 +173,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return done
         table = self._table(done)
         after = common(table.lineages, done.lineages) or 0  # an earlier number if the broker was restored
-        return done if table.passes == after else self._fixed(table, after)
+        return done if table.last_recording == after else self._fixed(table, after)
 
     def _fixed(self, table: Table, after: int) -> ReplayOffset | None:
         offset = ReplayOffset(table.broker, table.queue_id, 0, after, table.lineages, 0)

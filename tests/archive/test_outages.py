@@ -98,7 +98,7 @@ def test_a_clock_that_was_set_back_keeps_nothing_from_its_table(
             rig.up += waited
             rig.recorder.turn()
         assert not rig.unrecorded()
-    assert rig.recorder.passes == 3
+    assert rig.recorder.recordings == 3
 
 
 def test_the_next_attempt_waits_longer_each_time(rig: Rig) -> None:

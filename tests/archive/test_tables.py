@@ -195,7 +195,7 @@ def test_a_large_queue_does_not_hold_up_the_others(rig: Rig) -> None:
     rig.send("q", numbered(60_000, 16))
     rig.settle("q", 60_000)
     rig.record()
-    order = [request["queue"] for request in rig.child.asked if request["op"] == "pass"]
+    order = [request["queue"] for request in rig.child.asked if request["op"] == "record"]
     assert order.index("b") < 3
     assert order.count("q") > 3
     assert sequences(rig.table("q")) == numbers(range(60_000))
@@ -211,7 +211,7 @@ def test_a_pass_has_few_blocks_however_few_of_their_messages_have_ended(rig: Rig
         rig.service.submit(c.DiscardMessages("q", number, number, "bad"))
     rig.record()
     assert sequences(rig.table()) == ended
-    assert [len(request["blocks"]) for request in rig.child.asked if request["op"] == "pass"] == [2, 2, 1]
+    assert [len(request["blocks"]) for request in rig.child.asked if request["op"] == "record"] == [2, 2, 1]
 
 
 def test_queues_that_are_due_together_are_listed_once(rig: Rig) -> None:

@@ -282,7 +282,7 @@ def test_a_store_that_deletes_nothing_is_said_once(monkeypatch: pytest.MonkeyPat
         until(lambda: store.calls["delete"] > tries + 10, "it is tried again and again")
         running.append(*contents(60, 1))
         running.until_copied()
-        assert caplog.text.count("not tended: deletions are denied") == 1
+        assert caplog.text.count("tending it fails: deletions are denied") == 1
         store.fail = lambda call, name: None
         until(lambda: not running.copier._condemned, "condemned objects are deleted")
 

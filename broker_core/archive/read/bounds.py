@@ -89,12 +89,12 @@ class Bounds(NamedTuple):
         ]
         ends = [("", 0), *self.lineages]
         spans = [(name, max(before, self.after) + 1, last) for (_, before), (name, last) in pairwise(ends)]
-        passes = [
+        spans_of_lineages = [
             (ColumnRange("lineage", name, name), ColumnRange("pass", least, last)) for name, least, last in spans if least <= last
         ]
         return [
             *(column_range for column_range in ranges if column_range.least is not None or column_range.most is not None),
-            RecordingSpans(passes),
+            RecordingSpans(spans_of_lineages),
         ]
 
 

@@ -74,7 +74,7 @@ class Table(NamedTuple):
     version: int  # the first version that has all of them
 
     @property
-    def passes(self) -> int:
+    def last_recording(self) -> int:
         """Number of the last recording."""
         return self.lineages[-1][1]
 
@@ -83,7 +83,7 @@ class Table(NamedTuple):
         """The bounds of all recorded rows."""
         return Bounds(self.queue_id, self.lineages)
 
-    def of_pass(self, number: int) -> Bounds:
+    def of_recording(self, number: int) -> Bounds:
         """Return the bounds of the rows of one recording."""
         lineages = tuple((name, min(last, number)) for name, last in self.lineages)
         return Bounds(self.queue_id, lineages, after=number - 1)

@@ -33,8 +33,8 @@ log = logging.getLogger("penstock")
 R = TypeVar("R")
 
 LOOK_S = 1.0  # between two checks for due queues
-PASS_ROWS = 64 << 16  # of one recording
-PASS_FILES = 4  # files of one recording; a commit costs as much as a quarter of a file
+RECORDING_ROWS = 64 << 16  # of one recording
+RECORDING_FILES = 4  # files of one recording; a commit costs as much as a quarter of a file
 FIRST_WAIT_S = 1.0  # after a failed attempt; doubled after each further one
 LONGEST_WAIT_S = 60.0
 BEHIND = 3  # the archive is behind after this many times `archive_after_s`,
@@ -114,7 +114,7 @@ class Recorder:
         self._vacuumed: dict[str, float] = {}
         self._behind: str | None = None
         self._asking = False  # a request waits for its reply
-        self.passes = 0
+        self.recordings = 0
         self.recorded = 0  # messages, since the start
 
     def start(self) -> None:
@@ -148,7 +148,7 @@ class Recorder:
             "unrecordedBytes": sum(backlog.bytes for backlog in backlogs),
             "lag": max((_lag(backlog, now) for backlog in backlogs), default=0.0),
             "behind": self.behind() is not None,
-            "passes": self.passes,
+            "passes": self.recordings,
             "recorded": self.recorded,
             "diskFullIn": self._growth.full_in_s(),
             "queues": [self._described(backlog, now) for backlog in backlogs],
@@ -246,12 +246,14 @@ class Recorder:
             return False
         # The engine's clock stands still after the wall clock was set back.
         waited_s = max((now - backlog.waiting_since) / 1e6, up - self._waits[backlog.queue_id][1])
-        enough = backlog.waiting_bytes >= self._settings.archive_file_bytes or backlog.waiting_rows >= PASS_ROWS
+        enough = backlog.waiting_bytes >= self._settings.archive_file_bytes or backlog.waiting_rows >= RECORDING_ROWS
         return waited_s >= self._settings.archive_after_s or enough or backlog.departed
 
     def _record(self, backlog: Backlog) -> bool:
         """Carry out one recording. Return False if the process ended, or the table cannot be written."""
-        current = self._host.submit(BeginRecording(backlog.queue_id, PASS_ROWS, PASS_FILES * self._settings.archive_file_bytes))
+        current = self._host.submit(
+            BeginRecording(backlog.queue_id, RECORDING_ROWS, RECORDING_FILES * self._settings.archive_file_bytes)
+        )
         if backlog.current is None and current is not None and current.rows.count >= backlog.waiting_rows:
             self._waits.pop(backlog.queue_id, None)  # it has all waiting rows: later settlements start a new wait
         content = None if current is None else self._host.content(backlog, current)
@@ -300,7 +302,7 @@ class Recorder:
         return True
 
     def _note_success(self, backlog: Backlog, answer: dict[str, Any]) -> None:
-        self.passes += 1
+        self.recordings += 1
         self.recorded += answer["rows"]
         self._growth.grew(answer["bytes"])
         if answer["gone"]:
@@ -420,7 +422,7 @@ def _request(
     content: RecordingContent, url: str, file_bytes: int, segments: Sequence[tuple[str, int, int]]
 ) -> tuple[dict[str, Any], list[bytes]]:
     return {
-        "op": "pass",
+        "op": "record",
         "queue": content.queue,
         "id": content.queue_id,
         "number": content.number,

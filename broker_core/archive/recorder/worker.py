@@ -91,7 +91,7 @@ class RecorderWorker:
             log.exception("a request of the broker's failed: %s", request.header["op"])
             return {"error": f"{type(error).__name__}: {error}", "refused": False}
 
-    def _pass(self, request: Frame) -> dict[str, Any]:
+    def _record(self, request: Frame) -> dict[str, Any]:
         header = request.header
         content = RecordingContent(
             header["queue"],
@@ -160,7 +160,7 @@ class RecorderWorker:
 
 
 _REQUESTS: dict[str, Callable[[RecorderWorker, Frame], dict[str, Any]]] = {
-    "pass": RecorderWorker._pass,
+    "record": RecorderWorker._record,
     "keep": RecorderWorker._keep,
     "tables": RecorderWorker._tables,
 }

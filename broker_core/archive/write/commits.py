@@ -195,7 +195,7 @@ class QueueTable:
         """Return the rows of the recording with this number, queue and lineage in a version of the table; None: the newest
         version."""
         recording = files_of.Table(self.url, self._broker_id, content.queue_id, ((content.lineage, content.number),), NO_TABLE)
-        bounds = recording.of_pass(content.number)
+        bounds = recording.of_recording(content.number)
         parts = [np.array([], np.int64)]
         for file in files_of.version(recording, bounds, version).files:
             share = scan.FileShare(file.path)  # including rows that a deletion vector removes: they were recorded

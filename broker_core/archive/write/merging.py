@@ -81,8 +81,8 @@ class _OpenInput:
 
     def take(self, bound: Key) -> pa.Table:
         """Remove and return those rows in memory whose keys are at most `bound`."""
-        (queues, numbers, passes), (queue, number, last) = _keys(self.rows), bound
-        below = (queues < queue) | (queues == queue) & ((numbers < number) | (numbers == number) & (passes <= last))
+        (queues, numbers, recordings), (queue, number, last) = _keys(self.rows), bound
+        below = (queues < queue) | (queues == queue) & ((numbers < number) | (numbers == number) & (recordings <= last))
         count = int(below.sum())
         taken, self.rows = self.rows.slice(0, count), self.rows.slice(count)
         if not self.rows.num_rows:
