@@ -42,17 +42,8 @@ class BrokerAccess:
 
         Raises PenstockError. Call it within `shipped.own_errors`, because this code may travel by value.
         """
-        mine = self.credentials
-        return shipped.module("client.amqp").login(
-            self.url,
-            mine.user,
-            mine.password,
-            tls=mine.tls_context() if self.url.startswith("amqps://") else None,
-            external=mine.cert is not None,
-            timeout_s=timeout_s,
-            key=mine.shared,
-            **({} if self.largest is None else {"max_message_octets": self.largest}),
-        )
+        limits = {} if self.largest is None else {"max_message_octets": self.largest}
+        return shipped.module("client.amqp").login(self.url, self.credentials, timeout_s=timeout_s, **limits)
 
     def of(self, url: str) -> BrokerAccess:
         """Return a copy for one of several brokers; itself for its own url, or an empty one."""

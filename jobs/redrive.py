@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import penstock
-from penstock.broker_core.client.flight.redriving import Redriven, ranges_of, redrive
+from penstock.broker_core.client.flight.redriving import RedriveTotals, ranges_of, redrive
 from penstock.broker_core.errors import InvalidOption, PenstockError
 from penstock.broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE
 from penstock.connector.options import Options
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.dry_run or not chosen.num_rows:
                 progress.say("done: nothing was sent" + (", this is a dry run" if args.dry_run else ""))
                 return 0
-            started, done = time.monotonic(), Redriven(0, 0)
+            started, done = time.monotonic(), RedriveTotals(0, 0)
             for done in redrive(client, args.queue, ranges_of(chosen["sequenceNumber"].combine_chunks())):
                 progress.say(f"{done.messages:,} of {chosen.num_rows:,} are back where they came from")
     except PySparkException as error:
@@ -119,7 +119,7 @@ def told(chosen: pa.Table) -> str:
     return f"{chosen.num_rows:,} dead letters" + (f": {', '.join(parts)}" if parts else "")
 
 
-def _say_the_end(args: argparse.Namespace, named: int, done: Redriven, seconds: float) -> None:
+def _say_the_end(args: argparse.Namespace, named: int, done: RedriveTotals, seconds: float) -> None:
     progress.say(f"done: {progress.in_seconds(done.messages, seconds)} of {args.queue} are back where they came from")
     if done.stayed:
         progress.say(f"{done.stayed:,} stay: their queue is gone or full, or has a newer value")

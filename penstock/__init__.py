@@ -3,21 +3,22 @@
     import penstock
 
     penstock.register(spark)                                # format("amqp") for this Spark session
+
     with penstock.Broker("data") as broker:                 # a broker in a child process
         with penstock.connect(broker.amqp_url) as connection:
             connection.send("orders", json={"id": 7})       # an AMQP 1.0 client for applications
-    print(penstock.explain(error))                          # the one sentence of a Spark error that matters
+    print(penstock.explain(error))                          # the important sentence of a Spark error
 
-Importing this package imports nothing else: a Spark executor needs only a part of it. A name is imported when it is first used.
-What is inside:
+Importing this package imports nothing else, because a Spark executor needs only a part of it. A name is imported at its first
+use. The parts:
 
-broker_core/   the broker, its planes and its clients
-connector/     the data source and the sink for Spark
-jobs/          jobs for spark-submit, and the demo
-testing        a broker in the process of a user's tests
-extras         what to install for whom
+broker_core/   the broker, its planes and its clients.
+connector/     the data source and the sink for Spark.
+jobs/          jobs for spark-submit.
+testing        a broker in the process of a user's tests.
+extras         the extra that installs a missing package.
 
-In the repository the three folders stand at the top and are links here; a wheel has them in this folder.
+In the repository the three folders are at the top level, and this folder has links to them. A wheel has them in this folder.
 """
 
 from importlib import import_module
@@ -89,7 +90,7 @@ _MODULES = {
     "explain": "penstock.connector.explanation",
     "register": "penstock.connector",
 }
-_NEEDED = {"Broker": "numpy", "register": "pyspark"}  # by what runs behind them
+_NEEDED = {"Broker": "numpy", "register": "pyspark"}  # packages that the call behind a name needs
 
 
 def __getattr__(name: str) -> Any:

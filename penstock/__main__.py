@@ -8,7 +8,7 @@ from penstock.extras import run
 
 
 def main() -> int:
-    """Run the command that the command line names; its exit code."""
+    """Run the command line and return its exit code."""
     return run(_command)
 
 

@@ -1,4 +1,4 @@
-"""Packages that come with an extra, and the sentence for who has not installed it."""
+"""Packages of the extras, and the error for a package that is not installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from penstock.broker_core import DISTRIBUTION
 
-#: The extra that brings a package, by the package's import name.
+#: Extra that installs a package, by the package's import name.
 EXTRAS = {
     "argcomplete": "broker",
     "deltalake": "broker",
@@ -31,18 +31,18 @@ EXTRAS = {
 
 
 def sentence(package: str, wanted: str) -> str:
-    """Say what to install so that `wanted` has the package of an extra."""
+    """Return the sentence that names the extra with a package that `wanted` needs."""
     return f"{wanted} needs {package}: pip install '{DISTRIBUTION}[{EXTRAS[package]}]'"
 
 
 def require(package: str, wanted: str) -> None:
-    """Raise an ImportError that says what to install where `package`, which `wanted` needs, is missing."""
+    """Raise ImportError if `package`, which `wanted` needs, is not installed. The error names the extra."""
     if find_spec(package) is None:
         raise ImportError(sentence(package, wanted), name=package)
 
 
 def run(command: Callable[[], int]) -> int:
-    """Run a command that imports what it needs; one sentence and exit code 2 where that is not installed."""
+    """Run a command. If one of its packages is not installed, print one sentence and return exit code 2."""
     try:
         return command()
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""A broker for the tests of programs that use Penstock: in the test's own process, with nothing left behind.
+"""A broker for the tests of programs that use Penstock. It runs in the test's process and leaves nothing behind.
 
     # conftest.py
     pytest_plugins = ["penstock.testing"]
@@ -10,10 +10,11 @@
         penstock_broker.declare("orders")
         with penstock_broker.connect() as connection:
             connection.send("orders", json={"id": 7})
+
             penstock_broker.work(handle)                    # until the queue is empty
             assert penstock_broker.counts("orders").settled == 1
 
-It is the whole broker, on free ports of this machine, without users, archive and HTTP, on a directory that goes with it. Needs
+It is the whole broker on free ports of this machine, without users, archive and HTTP. `close` deletes its data directory. Needs
 `pip install 'penstock-mq[broker]'`.
 """
 
@@ -35,26 +36,26 @@ from penstock.extras import require
 if TYPE_CHECKING:
     from penstock.broker_core.settings.keys import Settings
 
-#: Seconds for a start, a stop, and for a worker to empty a queue.
+#: Seconds for a start, for a stop, and for a worker to empty a queue.
 LIMIT_S = 60.0
 
 
-class Counts(NamedTuple):
-    """Messages of a queue by their states.
+class MessageCounts(NamedTuple):
+    """Messages of a queue by state.
 
     Attributes:
         available: Messages that wait.
-        acquired: Messages that somebody holds.
+        acquired: Messages that a consumer holds.
         delayed: Messages that wait for their time.
         settled: Messages that have ended.
-        dead_lettered: Dead letters of this queue, wherever they are now.
+        dead_lettered: Dead letters of this queue, in any queue.
     """
 
     available: int
     acquired: int
     delayed: int
     settled: int
-    dead_lettered: int  # of this queue, wherever they are now
+    dead_lettered: int
 
 
 class InProcessBroker:
@@ -64,8 +65,8 @@ class InProcessBroker:
         **options: Settings by the names in `conf/penstock.toml`.
 
     Raises:
-        InvalidRequest: A setting that does not exist, or a value that cannot be.
-        PeerError: It has not begun in time.
+        InvalidRequest: An unknown setting, or an invalid value.
+        PeerError: The broker has not started in time.
 
     Example:
         with InProcessBroker() as broker:
@@ -121,14 +122,14 @@ class InProcessBroker:
         return str(self._addresses["flight"])
 
     def declare(self, queue: str, **options: Any) -> None:
-        """Make a queue; nothing happens when it is there already, declared alike.
+        """Create a queue. Does nothing if it exists with the same options.
 
         Args:
             queue: Its name.
             **options: Options of the queue, by the names in docs/queues.md.
 
         Raises:
-            PenstockError: The broker refuses: a wrong option, or a queue that is declared otherwise.
+            PenstockError: The broker refuses: an invalid option, or a queue that exists with other options.
         """
         self._call("queue.declare", queue=queue, options=options)
 
@@ -140,24 +141,24 @@ class InProcessBroker:
         """
         return connect(self.amqp_url)
 
-    def counts(self, queue: str) -> Counts:
-        """Return how many messages a queue has, by state.
+    def counts(self, queue: str) -> MessageCounts:
+        """Return the number of messages of a queue, by state.
 
         Args:
             queue: Its name.
 
         Raises:
-            NotFound: There is no such queue.
+            NotFound: The queue does not exist.
         """
-        found = self._call("queue.stat", queue=queue)
-        return Counts(found["available"], found["acquired"], found["delayed"], found["archived"], found["deadLettered"])
+        stat = self._call("queue.stat", queue=queue)
+        return MessageCounts(stat["available"], stat["acquired"], stat["delayed"], stat["archived"], stat["deadLettered"])
 
     def work(self, worker: Worker, *, done: Callable[[], bool] | None = None) -> None:
-        """Run a worker until its queue has no message left that waits, is held or is delayed, or until `done()`.
+        """Run a worker until no message of its queue waits, is held or is delayed, or until `done()`.
 
         Args:
             worker: Function made by `penstock.worker`.
-            done: Asked again and again; ends the work when it is true.
+            done: Called repeatedly; ends the work when it returns true.
 
         Raises:
             TimeoutError: The queue is not empty after `LIMIT_S` seconds.
@@ -212,7 +213,7 @@ class InProcessBroker:
 
 try:
     import pytest
-except ImportError:  # the class alone works without
+except ImportError:  # the class works without pytest
     pass
 else:
 
@@ -221,7 +222,7 @@ else:
         """Run a broker for one test.
 
         Yields:
-            An `InProcessBroker`, gone with the test.
+            An `InProcessBroker`, which ends with the test.
         """
         with InProcessBroker() as broker:
             yield broker

@@ -47,15 +47,7 @@ def connection(args: argparse.Namespace) -> Connection:
     """As --url and the login flags say."""
     check_url(args)
     credentials = credentials_of(args)
-    tls = args.url.startswith("amqps://")
-    return log_in(
-        args.url,
-        credentials.user,
-        credentials.password,
-        tls=credentials.tls_context() if tls else None,
-        external=credentials.cert is not None,
-        timeout_s=TIMEOUT_S,
-    )
+    return log_in(args.url, credentials, timeout_s=TIMEOUT_S)
 
 
 class Stop:

@@ -1,7 +1,7 @@
-"""Credentials of a client, and whom it trusts: a user with a password, a certificate, a CA.
+"""Credentials of a client and the authorities that it trusts: a user with a password, a certificate, CAs.
 
-Files are read once, where the user named them, and their content travels: an executor on another machine needs no files. No
-secret is in a repr, and none is ever in an error's text.
+Files are read once, on the machine of the user. Their content travels, so an executor on another machine needs no files. No
+secret is in a repr or in the text of an error.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from .shared_access import SharedAccess
 if TYPE_CHECKING:
     import ssl
 
-#: Bytes of a PEM file: a chain of a dozen certificates, or a whole store of CAs; anything longer is something else.
+#: Limit of a PEM file. A chain of a dozen certificates and a whole store of CAs are smaller.
 MAX_PEM_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """`user` and `password` go together; `ca` (instead of the system's CAs), `cert` and `key` are PEM; `shared` is a key of Azure
-    Service Bus, instead of user and certificate."""
+    """`user` and `password` go together. `ca` (instead of the system's CAs), `cert` and `key` are PEM. `shared` is a key of Azure
+    Service Bus, instead of a user and a certificate.
+    """
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -45,12 +46,12 @@ class Credentials:
         cert_file: str | None = None,
         key_file: str | None = None,
     ) -> Credentials:
-        """Read and checked. `key_file` is by default `cert_file` itself. Raises InvalidRequest, naming the file."""
+        """Read and check the files. The default of `key_file` is `cert_file`. Raises InvalidRequest, which names the file."""
         if (user is None) != (password is None):
             raise InvalidRequest("a user needs a password and a password a user: give both, or neither")
         if key_file is not None and cert_file is None:
             raise InvalidRequest("a key file without a certificate file: give both")
-        made = cls(
+        credentials = cls(
             user,
             password,
             None if ca_file is None else _read("CA file", ca_file),
@@ -58,23 +59,23 @@ class Credentials:
             None if cert_file is None else _read("key file", key_file or cert_file),
         )
         if ca_file is not None:
-            made._checked(f"the CA file {ca_file} holds no certificate in PEM", ca=True)
+            credentials._check(f"the CA file {ca_file} holds no certificate in PEM", ca=True)
         if cert_file is not None:
-            made._checked(
+            credentials._check(
                 f"the certificate {cert_file} and the key {key_file or cert_file} cannot be used: both must be PEM, belong"
                 " together, and the key must not be encrypted",
                 ca=False,
             )
-        return made
+        return credentials
 
     @property
     def certificates(self) -> bool:
-        """True where there is anything that has a meaning with TLS only."""
+        """True if a part of the credentials needs TLS."""
         return self.ca is not None or self.cert is not None
 
     def tls_context(self) -> ssl.SSLContext:
-        """Of a client. Certificates and host names are always verified, against `ca` alone where it is given."""
-        import ssl  # here: it takes longer to import than all of this package that a task needs
+        """Return a client's context. It verifies certificates and host names, against `ca` alone if there is one."""
+        import ssl  # its import takes longer than the rest of this package that a task needs
 
         context = ssl.create_default_context(cadata=self.ca.decode("ascii", "replace") if self.ca is not None else None)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -83,14 +84,14 @@ class Credentials:
                 context.load_cert_chain(cert, key, password=_no_password)
         return context
 
-    def _checked(self, refusal: str, *, ca: bool) -> None:
+    def _check(self, refusal: str, *, ca: bool) -> None:
         try:
             Credentials(ca=self.ca if ca else None, cert=None if ca else self.cert, key=self.key).tls_context()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise InvalidRequest(refusal) from error
 
     def authorization(self) -> str | None:
-        """The HTTP header that says user and password."""
+        """Return the HTTP header for user and password."""
         if self.user is None:
             return None
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
@@ -100,7 +101,7 @@ NOBODY = Credentials()
 
 
 def system_ca() -> bytes | None:
-    """The CAs that this machine trusts, as PEM, for a library that does not know where they are."""
+    """Return the CAs that this machine trusts, as PEM, for a library that does not find them."""
     import ssl
 
     path = ssl.get_default_verify_paths().cafile
@@ -110,25 +111,25 @@ def system_ca() -> bytes | None:
         return None
 
 
-def _read(what: str, path: str) -> bytes:
+def _read(kind: str, path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_PEM_BYTES + 1)
     except OSError as error:
-        raise InvalidRequest(f"the {what} {path} cannot be read: {error.strerror or error}") from error
+        raise InvalidRequest(f"the {kind} {path} cannot be read: {error.strerror or error}") from error
     if len(content) > MAX_PEM_BYTES:
-        raise InvalidRequest(f"the {what} {path} has more than {MAX_PEM_BYTES:,} bytes: it is something else")
+        raise InvalidRequest(f"the {kind} {path} has more than {MAX_PEM_BYTES:,} bytes: it is something else")
     return content
 
 
 def _no_password() -> str:
-    """Instead of a question on the terminal."""
+    """Stops OpenSSL from asking on the terminal."""
     return ""
 
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Python's ssl takes a key from a file only: from one in memory where the system has such, else a private one, briefly."""
+    """Yield a file for Python's ssl, which reads no key from memory: a file in memory, or a private one on other systems."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC)
         try:
@@ -138,7 +139,7 @@ def _as_file(content: bytes) -> Iterator[str]:
         finally:
             os.close(descriptor)
         return
-    with tempfile.NamedTemporaryFile() as named:  # nobody else may read it
+    with tempfile.NamedTemporaryFile() as named:  # readable by this user only
         named.write(content)
         named.flush()
         yield named.name

@@ -1,6 +1,6 @@
-"""From the AMQP address of a broker to its Flight endpoint, by what the broker says about itself in AMQP's open.
+"""From the AMQP address of a broker to its Flight endpoint, which the broker names in its open frame.
 
-The AMQP library is imported only here, and only when it is needed: it takes as long to import as all the rest.
+The AMQP library takes as long to import as the rest, so it is imported only here, and only when it is needed.
 """
 
 from __future__ import annotations
@@ -18,44 +18,47 @@ SCHEMES = ("amqp://", "amqps://")
 FLIGHT_SCHEMES = ("grpc", "grpc+tls")
 
 
-#: Characters of a broker's own name that are kept.
+#: Limit of a broker's product and version, characters.
 MOST_NAME = 100
-#: What Linux calls the time since it was started; containers on one host share it, machines and their clones do not.
+#: Linux's id of the running kernel. Containers on one host share it; other machines and clones have another one.
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def this_host() -> str | None:
-    """A name of the running kernel, which only processes on it can know; None where a system has none.
+    """Return a name of the running kernel, which only its own processes know; None on a system without one.
 
-    Two that have the same can compare device and inode of a file. The boot id itself is told to nobody: this is its digest.
+    Two processes with the same name can compare the device and inode of a file. The name is a digest, which does not reveal the
+    boot id.
     """
     try:
         with open(BOOT_ID, "rb") as file:
-            found = file.read(64).strip()
+            boot_id = file.read(64).strip()
     except OSError:
         return None
-    return hashlib.sha256(b"penstock " + found).hexdigest() if found else None
+    return hashlib.sha256(b"penstock " + boot_id).hexdigest() if boot_id else None
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A Flight endpoint that was discovered; `token` lets its user in there for an hour, if the broker has users."""
+    """A Flight endpoint that was discovered. If the broker has users, `token` logs its user in there for an hour."""
 
     url: str
     token: str | None = field(default=None, repr=False)
 
 
 class NoPenstock(errors.InvalidRequest):
-    """An AMQP broker of another kind, where a Penstock is needed."""
+    """Another AMQP broker, where Penstock is needed."""
 
 
 class LessSafe(errors.InvalidRequest):
-    """A Penstock whose Flight endpoint is less safe than the url asks for."""
+    """A Penstock broker whose Flight endpoint is less safe than the URL asks for."""
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """A broker that is no Penstock, or hides that it is one: `product` and `version` as its open says them, perhaps empty."""
+    """Another broker, or a Penstock broker that hides its Flight endpoint. `product` and `version` come from its open frame and
+    may be empty.
+    """
 
     product: str
     version: str
@@ -65,39 +68,31 @@ class Foreign:
 
 
 def discover(url: str, credentials: Credentials, timeout_s: float) -> Endpoint:
-    """Ask for the Flight endpoint, as `look` does. Raises NoPenstock for a broker that is none, too."""
-    found = look(url, credentials, timeout_s)
-    if isinstance(found, Foreign):
+    """Return the Flight endpoint, as `look` does. Raises NoPenstock for another broker."""
+    endpoint = look(url, credentials, timeout_s)
+    if isinstance(endpoint, Foreign):
         raise NoPenstock(
-            f"{url} is a plain AMQP 1.0 broker ({found}), and this can be asked of a Penstock only: of any other broker Spark"
+            f"{url} is a plain AMQP 1.0 broker ({endpoint}), and this can be asked of a Penstock only: of any other broker Spark"
             " reads a stream (spark.readStream with the option spool) and writes; `penstock serve` starts a Penstock"
         )
-    return found
+    return endpoint
 
 
 def look(url: str, credentials: Credentials, timeout_s: float) -> Endpoint | Foreign:
-    """Log in at `amqp://` or `amqps://` and ask what stands there. Raises what `client.amqp.connect` raises, and
-    LessSafe for a Flight endpoint that is less safe than the url asks for.
+    """Log in at `amqp://` or `amqps://` and return the kind of broker. Raises the errors of `client.amqp.connect`, and LessSafe
+    for a Flight endpoint that is less safe than the URL asks for.
     """
     client = shipped.module("client.amqp")
     with (
         shipped.own_errors(),
-        client.login(
-            url,
-            credentials.user,
-            credentials.password,
-            tls=credentials.tls_context() if url.startswith("amqps://") else None,
-            external=credentials.cert is not None,
-            timeout_s=timeout_s,
-            key=credentials.shared,
-        ) as connection,
+        client.login(url, credentials, timeout_s=timeout_s) as connection,
     ):
         host, properties = connection.host, dict(connection.remote_properties)
     return endpoint_of(url, host, properties)
 
 
 def endpoint_of(url: str, host: str, properties: Mapping[str, Any]) -> Endpoint | Foreign:
-    """Read the Flight endpoint out of the properties of the broker's open; without one the broker is no Penstock."""
+    """Return the Flight endpoint in the properties of the broker's open frame. A broker without one is foreign."""
     scheme, port, token = (properties.get(f"flight-{name}") for name in ("scheme", "port", "token"))
     if scheme is None and port is None:
         return Foreign(*(str(properties.get(name) or "")[:MOST_NAME] for name in ("product", "version")))
@@ -105,15 +100,15 @@ def endpoint_of(url: str, host: str, properties: Mapping[str, Any]) -> Endpoint 
         raise errors.PeerError(f"{url} names a Flight endpoint that cannot be: {scheme!r}, port {port!r}")
     if scheme == "grpc" and url.startswith("amqps://") and not is_loopback(host):
         raise LessSafe(
-            f"{url} asks for TLS, but the broker's Flight endpoint has none, so messages would travel in the open: serve with"
-            " flight_tls = true, or say amqp:// if that is what you want"
+            f"{url} asks for TLS, but the broker's Flight endpoint has no TLS, so messages would travel in the open: serve with"
+            " flight_tls = true, or use amqp:// to accept that"
         )
     bracketed = f"[{host}]" if ":" in host else host
     return Endpoint(f"{scheme}://{bracketed}:{port}", None if token is None else str(token))
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a name or address is this very machine's. A name that only resolves to it does not count."""
+    """Return whether a name or address is this machine's own. A name that only resolves to it does not count."""
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
     except ValueError:

@@ -15,9 +15,9 @@ from urllib.parse import quote_plus, urlsplit
 
 from ..errors import InvalidRequest
 
-#: Seconds that a token is good for: as Microsoft's own clients have it.
+#: Seconds until a token ends, as in Microsoft's own clients.
 TOKEN_S = 3600
-#: Characters of a connection string: real ones have some 200.
+#: Limit of a connection string, characters. Real ones have about 200.
 MAX_CONNECTION_STRING = 4096
 
 _FORM = "Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, and perhaps ;EntityPath=QUEUE"
@@ -29,7 +29,7 @@ _ENDPOINT, _NAME, _KEY, _ENTITY, _EMULATOR = (
 
 @dataclass(frozen=True)
 class SharedAccess:
-    """A named key of a namespace, `host`; `token_s` is how long each of its tokens is good for."""
+    """A named key of a namespace, `host`. Each of its tokens ends after `token_s` seconds."""
 
     host: str
     name: str
@@ -41,7 +41,7 @@ class SharedAccess:
         return f"sb://{self.host}/{address}"
 
     def token(self, address: str, expiry: int) -> str:
-        """Sign a token for this address, good until `expiry`, in seconds since 1970."""
+        """Sign a token for this address, which ends at `expiry`, in seconds since 1970."""
         resource = quote_plus(self.audience(address), safe="")
         signature = hmac.digest(self.key.encode(), f"{resource}\n{expiry}".encode(), "sha256")
         signed = quote_plus(base64.b64encode(signature).decode(), safe="")
@@ -50,7 +50,7 @@ class SharedAccess:
 
 @dataclass(frozen=True)
 class ConnectionString:
-    """Contents of a connection string: the broker's AMQP url, the key, and the entity, if it names one."""
+    """Contents of a connection string: the broker's AMQP URL, the key, and the entity, if it names one."""
 
     url: str
     access: SharedAccess
@@ -58,27 +58,27 @@ class ConnectionString:
 
 
 def parse(text: str) -> ConnectionString:
-    """Parse a connection string. Raises InvalidRequest, which repeats nothing of it but names."""
+    """Parse a connection string. Raises InvalidRequest, whose text repeats only names."""
     if len(text) > MAX_CONNECTION_STRING:
         raise InvalidRequest(f"a connection string of more than {MAX_CONNECTION_STRING} characters; it must be {_FORM}")
-    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         name, equals, value = part.partition("=")
         name = name.strip().lower()
-        if not equals or name in found:
-            raise InvalidRequest(f"the connection string has a part that is no NAME=VALUE, or one twice; it must be {_FORM}")
-        found[name] = value.strip()
+        if not equals or name in parts:
+            raise InvalidRequest(f"the connection string has a part without NAME=VALUE, or one twice; it must be {_FORM}")
+        parts[name] = value.strip()
     for name, called in ((_ENDPOINT, "Endpoint"), (_NAME, "SharedAccessKeyName"), (_KEY, "SharedAccessKey")):
-        if not found.get(name):
+        if not parts.get(name):
             raise InvalidRequest(f"the connection string has no {called}; it must be {_FORM}")
-    host, port = _place(found[_ENDPOINT])
-    emulator = found.get(_EMULATOR, "").lower() == "true"
+    host, port = _host_and_port(parts[_ENDPOINT])
+    emulator = parts.get(_EMULATOR, "").lower() == "true"
     bracketed = f"[{host}]" if ":" in host else host
     url = f"{'amqp' if emulator else 'amqps'}://{bracketed}" + (f":{port}" if port else "")
-    return ConnectionString(url, SharedAccess(host, found[_NAME], found[_KEY]), found.get(_ENTITY) or None)
+    return ConnectionString(url, SharedAccess(host, parts[_NAME], parts[_KEY]), parts.get(_ENTITY) or None)
 
 
-def _place(endpoint: str) -> tuple[str, int | None]:
+def _host_and_port(endpoint: str) -> tuple[str, int | None]:
     try:
         parts = urlsplit(endpoint)
         host, port = parts.hostname, parts.port

@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from penstock.broker_core import amqp
 from penstock.broker_core.amqp import Accepted, Rejected, events
@@ -20,7 +21,9 @@ from penstock.broker_core.amqp.performatives import (
 )
 from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.client.app import Connection, Session
-from penstock.broker_core.client.app.opening import Environment
+from penstock.broker_core.client.app.opening import Opener
+from penstock.broker_core.client.app.server import ServerConnection
+from penstock.broker_core.client.app.servers import Environment
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
 
@@ -28,12 +31,22 @@ from .peer import Peer
 
 #: Seconds. Nothing here takes so long unless it hangs.
 LIMIT_S = 30.0
+#: The first server connection of each connection.
+_FIRST: WeakKeyDictionary[Connection, ServerConnection] = WeakKeyDictionary()
 
 
 def connect(urls: str | Sequence[str], **options: Any) -> Connection:
-    """`messaging.connect`, with the clocks, the randomness and the pauses that `options` name besides its own parameters."""
+    """`connect`, with the clocks, the randomness and the pauses that `options` name besides its own parameters."""
     environment = {name: options.pop(name) for name in Environment._fields if name in options}
-    return Environment(**environment).connect(urls, **options)
+    connection = Opener(Environment(**environment)).connect(urls, **options)
+    _FIRST[connection] = connection.current_server()
+    return connection
+
+
+def has_reconnected(connection: Connection) -> bool:
+    """Return True once the connection uses a server again, after the loss of its first one."""
+    with connection.changed:
+        return connection.url is not None and connection.current_server() is not _FIRST[connection]
 
 
 def stat(broker: Broker, queue: str) -> dict[str, Any]:

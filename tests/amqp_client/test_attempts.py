@@ -27,6 +27,8 @@ from ..waiting import until
 from .applications import LIMIT_S, connect, stat
 
 COUNT = 10
+#: Ends the callbacks that hang: at its exit, Python waits for their threads.
+ENDED = threading.Event()
 AUTO, CLIENT, INDIVIDUAL = AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL
 DUPS_OK, TRANSACTED = AcknowledgeMode.DUPS_OK, AcknowledgeMode.TRANSACTED
 
@@ -68,7 +70,7 @@ def hangs_in_a_callback(session: Session, queue: str) -> None:
 
     def handle(message: Any) -> None:
         begun.set()
-        threading.Event().wait()
+        ENDED.wait()
 
     session.consumer(queue, prefetch=COUNT, callback=handle)
     assert begun.wait(LIMIT_S)
@@ -118,6 +120,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     made = Broker(tmp_path_factory.mktemp("kept"))
     made.start()
     yield made
+    ENDED.set()
     if made.running:
         made.stop()
 

@@ -15,6 +15,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.client import shared_access
 from penstock.broker_core.client.amqp import Connection, claims, login
+from penstock.broker_core.client.credentials import NOBODY, Credentials
 
 from .claims_peer import KEY, ClaimsPeer
 
@@ -24,7 +25,7 @@ MESSAGE = Message(data=[b"hello"]).encode()
 def opened(peer: ClaimsPeer, *, key: str = KEY, token_s: int = 3600) -> Connection:
     found = shared_access.parse(peer.connection_string.replace(KEY, key))
     access = dataclasses.replace(found.access, token_s=token_s)
-    return login(found.url, None, None, tls=None, external=False, timeout_s=10, key=access)
+    return login(found.url, Credentials(shared=access), timeout_s=10)
 
 
 def test_each_address_gets_a_token_before_its_link() -> None:
@@ -40,7 +41,7 @@ def test_each_address_gets_a_token_before_its_link() -> None:
 
 def test_without_a_token_the_peer_refuses() -> None:
     with ClaimsPeer() as peer:
-        plain = login(peer.url, None, None, tls=None, external=False, timeout_s=10)
+        plain = login(peer.url, NOBODY, timeout_s=10)
         with plain as connection, pytest.raises(errors.NotAllowed, match="no token for orders"):
             connection.sender("orders")
 
@@ -92,7 +93,7 @@ def test_a_broker_without_claims_is_told() -> None:
 
     with Peer() as peer:
         access = shared_access.SharedAccess("127.0.0.1", "tests", KEY)
-        connection = login(peer.url, None, None, tls=None, external=False, timeout_s=0.5, key=access)
+        connection = login(peer.url, Credentials(shared=access), timeout_s=0.5)
         with connection, pytest.raises(errors.PeerError, match="does not answer a token for 'orders'"):
             connection.sender("orders")
 
@@ -120,7 +121,7 @@ def test_a_connection_string_is_read(text: str, url: str, entity: str | None) ->
         ("Endpoint=sb://a/;SharedAccessKey=hush", "no SharedAccessKeyName"),
         ("Endpoint=https://a/;SharedAccessKeyName=n;SharedAccessKey=hush", "must be sb://HOST/"),
         ("Endpoint=sb://a:b/;SharedAccessKeyName=n;SharedAccessKey=hush", "must be sb://HOST/"),
-        ("hush", "no NAME=VALUE"),
+        ("hush", "without NAME=VALUE"),
         ("SharedAccessKey=hush;SharedAccessKey=hush", "one twice"),
         ("hush" * 2000, "more than"),
     ],

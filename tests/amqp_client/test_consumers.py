@@ -10,9 +10,10 @@ import pytest
 
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import events
-from penstock.broker_core.client.app import AcknowledgeMode, Consumer, connect
+from penstock.broker_core.client.app import AcknowledgeMode, Consumer, ReceivedMessage, connect
 from penstock.broker_core.client.app.arrivals import Arrivals
 
+from ..waiting import until
 from .applications import LIMIT_S, bodies, round_trip, said
 from .certificates import Authority
 from .peer import Peer
@@ -57,6 +58,34 @@ def test_a_message_beyond_the_limit_ends_its_consumer_and_says_so() -> None:
         consumer = connection.session().consumer("a")
         with pytest.raises(errors.ResourceLimit, match="raise max_message_octets"):
             consumer.receive(LIMIT_S)
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT])
+def test_with_prefetch_1_a_busy_application_holds_one_message(mode: AcknowledgeMode) -> None:
+    with Peer() as peer, connect(peer.url) as connection:
+        peer.queues["a"] += bodies("first", "second")
+        consumer = connection.session(mode).consumer("a", prefetch=1)
+        assert body(consumer) == b"first"
+        round_trip(connection.session())  # this write carries no credit of the consumer
+        assert len(peer.queues["a"]) == 1
+        assert body(consumer) == b"second"
+
+
+def test_with_prefetch_1_a_busy_callback_holds_one_message() -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        begun.set()
+        assert release.wait(LIMIT_S)
+
+    with Peer() as peer, connect(peer.url) as connection:
+        peer.queues["a"] += bodies("first", "second")
+        connection.session().consumer("a", prefetch=1, callback=handle)
+        assert begun.wait(LIMIT_S)
+        round_trip(connection.session())
+        assert len(peer.queues["a"]) == 1
+        release.set()
+        until(lambda: not peer.queues["a"], "the second message was sent")
 
 
 def test_c3_one_consumer_over_three_queues_is_fair_and_shares_its_prefetch() -> None:
@@ -106,7 +135,7 @@ def test_c5_with_prefetch_0_nothing_comes_but_what_is_asked_for() -> None:
         assert len(peer.queues["q"]) == 1
         assert body(consumer, 0) == b"c"
         assert body(consumer, 0) is None
-        with pytest.raises(errors.InvalidRequest, match="nothing comes by itself"):
+        with pytest.raises(errors.InvalidRequest, match="no message comes unasked"):
             consumer.listen(print)
 
 

@@ -22,7 +22,8 @@ from .peer import Peer
 #: Receives over a loss; the first attempt to connect again has one descriptor, for the socket, and none for the pump.
 STARVED = """
     import os, resource, sys
-    from penstock.broker_core.client.app.opening import Environment
+    from penstock.broker_core.client.app.opening import Opener
+    from penstock.broker_core.client.app.servers import Environment
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     attempts = []
@@ -36,7 +37,7 @@ STARVED = """
         else:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
-    with Environment(pause=pause).connect(sys.argv[1]) as connection:
+    with Opener(Environment(pause=pause)).connect(sys.argv[1]) as connection:
         session = connection.session()
         consumer = session.consumer("q")
         session.consumer("other").close()  # a round trip: nothing is sent to this connection any more

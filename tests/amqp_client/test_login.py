@@ -81,15 +81,15 @@ def test_a_user_is_never_let_in_as_anonymous_instead() -> None:
 
 def test_a_password_is_not_said_in_the_open_to_another_machine() -> None:
     from penstock.broker_core.client.amqp.address import Address
-    from penstock.broker_core.client.amqp.transport import Transport
+    from penstock.broker_core.client.amqp.transport import ClientSocket
 
     address = next((entry[4][0] for entry in socket.getaddrinfo(socket.gethostname(), 0, socket.AF_INET)), "127.0.0.1")
     if address.startswith("127."):
         pytest.skip("this machine has no address but loopback")
     with socket.create_server((address, 0)) as listener, socket.create_connection(listener.getsockname()) as sock:
-        assert not Transport(sock, Address(address, 1, False)).secure
+        assert not ClientSocket(sock, Address(address, 1, False)).secure
     with Peer() as peer, socket.create_connection(("127.0.0.1", peer.port)) as sock:
-        assert Transport(sock, Address("localhost", 1, False)).secure
+        assert ClientSocket(sock, Address("localhost", 1, False)).secure
 
 
 def test_tls_is_verified_against_the_ca_that_is_given(authority: Authority, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_messages_pass_over_tls(authority: Authority) -> None:
         ("grpc://h:1", "it must be amqp://HOST"),
         ("amqp://h:1/queue", "it must be amqp://HOST"),
         ("amqp://h:99999", "it must be amqp://HOST"),
-        ("amqp://ann:pencil@h", "give user and password beside it"),
+        ("amqp://ann:pencil@h", "give user and password separately"),
     ],
 )
 def test_a_wrong_url_is_refused_and_a_password_in_it_not_repeated(url: str, says: str) -> None:
@@ -181,7 +181,7 @@ def test_nobody_there_and_somebody_else_there() -> None:
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        (b"", "ended the connection before it said anything: the broker was stopped, perhaps"),
+        (b"", "ended the connection without an answer: the broker was stopped, perhaps"),
         (protocol_header(3), "broke during the login: the broker was stopped, perhaps; try again"),
     ],
     ids=["nothing", "a header"],

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import Message, events
-from penstock.broker_core.client.app import Connection, outbox
+from penstock.broker_core.client.app import Connection, producer_pool
 from penstock.broker_core.client.app.composing import Fields, composed
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.server.process import Broker
@@ -131,7 +131,7 @@ def test_a_refused_message_is_told_to_its_sender_alone(broker: Broker, connectio
 
 def test_many_threads_and_more_addresses_than_producers_are_kept(broker: Broker, connection: Connection) -> None:
     """Every message arrives once, whoever's producer is closed for another's."""
-    names = [f"many-{number}" for number in range(outbox.MAX_IDLE_PRODUCERS + 6)]
+    names = [f"many-{number}" for number in range(producer_pool.MAX_IDLE_PRODUCERS + 6)]
     for name in names:
         broker.declare(name)
     failures: list[Exception] = []

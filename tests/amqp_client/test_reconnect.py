@@ -17,7 +17,7 @@ from penstock.broker_core.client.amqp import dial
 from penstock.broker_core.client.app import AcknowledgeMode, Backoff, Confirmation, Connection, ReceivedMessage
 
 from ..waiting import until
-from .applications import LIMIT_S, Gate, bodies, body_of, connect, round_trip, said
+from .applications import LIMIT_S, Gate, bodies, body_of, connect, has_reconnected, round_trip, said
 from .peer import Peer
 
 
@@ -28,7 +28,7 @@ def at_once(seconds: float, closing: threading.Event) -> None:
 def lost(connection: Connection) -> None:
     """Waits until the client has noticed, and found a server again."""
     with connection.changed:
-        assert connection.changed.wait_for(lambda: connection.losses > 0 and connection.url is not None, LIMIT_S)
+        assert connection.changed.wait_for(lambda: has_reconnected(connection), LIMIT_S)
 
 
 # --- the plan

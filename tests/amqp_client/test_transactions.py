@@ -12,7 +12,7 @@ from penstock.broker_core.amqp.performatives import Coordinator, Discharge
 from penstock.broker_core.client.app import AcknowledgeMode, Connection, InDoubt, RolledBack, Session
 
 from ..waiting import until
-from .applications import LIMIT_S, Transactions, bodies, connect, round_trip, said
+from .applications import LIMIT_S, Transactions, bodies, connect, has_reconnected, round_trip, said
 from .peer import Peer
 
 
@@ -223,7 +223,7 @@ def test_c11_what_was_received_in_a_transaction_in_doubt_does_not_roll_back_the_
             session.commit()
         with pytest.raises(errors.PeerError, match="connection that is lost"):
             message.acknowledge()
-        until(lambda: connection.losses and connection.url, "it is connected again")
+        until(lambda: has_reconnected(connection), "it is connected again")
         producer.send(b"y")
         session.commit()
         assert hook.committed == [[("sent", b"x"), ("Accepted", b"a")], [("sent", b"y")]]
@@ -240,7 +240,7 @@ def test_c11_a_connection_lost_before_the_commit_rolls_back_what_was_done_before
         sent.wait(LIMIT_S)
         peer.cut()
         with connection.changed:
-            assert connection.changed.wait_for(lambda: connection.losses, LIMIT_S)
+            assert connection.changed.wait_for(lambda: has_reconnected(connection), LIMIT_S)
         producer.send(b"after")
         with pytest.raises(RolledBack):
             session.commit()

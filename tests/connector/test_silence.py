@@ -23,7 +23,7 @@ from ..flight.silent_wire import SilentWire
 from .helpers import INITIAL, LIMIT, Queue, elsewhere
 
 BODY = StructType([StructField("body", BinaryType())])
-SAYS = "has said nothing for .* the network is silent"
+SAYS = "has sent nothing for .* the network is silent"
 MIB = 1 << 20
 
 

@@ -29,7 +29,7 @@ from .silent_wire import SilentWire
 
 TIMEOUT_S = 0.5
 LIMIT_S = 6.0  # of a test that hangs
-SAYS = "has said nothing for 0.5 s: the network is silent"
+SAYS = "has sent nothing for 0.5 s: the network is silent"
 MIB = 1 << 20
 
 

@@ -12,6 +12,7 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.client.amqp import Connection, connect
 from penstock.broker_core.client.amqp.dial import login
+from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 
 from .filling import dead_letters, declare, send
@@ -85,7 +86,7 @@ def test_names_subjects_bodies_and_errors_are_text(page: Page, client: Client, b
     dead = f"dead {EVIL}"
     declare(client, dead)
     declare(client, queue, deadLetterQueue=dead, groups="held")
-    with login(broker.amqp_url, "root", PASSWORD, tls=None, external=False, timeout_s=10, container_id=EVIL) as connection:
+    with login(broker.amqp_url, Credentials("root", PASSWORD), timeout_s=10, container_id=EVIL) as connection:
         send(connection, queue, b"leased", group=f"leased {EVIL}", kind=EVIL)
         fields = {"queue": queue, "lease": EVIL, "run": EVIL, "epoch": None, "finished": 0, "fresh": True}
         chosen = f"kind = '{EVIL}'"

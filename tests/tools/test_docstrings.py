@@ -29,8 +29,9 @@ INTERNAL = {
     "ClientLink": "on_event on_outcome",
     "Composite": "encode",
     "Confirmation": "settle",
-    "app.Connection": "check wait_for current_wire on_current_wire wall_ms new_message_id report forget open",
-    "amqp.Connection": "session step wait_until timeout_error flush congested open",
+    "app.Connection": "check wait_for current_server on_current_server wall_ms new_message_id report forget open",
+    "amqp.Connection": "session begin end new_link_name step wait_until fail flush congested open start_close finished"
+    " disconnect",
     "Consumer": "wait_for take attach lost fail wake",
     "PenstockError": "to_json",
     "Producer": "wait_until detach attach resend lost roll_back fail",

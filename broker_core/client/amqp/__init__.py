@@ -1,4 +1,4 @@
-"""A small blocking AMQP 1.0 client on `broker_core.amqp`: the standard library and nothing else.
+"""A small blocking AMQP 1.0 client on `broker_core.amqp`. It needs only the standard library.
 
     from penstock.broker_core.amqp import Message, decode_message
     from penstock.broker_core.client.amqp import connect
@@ -6,29 +6,32 @@
     with connect("amqp://127.0.0.1:5672") as connection:
         sender = connection.sender("orders")
         sender.send([Message(data=[b"hello"]).encode()])
-        sender.flush()                                   # every outcome has come, and all were accepted
+        sender.flush()  # raises if a message was not accepted
+
         receiver = connection.receiver("orders", credit=100)
         deliveries = receiver.receive(timeout_s=1)
         print([decode_message(delivery.payload).data for delivery in deliveries])
         receiver.accept(deliveries)
 
-It moves lists of messages, not single ones, so that it can be the load generator of a benchmark. The modules:
+It moves lists of messages, fast enough to generate the load of a benchmark. The modules:
 
-address                   urls
-dial                      `connect`, `login`
-transport                 sockets and TLS
-connection                the loop between socket and protocol
-links, sender, receiver   links
-receiving                 the common part of receivers
-reports                   which deliveries the application has
-blocks                    a receiver for many messages, without an object for each
-claims                    tokens for each address, renewed before they end
-failures                  Penstock's errors for the peer's
+address       URLs.
+dial          `connect`, `login`.
+transport     sockets and TLS.
+connection    the loop between socket and protocol.
+links         the common part of links.
+sender        a link that sends.
+receiving     the common part of links that receive: credit and waiting.
+receiver      a link that receives deliveries.
+blocks        a link that receives many messages, without an object for each.
+reports       reports of the deliveries that the application has.
+claims        tokens for each address, renewed before they end.
+failures      Penstock's errors for the peer's conditions.
 """
 
 from .connection import Connection
 from .dial import connect, login
 from .receiver import Receiver
-from .sender import Refusal, Sender
+from .sender import RefusedMessage, Sender
 
-__all__ = ["Connection", "Receiver", "Refusal", "Sender", "connect", "login"]
+__all__ = ["Connection", "Receiver", "RefusedMessage", "Sender", "connect", "login"]

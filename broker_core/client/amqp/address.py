@@ -1,4 +1,4 @@
-"""Address of a broker: the two kinds of AMQP url, parsed."""
+"""Address of a broker, parsed from an AMQP URL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 class Address(NamedTuple):
-    """Host, port and TLS. `host` is as a resolver takes it, without the brackets of an IPv6 address."""
+    """Host, port and TLS. `host` is written as a resolver takes it, without the brackets of an IPv6 address."""
 
     host: str
     port: int
@@ -23,15 +23,15 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address:
-    """Parse `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`. Raises InvalidRequest; never repeats a password."""
+    """Parse `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`. Raises InvalidRequest, whose text never contains a password."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
         parts, host, port = urlsplit(""), None, None
     if parts.username is not None or parts.password is not None:
-        raise InvalidRequest("the url holds a user: urls end up in logs, so give user and password beside it")
+        raise InvalidRequest("the url holds a user: urls end up in logs, so give user and password separately")
     extra = parts.path not in ("", "/") or parts.query or parts.fragment
     if parts.scheme not in DEFAULT_PORTS or not host or port == 0 or extra or any(c.isspace() for c in url):
-        raise InvalidRequest(f"{url!r} is no address of a broker; it must be amqp://HOST[:PORT] or amqps://HOST[:PORT]")
+        raise InvalidRequest(f"{url!r} is not an address of a broker; it must be amqp://HOST[:PORT] or amqps://HOST[:PORT]")
     return Address(host, port or DEFAULT_PORTS[parts.scheme], parts.scheme == "amqps")

@@ -1,30 +1,30 @@
-"""Receiving in blocks: payloads and a range of delivery ids, no object for each message."""
+"""Receiving in blocks: payloads and a range of delivery ids, without an object for each message."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from ... import amqp
 from ...amqp import Accepted, events
 from ...amqp.deliveries import Block
-from .receiving import ReceivingLink
+from .receiving import ReceivingLink, ReceivingTerms, SteppedConnection
 
 _ACCEPTED = Accepted()
 
 
 class BlockReceiver(ReceivingLink):
-    """A receiving link, made by `Connection.block_receiver`, whose messages come in blocks: `receive_blocks`, `accept_ids`.
+    """A link made by `Connection.block_receiver`, whose messages come in blocks: `receive_blocks`, `accept_ids`.
 
-    A block has `payloads`, the encoded messages; `first`, the delivery id of the first, those of the others following it; and
-    `settled`, True for what the broker asks no outcome of. It needs the link for nothing else, so a program may keep millions.
+    A block has `payloads` (the encoded messages), `first` (the delivery id of the first message; the others follow it) and
+    `settled` (True if the broker expects no outcome). A block does not refer to the link, so a program may keep millions.
     """
 
-    def __init__(self, *terms: Any) -> None:
-        super().__init__(*terms)
-        self.link.in_blocks = True  # no transfer was read yet: the credit is on its way
+    def __init__(self, connection: SteppedConnection, session: amqp.Session, address: str, terms: ReceivingTerms) -> None:
+        super().__init__(connection, session, address, terms)
+        self.link.in_blocks = True  # early enough: no transfer has been read yet, since the credit is still on its way
 
     def receive_blocks(self, timeout_s: float | None = None) -> list[Block]:
-        """Return the blocks that have come, in order. Empty when none came.
+        """Return the blocks that have come, in order. Empty if no message came.
 
         Args:
             timeout_s: Seconds to wait for the first of them at most. None waits without a limit.
@@ -32,14 +32,14 @@ class BlockReceiver(ReceivingLink):
         Raises:
             PenstockError: The broker has ended the link, or the connection has failed.
         """
-        found: list[Block] = self._take(None, timeout_s)
-        return found
+        blocks: list[Block] = self._take(None, timeout_s)
+        return blocks
 
     def accept_ids(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Accept messages by their delivery ids; each range is a frame. Nothing is waited for.
+        """Accept messages by their delivery ids, one frame for each range. Does not wait.
 
         Args:
-            ranges: The first and the last id of each, both included; ids are of 32 bits and wrap.
+            ranges: First and last id of each range, both included. Ids have 32 bits and wrap.
 
         Raises:
             PenstockError: The broker has ended the link, or the connection has failed.
@@ -57,14 +57,14 @@ class BlockReceiver(ReceivingLink):
     def on_event(self, event: events.Event) -> None:
         """Handle an event of this link."""
         if isinstance(event, events.Arrived):
-            self._come(event.block)
+            self._add(event.block)
         elif isinstance(event, events.Delivered):
             for delivery in event.deliveries:
-                self._come(Block(delivery.id, [delivery.payload], delivery.settled))
+                self._add(Block(delivery.id, [delivery.payload], delivery.settled))
                 delivery.payload = b""  # the session keeps the delivery until it is settled
         else:
             super().on_event(event)
 
-    def _come(self, block: Block) -> None:
+    def _add(self, block: Block) -> None:
         self.received += len(block.payloads)
         self._waiting.append(block)

@@ -1,7 +1,7 @@
-"""Claims-based security (AMQP CBS 1.0, as Azure Service Bus has it): a token for each address, put at the node `$cbs`.
+"""Claims-based security (AMQP CBS 1.0, as in Azure Service Bus): a token for each address, put at the node `$cbs`.
 
-A connection that was opened with a key puts a token before it attaches a link, and puts a new one before the old one ends, in the
-midst of its other work: the broker ends links whose token has ended. A refusal fails the connection with the broker's words.
+A connection opened with a key puts a token before it attaches a link. It replaces each token before it ends, during its other
+work, because the broker ends links whose token has ended. A refusal fails the connection with the broker's reason.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from typing import Any, NamedTuple, Protocol
 from ... import amqp, errors
 from ...amqp import Accepted, Message, decode_message, events
 from ...amqp.performatives import Properties
-from ...amqp.states import LinkState
 from ...amqp.types import Timestamp
 from .links import ClientLink, LinkConnection
 
 NODE = "$cbs"
 TOKEN_TYPE = "servicebus.windows.net:sastoken"
-#: Part of a token's life after which the next one is put: a quarter of it is left for a broker that does not answer at once.
+#: Part of a token's life after which the next one is put. The remaining quarter is for a broker that answers late.
 RENEW_AFTER = 0.75
-#: Seconds after which a token is put again that was not answered.
+#: Seconds after which a token is put again if the broker has not answered.
 AGAIN_S = 10.0
 #: Limit of addresses with a token in one connection. Each costs a request in three quarters of a token's life.
 MAX_ADDRESSES = 256
-#: Credit for answers: one comes for each request, and a request for each address at most.
+#: Credit for answers: one comes for each request, and at most one request is open for each address.
 ANSWERS = 2 * MAX_ADDRESSES
 
 
@@ -34,46 +33,39 @@ class SignsTokens(Protocol):
 
     @property
     def token_s(self) -> int:
-        """Seconds that a token is good for."""
+        """Seconds until a token ends."""
 
     def audience(self, address: str) -> str:
         """Return the resource that a token for this address names."""
 
     def token(self, address: str, expiry: int) -> str:
-        """Sign a token, good until `expiry`, in seconds since 1970."""
+        """Sign a token that ends at `expiry`, in seconds since 1970."""
 
 
 class _Requests(ClientLink):
     link: amqp.Sender
 
-    def __init__(self, connection: LinkConnection, name: str) -> None:
+    def __init__(self, connection: LinkConnection, session: amqp.Session) -> None:
         super().__init__(connection, NODE)
-        self.link = connection.session.sender(name)
+        name = connection.new_link_name()
+        self.link = session.sender(name)
         self._attach(source=amqp.Source(address=name), target=amqp.Target(address=NODE))
 
     def ready(self) -> bool:
         self.check()
         return self.link.can_send
 
-    @property
-    def ended(self) -> bool:
-        return self._failure is not None
-
 
 class _Answers(ClientLink):
     link: amqp.Receiver
 
-    def __init__(self, connection: LinkConnection, name: str, take: Callable[[Message], None]) -> None:
+    def __init__(self, connection: LinkConnection, session: amqp.Session, take: Callable[[Message], None]) -> None:
         super().__init__(connection, NODE)
-        self.name = name
+        self.name = connection.new_link_name()
         self._take = take
-        self.link = connection.session.receiver(name)
-        self._attach(source=amqp.Source(address=NODE), target=amqp.Target(address=name))
+        self.link = session.receiver(self.name)
+        self._attach(source=amqp.Source(address=NODE), target=amqp.Target(address=self.name))
         self.link.grant(ANSWERS)
-
-    @property
-    def ended(self) -> bool:
-        return self._failure is not None
 
     def on_event(self, event: events.Event) -> None:
         if not isinstance(event, events.Delivered):
@@ -83,14 +75,14 @@ class _Answers(ClientLink):
             try:
                 self._take(decode_message(delivery.payload))
             except amqp.DecodeError:
-                continue  # an answer that cannot be read is none: the token is put again
+                continue  # the token is put again
         self.link.session.dispose([delivery for delivery in event.deliveries if not delivery.settled], Accepted())
-        if self.link.link_credit < ANSWERS // 2 and self.link.state is LinkState.ATTACHED:
+        if self.link.link_credit < ANSWERS // 2 and self.usable:
             self.link.grant(ANSWERS)
 
 
-class _Asked(NamedTuple):
-    """A token that was put: when the next one is due once it is taken, and when it ends, by the monotonic clock."""
+class _Token(NamedTuple):
+    """A token that was put. Times are of the monotonic clock: when to put the next one, and when this one ends."""
 
     address: str
     due: float
@@ -100,48 +92,48 @@ class _Asked(NamedTuple):
 class Claims:
     """Tokens of one connection. Its calls raise the broker's refusal: Unauthenticated, NotFound, PeerError."""
 
-    def __init__(self, connection: LinkConnection, name: str, key: SignsTokens) -> None:
+    def __init__(self, connection: LinkConnection, session: amqp.Session, key: SignsTokens) -> None:
         self._connection = connection
-        self._name = name
+        self._session = session
         self._key = key
         self._links: tuple[_Requests, _Answers] | None = None
         self._due: dict[str, float] = {}  # by address, when its next token is put
         self._ends: dict[str, float] = {}  # by address, when its last confirmed token ends
-        self._asked: dict[str, _Asked] = {}  # by message id
+        self._unanswered: dict[str, _Token] = {}  # by message id
         self._count = 0
         self._opening = False
         self._failure: errors.PenstockError | None = None
 
     def admit(self, address: str) -> None:
-        """Put a token for an address, unless it has one; return when the broker has taken it."""
+        """Put a token for an address, unless it has one. Returns when the broker has accepted it."""
         if address in self._ends:
             return
         if len(self._due) >= MAX_ADDRESSES:
             raise errors.ResourceLimit(f"a connection has tokens for at most {MAX_ADDRESSES} addresses: open another")
-        self._put(self._ready(), address)
+        self._put(address)
         self._connection.wait_until(lambda: self._admitted(address), f"it does not answer a token for {address!r}")
 
     def renew(self, now: float) -> float | None:
-        """Put what is due; return the seconds until the next is, None if none will be. Answers come in later steps."""
+        """Put the tokens that are due. Return the seconds until the next one is, or None. The answers come in later steps."""
         if self._opening or self._links is None:
             return None
         self._check()
         for address in [address for address, due in self._due.items() if due <= now]:
             if address in self._ends and self._ends[address] <= now:
                 raise errors.Unauthenticated(f"the token for {address!r} has ended, and the broker has taken no new one in time")
-            self._put(self._ready(), address)
+            self._put(address)
         return min((due - now for due in self._due.values()), default=None)
 
-    def _ready(self) -> _Requests:
-        """Return a link with credit, opened again where the broker has ended it: it may end those that are idle for minutes."""
-        self._opening = True  # the steps that wait for it renew nothing
+    def _open_links(self) -> tuple[_Requests, _Answers]:
+        """Return the links, with credit. They are opened again if the broker has ended them: it may end links idle for
+        minutes."""
+        self._opening = True  # the steps that wait for the links renew no tokens
         try:
-            if self._links is None or any(link.ended for link in self._links):
-                names = f"{self._name}-put-{self._count}", f"{self._name}-cbs-{self._count}"
-                self._links = _Requests(self._connection, names[0]), _Answers(self._connection, names[1], self._answered)
-            requests = self._links[0]
-            self._connection.wait_until(requests.ready, f"it gives no credit for {NODE}, where it takes tokens")
-            return requests
+            if self._links is None or any(link.failure is not None for link in self._links):
+                requests = _Requests(self._connection, self._session)
+                self._links = requests, _Answers(self._connection, self._session, self._answered)
+            self._connection.wait_until(self._links[0].ready, f"it gives no credit for {NODE}, where it takes tokens")
+            return self._links
         finally:
             self._opening = False
 
@@ -153,15 +145,15 @@ class Claims:
         if self._failure is not None:
             raise self._failure
 
-    def _put(self, requests: _Requests, address: str) -> None:
-        assert self._links is not None
+    def _put(self, address: str) -> None:
+        requests, answers = self._open_links()
         now = time.monotonic()
         self._count += 1
-        number = f"{self._name}-{self._count}"
+        message_id = f"{answers.name}-{self._count}"
         expiry = int(time.time()) + self._key.token_s
         life = expiry - time.time()  # less than a second shorter
         request = Message(
-            properties=Properties(message_id=number, to=NODE, reply_to=self._links[1].name),
+            properties=Properties(message_id=message_id, to=NODE, reply_to=answers.name),
             application_properties={
                 "operation": "put-token",
                 "type": TOKEN_TYPE,
@@ -171,26 +163,27 @@ class Claims:
             value=self._key.token(address, expiry),
             has_value=True,
         )
-        self._asked[number] = _Asked(address, now + RENEW_AFTER * life, now + life)
+        self._unanswered[message_id] = _Token(address, now + RENEW_AFTER * life, now + life)
         self._due[address] = now + min(AGAIN_S, (1 - RENEW_AFTER) * life)
         requests.link.send(self._count.to_bytes(8, "big"), request.encode())
         self._connection.flush()
 
     def _answered(self, answer: Message) -> None:
-        number = answer.properties.correlation_id if answer.properties is not None else None
-        asked = self._asked.pop(number, None) if isinstance(number, str) else None
-        if asked is None:
+        message_id = answer.properties.correlation_id if answer.properties is not None else None
+        token = self._unanswered.pop(message_id, None) if isinstance(message_id, str) else None
+        if token is None:
             return
-        address = asked.address
-        said = answer.application_properties or {}
-        status, words = _said(said, "status-code"), _said(said, "status-description")
+        address, properties = token.address, answer.application_properties or {}
+        status, reason = _property(properties, "status-code"), _property(properties, "status-description")
         if status in (200, 202):
-            self._ends[address], self._due[address] = asked.ends, asked.due
+            self._ends[address], self._due[address] = token.ends, token.due
         else:
             kind = errors.NotFound if status == 404 else errors.Unauthenticated if status in (401, 403) else errors.PeerError
-            self._failure = kind(f"the broker refuses the token for {address!r}: {words or 'it says not why'} (status {status})")
+            self._failure = kind(
+                f"the broker refuses the token for {address!r}: {reason or 'it gives no reason'} (status {status})"
+            )
 
 
-def _said(properties: Any, name: str) -> Any:
-    """Read a property by its standard name or, as some peers write it, with an underscore."""
+def _property(properties: Any, name: str) -> Any:
+    """Return a property by its standard name or, as some peers write it, with underscores."""
     return properties.get(name, properties.get(name.replace("-", "_")))

@@ -1,61 +1,69 @@
 """One connection to a broker: the loop between the socket and `amqp`.
 
-Everything happens inside the caller's calls; there is no thread. A call that waits also reads frames and answers heartbeats; a
-program that does something else for longer than the broker's idle time-out calls `idle` now and then.
+All work happens inside the caller's calls; there is no thread. A call that waits also reads frames and answers heartbeats. A
+program that pauses for longer than the broker's idle time-out calls `idle` from time to time.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from ... import amqp, errors
 from ...amqp import events
+from ...amqp.states import SessionState
 from . import failures
 from .address import Address
 from .blocks import BlockReceiver
 from .claims import Claims
 from .links import CLOSE_TIMEOUT_S, ClientLink
 from .receiver import Receiver
-from .receiving import DEFAULT_CREDIT
+from .receiving import DEFAULT_CREDIT, ReceivingTerms
 from .sender import Sender
-from .transport import Transport
+from .transport import ClientSocket
 
 #: Default time limit of a call that waits for the broker, seconds.
 TIMEOUT_S = 60.0
-#: Messages that RabbitMQ 3 may send beyond a link's credit. It did in 6 of 55 receptions of 2,000; how many at most is not known.
+#: Messages that RabbitMQ 3 may send beyond a link's credit. It did in 6 of 55 receptions of 2,000; the largest excess is unknown.
 RABBITMQ_OVERRUN = 5000
 
-
-_OF_A_LINK = events.Delivered | events.Arrived | events.Attached | events.Detached | events.Aborted
+_LINK_EVENTS = (
+    *(events.Delivered, events.Arrived, events.Attached, events.Detached),
+    *(events.Aborted, events.Flowed, events.Violated),
+)
 
 
 class Connection:
     """A connection made by `connect`, for one thread at a time.
 
-    Every method that waits raises PeerError when the broker says nothing for `timeout_s`, and the connection's own error once it
-    has failed.
+    A method that waits raises PeerError if the broker does not answer within `timeout_s`, and `failure` if the connection has
+    failed.
 
     Attributes:
         name: The broker's address.
+        host: The broker's host, without the brackets of an IPv6 address.
         timeout_s: Seconds that each wait takes at most.
-        links: The protocol's links, and the client's links on them.
-        claims: Tokens of a broker that wants one for each address; None where the login is all.
+        links: The client's links, by the protocol's.
+        claims: Tokens for a broker that wants one for each address. None if the login is enough.
+        failure: Error that ended this connection; None while it works.
+        closing: Whether this side has begun to close it.
     """
 
-    def __init__(self, transport: Transport, machine: amqp.Connection, address: Address, timeout_s: float) -> None:
+    def __init__(self, transport: ClientSocket, machine: amqp.Connection, address: Address, timeout_s: float) -> None:
         self.name = str(address)
         self.host = address.host
         self.timeout_s = timeout_s
         self.links: dict[amqp.Link, ClientLink] = {}
         self.claims: Claims | None = None
+        self.failure: errors.PenstockError | None = None
+        self.closing = False
         self._transport = transport
         self._machine = machine
         self._session: amqp.Session | None = None
-        self._failure: errors.PenstockError | None = None
-        self._closing = False
+        self._ended: set[amqp.Session] = set()  # by this side; the broker's answer is still to come
         self._link_count = 0
 
     @property
@@ -71,17 +79,9 @@ class Connection:
 
     @property
     def is_rabbitmq_3(self) -> bool:
-        """True for RabbitMQ 3: its plugin breaks off at a drain, confirms filters that it does not apply, and overruns credit."""
+        """True for RabbitMQ 3: it stops at a drain, confirms filters that it does not apply, and exceeds the credit."""
         properties = self.remote_properties
         return properties.get("product") == "RabbitMQ" and str(properties.get("version")).startswith("3.")
-
-    @property
-    def session(self) -> amqp.Session:
-        """The one session that all links of this connection share."""
-        self.check()
-        if self._session is None:
-            self._session = self._machine.begin()
-        return self._session
 
     def sender(self, address: str, *, presettled: bool = False) -> Sender:
         """Attach a link that sends.
@@ -97,7 +97,7 @@ class Connection:
             PenstockError: The broker refuses: NotFound, NotAllowed and so on.
         """
         self._admit(address)
-        return Sender(self, address, self._link_name(), presettled)
+        return Sender(self, self.session, address, presettled)
 
     def receiver(
         self,
@@ -114,9 +114,9 @@ class Connection:
 
         Args:
             address: A queue or an exchange.
-            credit: Messages on the way or waiting here at most.
+            credit: Largest number of messages on the way or waiting here.
             limit: Messages in all; None for any number.
-            browse: Whether to look only: it takes nothing.
+            browse: Whether to read the messages without taking them.
             presettled: Whether to receive without settlement: at most once.
             selector: Only messages that match, in the syntax of JMS.
             properties: Link properties, for options that a broker has beyond AMQP.
@@ -128,14 +128,15 @@ class Connection:
             PenstockError: The broker refuses: NotFound, NotAllowed and so on.
         """
         self._admit(address)
-        return Receiver(self, address, self._link_name(), credit, limit, browse, presettled, selector, properties)
+        terms = ReceivingTerms(credit, limit, browse, presettled, selector, properties)
+        return Receiver(self, self.session, address, terms)
 
     def block_receiver(self, address: str, credit: int, *, selector: str | None = None) -> BlockReceiver:
-        """Attach a link that receives in blocks, for whoever takes messages by the ten thousand.
+        """Attach a link that receives in blocks, for clients that take tens of thousands of messages at a time.
 
         Args:
             address: A queue.
-            credit: Messages on the way or waiting here at most.
+            credit: Largest number of messages on the way or waiting here.
             selector: Only messages that match, in the syntax of JMS.
 
         Returns:
@@ -145,30 +146,26 @@ class Connection:
             PenstockError: The broker refuses: NotFound, NotAllowed and so on.
         """
         self._admit(address)
-        return BlockReceiver(self, address, self._link_name(), credit, None, False, False, selector)
+        return BlockReceiver(self, self.session, address, ReceivingTerms(credit, selector=selector))
 
     def _admit(self, address: str) -> None:
         if self.claims is not None:
             self.claims.admit(address)
 
-    def _link_name(self) -> str:
-        self._link_count += 1
-        return f"{self._machine.settings.container_id}-{self._link_count}"
-
     def fileno(self) -> int:
-        """Return the socket's descriptor, to poll it beside others: when it is readable, or while `pending`, call `idle`."""
+        """Return the socket's descriptor, for a poll with others: call `idle` when it is readable, or while `pending`."""
         return self._transport.fileno()
 
     @property
     def pending(self) -> bool:
-        """True while octets wait that the socket does not show: TLS has them."""
+        """True while TLS holds octets that the socket does not show."""
         return self._transport.pending
 
     def idle(self, timeout_s: float = 0.0) -> None:
-        """Read and answer heartbeats, while there is nothing else to do.
+        """Read and answer heartbeats while the program has nothing else to do.
 
         Args:
-            timeout_s: Seconds that this takes; 0 reads what is there.
+            timeout_s: Seconds that this takes. 0 reads the octets that have come.
 
         Raises:
             PenstockError: The connection has failed.
@@ -179,10 +176,40 @@ class Connection:
             self.step(left)
 
     def next_heartbeat_s(self) -> float | None:
-        """Return the seconds until `idle` is due at the latest; None if the broker asks for no heartbeats."""
+        """Return the seconds until `idle` must be called; None if the broker asks for no heartbeats."""
         now = time.monotonic()
         due = self._machine.next_tick(now)
         return None if due is None else max(0.0, due - now)
+
+    # --- sessions and links
+
+    @property
+    def session(self) -> amqp.Session:
+        """The session that the links of this connection share; it begins with the first link."""
+        self.check()
+        if self._session is None:
+            self._session = self.begin()
+        return self._session
+
+    def begin(self) -> amqp.Session:
+        """Begin a session. Raises ResourceLimit if the broker takes no more."""
+        try:
+            return self._machine.begin()
+        except amqp.LocalProtocolError as error:
+            raise errors.ResourceLimit(f"{self.name} takes no more sessions on one connection: {error}") from error
+
+    def end(self, session: amqp.Session) -> None:
+        """End a session without waiting for the broker. If it has not answered the begin yet, its answer is followed by the
+        end."""
+        self._ended.add(session)
+        if session.state is not SessionState.BEGIN_SENT:
+            with suppress(amqp.ProtocolError):  # the connection is ending
+                session.end()
+
+    def new_link_name(self) -> str:
+        """Return a link name that no other link of this connection has."""
+        self._link_count += 1
+        return f"{self._machine.settings.container_id}-{self._link_count}"
 
     # --- waiting
 
@@ -192,61 +219,60 @@ class Connection:
         Raises:
             PenstockError: That error.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
+
+    def fail(self, error: errors.PenstockError) -> errors.PenstockError:
+        """End this connection with an error; return the first one that ended it."""
+        if self.failure is None:
+            self.failure = error
+        return self.failure
 
     def step(self, timeout_s: float) -> bool:
-        """Write what is ready, then read for at most `timeout_s`; return True if octets came. Raises the connection's failure."""
+        """Write the frames that are ready, then read for at most `timeout_s`. Return True if octets came. Raises `failure`."""
         now = time.monotonic()
         timeout_s = self._renew_claims(now, timeout_s)
         due = self._machine.next_tick(now)
         data = self._exchange(timeout_s if due is None else min(timeout_s, max(0.0, due - now)))
         now = time.monotonic()
-        found: list[events.Event] = []
+        news: list[events.Event] = []
         if data:
-            found = self._machine.receive_data(data, now)
+            news = self._machine.receive_data(data, now)
         elif data is not None:
-            found = self._machine.receive_eof()
+            news = self._machine.receive_eof()
         if due is not None:  # after the read: a heartbeat may have waited in the socket
-            found += self._machine.tick(now)
-        for event in found:
+            news += self._machine.tick(now)
+        for event in news:
             self._handle(event)
-        try:  # also after a failure: the frames to write may tell the broker its reason
+        try:  # also after a failure: the last frames may contain its reason
             self.flush()
         except errors.PenstockError as error:
-            self._fail(error)
+            self.fail(error)
         self.check()
         return data is not None
 
     def _renew_claims(self, now: float, timeout_s: float) -> float:
-        """Put the tokens that are due; return the time limit of this step, at most until the next one is."""
-        if self.claims is None or self._failure is not None or self._closing:
+        """Put the tokens that are due. Return the time limit of this step, which ends before the next token is due."""
+        if self.claims is None or self.failure is not None or self.closing:
             return timeout_s
         try:
             due = self.claims.renew(now)
         except errors.PenstockError as error:
-            raise self._fail(error) from None
+            raise self.fail(error) from None
         return timeout_s if due is None else max(0.0, min(timeout_s, due))
 
-    def wait_until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
-        """Step until `done()`. Raises PeerError, completed by `what`, after `limit_s` or the time limit."""
+    def wait_until(self, done: Callable[[], bool], problem: str, limit_s: float | None = None) -> None:
+        """Step until `done()`. After `limit_s` or the time limit, raise NoAnswer, whose text contains `problem`."""
         limit = self.timeout_s if limit_s is None else min(limit_s, self.timeout_s)
         deadline = time.monotonic() + limit
         while not done():
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self.timeout_error(what, limit)
+                raise failures.no_answer(self.name, limit, problem)
             self.step(left)
 
-    def timeout_error(self, what: str, limit_s: float) -> errors.PenstockError:
-        """Return the error for an answer that has not come in time."""
-        return errors.PeerError(
-            f"{self.name} has not answered within {limit_s:g} s: {what}. It may be overloaded or not a broker at"
-            " all; try again, or raise the time limit"
-        )
-
     def flush(self) -> None:
-        """Write what the socket takes now; the next step writes the rest."""
+        """Write as much as the socket takes now; the next step writes the rest."""
         if not self._transport.congested:
             data = self._machine.data_to_send()
             if data:
@@ -254,7 +280,7 @@ class Connection:
 
     @property
     def congested(self) -> bool:
-        """True while octets wait for the socket; a sender then waits before it makes more."""
+        """True while octets wait for the socket. A sender then waits before it makes more."""
         return self._transport.congested
 
     def _exchange(self, timeout_s: float) -> bytes | None:
@@ -263,52 +289,53 @@ class Connection:
             self.flush()
             return self._transport.read(timeout_s)
         except errors.PenstockError as error:
-            raise self._fail(error) from None
-
-    def _fail(self, error: errors.PenstockError) -> errors.PenstockError:
-        if self._failure is None:
-            self._failure = error
-        return self._failure
+            raise self.fail(error) from None
 
     # --- events
 
     def _handle(self, event: events.Event) -> None:
-        if isinstance(event, _OF_A_LINK):
+        if isinstance(event, _LINK_EVENTS) and event.link is not None:
             self._on_link(event.link, event)
-        elif isinstance(event, events.Flowed):
-            if event.link is not None:
-                self._on_link(event.link, event)
         elif isinstance(event, events.Disposed):
             self._on_disposed(event)
         elif isinstance(event, events.Violated):
-            if event.link is not None:
-                self._on_link(event.link, event)
-            elif event.error.condition == amqp.Condition.UNAUTHORIZED_ACCESS:  # no usable mechanism, or a false server
-                self._fail(errors.Unauthenticated(f"{self.name}: {event.error.description}; see the user and the TLS options"))
+            if event.error.condition == amqp.Condition.UNAUTHORIZED_ACCESS:  # no usable mechanism, or a false server
+                self.fail(errors.Unauthenticated(f"{self.name}: {event.error.description}; see the user and the TLS options"))
             else:
-                self._fail(errors.PeerError(f"{self.name} does not speak AMQP 1.0 as it should: {event.error}"))
+                self.fail(errors.PeerError(f"{self.name} does not speak AMQP 1.0 as it should: {event.error}"))
+        elif isinstance(event, events.Begun):
+            if event.session in self._ended:
+                with suppress(amqp.ProtocolError):  # the connection is ending
+                    event.session.end()
         elif isinstance(event, events.Ended):
-            if not self._closing:
-                self._fail(failures.from_peer(event.error, f"{self.name} ended the session"))
+            if event.session in self._ended:
+                self._ended.discard(event.session)
+            elif not self.closing:
+                self.fail(failures.from_peer(event.error, f"{self.name} ended the session"))
         elif isinstance(event, events.Closed):
-            self._on_closed(event)
+            if not self.closing:
+                self.fail(failures.from_peer(event.error, f"{self.name} closed the connection"))
+                self._machine.close()
         elif isinstance(event, events.TimedOut):
-            self._fail(errors.PeerError(f"{self.name} has said nothing for its whole idle time-out: it hangs, or is unreachable"))
+            self.fail(errors.PeerError(f"{self.name} has sent nothing for its whole idle time-out: it hangs, or is unreachable"))
         elif isinstance(event, events.Lost):
-            self._fail(errors.PeerError(self._loss()))
+            self.fail(errors.PeerError(self._reason_of_loss()))
         elif isinstance(event, events.AuthenticationFailed):
-            self._fail(unauthenticated(self.name))
+            self.fail(
+                errors.Unauthenticated(
+                    f"{self.name} refuses the login: the user name, the password or the certificate is wrong or missing"
+                )
+            )
         elif isinstance(event, events.Authenticated):
             self._machine.open()
 
-    def _loss(self) -> str:
-        """Say what the end of the connection without a close means."""
+    def _reason_of_loss(self) -> str:
         if self._machine.remote_open is not None:
             return f"the connection to {self.name} broke; the outcome of unconfirmed messages is unknown"
-        if self._transport.begun:  # in AMQP: of anything else the transport says it
+        if self._transport.has_read:  # AMQP, or the transport would have raised WrongPort
             return f"the connection to {self.name} broke during the login: the broker was stopped, perhaps; try again"
         return (
-            f"{self.name} ended the connection before it said anything: the broker was stopped, perhaps, then try again; or it is"
+            f"{self.name} ended the connection without an answer: the broker was stopped, perhaps, then try again; or it is"
             " another kind of server"
         )
 
@@ -318,7 +345,7 @@ class Connection:
             client_link.on_event(event)
         elif isinstance(event, events.Attached):
             if link.local_attach is None:  # a client accepts no attach
-                link.refuse(amqp.Condition.NOT_ALLOWED, "this client is no broker")
+                link.refuse(amqp.Condition.NOT_ALLOWED, "this client is not a broker")
             else:  # a late answer to an attach that was given up
                 link.detach(closed=True)
 
@@ -339,40 +366,44 @@ class Connection:
         if not event.settled and deliveries and deliveries[0].link.role == amqp.Sender.role:
             event.session.dispose(deliveries, settled=True)
 
-    def _on_closed(self, event: events.Closed) -> None:
-        if not self._closing:
-            self._fail(failures.from_peer(event.error, f"{self.name} closed the connection"))
-            self._machine.close()
-
     # --- open and close
 
     def open(self) -> None:
-        """Shake hands: SASL, then the two opens. For `connect`."""
+        """Shake hands: SASL, then the two open frames."""
         self.wait_until(lambda: self._machine.remote_open is not None, "no AMQP greeting came")
         self._machine.credit_overrun = RABBITMQ_OVERRUN if self.is_rabbitmq_3 else 0
 
     def close(self) -> None:
-        """Close the connection. Unsettled messages return to their queues. Never raises for a broker that is gone."""
-        if self._closing:
+        """Close the connection. Unsettled messages return to their queues. Never raises, even if the broker is unreachable."""
+        if self.closing:
             return
-        self._closing = True
         try:
-            if self._failure is None:
-                self._machine.close()
-                self.wait_until(lambda: self._machine.finished, "it does not close", CLOSE_TIMEOUT_S)
+            self.start_close()
+            if self.failure is None:
+                self.wait_until(lambda: self.finished, "it does not close", CLOSE_TIMEOUT_S)
         except (errors.PenstockError, amqp.ProtocolError):
             pass
-        finally:  # also where there is no memory for what still comes
-            self._transport.close()
-            self._failure = self._failure or errors.PeerError(f"this connection to {self.name} is closed")
+        finally:  # even without memory for the answer
+            self.disconnect()
+
+    def start_close(self) -> None:
+        """Send the close frame, unless the connection has failed or is closing already. The answer comes in a later step."""
+        was_closing, self.closing = self.closing, True
+        if not was_closing and self.failure is None:
+            self._machine.close()
+
+    @property
+    def finished(self) -> bool:
+        """True once both sides have closed."""
+        return self._machine.finished
+
+    def disconnect(self) -> None:
+        """Close the socket; every later call raises `failure`."""
+        self._transport.close()
+        self.fail(errors.PeerError(f"this connection to {self.name} is closed"))
 
     def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def unauthenticated(name: str) -> errors.PenstockError:
-    """Return the error for a refused login."""
-    return errors.Unauthenticated(f"{name} refuses the login: the user name, the password or the certificate is wrong or missing")

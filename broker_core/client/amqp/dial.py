@@ -1,10 +1,9 @@
-"""Opening a connection from a url and credentials: which SASL mechanisms may be used where."""
+"""Opening a connection from a URL and credentials, with the SASL mechanisms that are safe there."""
 
 from __future__ import annotations
 
 import os
 import secrets
-import ssl
 
 from ... import amqp
 from ...amqp.sasl import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
@@ -12,20 +11,20 @@ from ...errors import InvalidRequest
 from ..credentials import Credentials
 from . import transport
 from .address import parse
-from .claims import Claims, SignsTokens
+from .claims import Claims
 from .connection import TIMEOUT_S, Connection
 
 #: Largest frame that we accept, octets. Larger messages come in several.
 MAX_FRAME_OCTETS = 64 * 1024
 #: Largest SASL frame, octets: a server with many mechanisms needs more than the 512 of the specification (5.3.1).
 MAX_SASL_FRAME_OCTETS = 8 * 1024
-#: Incoming window: transfer frames that may be on their way to us, whatever the credit.
+#: Incoming window: limit of transfer frames on their way to us, independent of credit.
 WINDOW_FRAMES = 8192
-#: Largest message that we take unless the caller says more, octets. All of it stands in memory before anybody sees it.
+#: Default limit of a received message, octets. The whole message is in memory before the application receives it.
 MAX_MESSAGE_OCTETS = 256 << 20
-#: So many of the largest messages may be half received at once on a connection, each by a link.
+#: Limit of half-received messages of the largest size on a connection, each on its own link.
 UNFINISHED_MESSAGES = 4
-#: Idle time-out, milliseconds. A broker silent for twice as long has failed: that is noticed within a minute.
+#: Idle time-out, milliseconds. A broker that is silent for twice as long has failed. The client notices within a minute.
 IDLE_TIME_OUT_MS = 25_000
 
 
@@ -47,14 +46,14 @@ def connect(
 ) -> Connection:
     """Open a connection to `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`.
 
-    A user name logs in with SCRAM, or with PLAIN over TLS or on this machine; without one, a certificate logs in with
-    EXTERNAL, and without that the login is ANONYMOUS.
+    A user logs in with SCRAM, or with PLAIN over TLS or on this machine. Without a user, a certificate logs in with EXTERNAL.
+    Without both, the login is ANONYMOUS.
 
     Args:
         url: Address of the broker.
         user: User name.
         password: The user's password.
-        ca_file: PEM file of the authority that signed the broker's certificate. None: those of the system.
+        ca_file: PEM file of the authority that signed the broker's certificate. None: the system's authorities.
         cert_file: PEM file of a client certificate to log in with.
         key_file: PEM file of its key. None: it is in `cert_file`.
         timeout_s: Seconds that each wait for the broker takes at most.
@@ -69,82 +68,82 @@ def connect(
         Unauthenticated: The broker refuses the login.
     """
     credentials = Credentials.from_files(user, password, ca_file, cert_file, key_file)
-    tls = parse(url).tls
-    if not tls and credentials.certificates:
+    if credentials.certificates and not parse(url).tls:
         raise InvalidRequest(f"certificates have no meaning for {url}: use amqps://, or leave them out")
-    return login(
-        url,
-        user,
-        password,
-        tls=credentials.tls_context() if tls else None,
-        external=cert_file is not None,
-        timeout_s=timeout_s,
-        max_message_octets=max_message_octets,
-    )
+    return login(url, credentials, timeout_s=timeout_s, max_message_octets=max_message_octets)
 
 
 def login(
     url: str,
-    user: str | None,
-    password: str | None,
+    credentials: Credentials,
     *,
-    tls: ssl.SSLContext | None,
-    external: bool,
     timeout_s: float,
-    kind: type[Connection] = Connection,
     container_id: str | None = None,
-    key: SignsTokens | None = None,
     max_message_octets: int = MAX_MESSAGE_OCTETS,
 ) -> Connection:
-    """Connect with a TLS context that is made already.
+    """Open a connection with credentials that were read before.
 
     Args:
         url: Address of the broker.
-        user: User name.
-        password: The user's password.
-        tls: Context of TLS; None for `amqp://`.
-        external: Whether the context holds a certificate to log in with.
+        credentials: A user, a certificate, or a key that signs a token for the address of each link.
         timeout_s: Seconds that each wait for the broker takes at most.
-        kind: Class of the connection.
         container_id: Id to keep over several connections. None: a new one.
-        key: Signs a token for the address of each link, which it precedes; the login is ANONYMOUS then. None: no tokens.
         max_message_octets: Largest message that is received; a broker that sends a larger one loses the link.
 
     Returns:
-        An open connection of the class `kind`.
+        An open connection.
 
     Raises:
         PeerError: No broker answers.
         Unauthenticated: The broker refuses the login.
     """
     address = parse(url)
-    wire = transport.dial(address, tls, timeout_s)
+    sock = transport.dial(address, credentials.tls_context() if address.tls else None, timeout_s)
     try:
-        mechanisms: tuple[str, ...]
-        if user is not None:
-            mechanisms = (SCRAM_SHA_512, SCRAM_SHA_256, PLAIN) if wire.secure else (SCRAM_SHA_512, SCRAM_SHA_256)
-        else:
-            mechanisms = (EXTERNAL,) if external else (ANONYMOUS,)
-        sasl = amqp.SaslClient(
-            user=user, password=password, external=external, hostname=address.host, prefer=mechanisms, random=os.urandom
+        connection = Connection(
+            sock,
+            amqp.Connection(
+                amqp.Role.CLIENT,
+                _settings(address.host, container_id or new_container_id(), max_message_octets),
+                _sasl(credentials, address.host, sock.secure),
+            ),
+            address,
+            timeout_s,
         )
-        settings = amqp.Settings(
-            container_id=container_id or new_container_id(),
-            hostname=address.host,
-            max_frame_size=MAX_FRAME_OCTETS,
-            first_frame_size=MAX_FRAME_OCTETS,
-            sasl_frame_size=MAX_SASL_FRAME_OCTETS,
-            incoming_window=WINDOW_FRAMES,
-            idle_time_out=IDLE_TIME_OUT_MS,
-            max_message_size=max_message_octets,
-            max_unfinished_size=UNFINISHED_MESSAGES * max_message_octets,
-            errant_link_ends_session=False,  # what was on its way when a link ended must not hide why it did
-        )
-        connection = kind(wire, amqp.Connection(amqp.Role.CLIENT, settings, sasl), address, timeout_s)
         connection.open()
-        if key is not None:
-            connection.claims = Claims(connection, settings.container_id, key)
+        if credentials.shared is not None:
+            connection.claims = Claims(connection, connection.session, credentials.shared)
     except BaseException:
-        wire.close()
+        sock.close()
         raise
     return connection
+
+
+def _settings(host: str, container_id: str, max_message_octets: int) -> amqp.Settings:
+    return amqp.Settings(
+        container_id=container_id,
+        hostname=host,
+        max_frame_size=MAX_FRAME_OCTETS,
+        first_frame_size=MAX_FRAME_OCTETS,
+        sasl_frame_size=MAX_SASL_FRAME_OCTETS,
+        incoming_window=WINDOW_FRAMES,
+        idle_time_out=IDLE_TIME_OUT_MS,
+        max_message_size=max_message_octets,
+        max_unfinished_size=UNFINISHED_MESSAGES * max_message_octets,
+        errant_link_ends_session=False,  # frames on their way when a link ended must not hide its reason
+    )
+
+
+def _sasl(credentials: Credentials, host: str, secure: bool) -> amqp.SaslClient:
+    external = credentials.cert is not None
+    mechanisms: tuple[str, ...] = (EXTERNAL,) if external else (ANONYMOUS,)
+    if credentials.user is not None:
+        mechanisms = (SCRAM_SHA_512, SCRAM_SHA_256, PLAIN) if secure else (SCRAM_SHA_512, SCRAM_SHA_256)
+    return amqp.SaslClient(
+        user=credentials.user,
+        password=credentials.password,
+        external=external,
+        hostname=host,
+        prefer=mechanisms,
+        random=os.urandom,
+    )

@@ -1,4 +1,4 @@
-"""Penstock's errors for the peer's conditions and outcomes: who is at fault, and what to do."""
+"""Penstock's errors for the peer's conditions, outcomes and silence."""
 
 from __future__ import annotations
 
@@ -20,16 +20,28 @@ _KINDS: dict[str, type[errors.PenstockError]] = {
 }
 
 
-def from_peer(error: Error | None, what: str) -> errors.PenstockError:
-    """Return the error for the peer's condition; `what` begins its text ("the broker closed the connection")."""
+class NoAnswer(errors.PeerError):
+    """A server that has not answered in time; its answer may still come."""
+
+
+def no_answer(name: str, limit_s: float, problem: str) -> NoAnswer:
+    """Return the error for an answer that has not come in time."""
+    return NoAnswer(
+        f"{name} has not answered within {limit_s:g} s: {problem}. It may be overloaded or not a broker at all; try again, or"
+        " raise the time limit"
+    )
+
+
+def from_peer(error: Error | None, event: str) -> errors.PenstockError:
+    """Return the error for the peer's condition; `event` begins its text ("the broker closed the connection")."""
     if error is None:
-        return errors.PeerError(what)
-    text = f"{what}: {error.description} ({error.condition})" if error.description else f"{what}: {error.condition}"
+        return errors.PeerError(event)
+    text = f"{event}: {error.description} ({error.condition})" if error.description else f"{event}: {error.condition}"
     return _KINDS.get(error.condition, errors.PeerError)(text)
 
 
 def from_violation(error: RemoteProtocolError, address: str, largest: int) -> errors.PenstockError:
-    """Return the error for a link that we have ended, because its peer broke the protocol or sent more than `largest` octets."""
+    """Return the error for a link that this client has ended: its peer broke the protocol or sent more than `largest` octets."""
     if error.condition in (Condition.MESSAGE_SIZE_EXCEEDED, Condition.RESOURCE_LIMIT_EXCEEDED):
         return errors.ResourceLimit(
             f"the broker sends {error.description} from {address!r}, where this client takes {largest:,} octets in one: if"
@@ -39,15 +51,15 @@ def from_violation(error: RemoteProtocolError, address: str, largest: int) -> er
     return errors.PeerError(f"the broker broke the protocol on the link to {address!r}: {error}")
 
 
-def from_outcome(state: object, what: str) -> errors.PenstockError:
-    """Return the error for messages that were not accepted; `what` begins its text."""
+def from_outcome(state: object, messages: str) -> errors.PenstockError:
+    """Return the error for messages that were not accepted; `messages` begins its text ("a message to 'orders' was")."""
     if isinstance(state, Rejected):
-        kind = from_peer(state.error, f"{what} rejected")
+        kind = from_peer(state.error, f"{messages} rejected")
         return kind if state.error is not None else errors.InvalidRequest(str(kind))
     if isinstance(state, Released):
         text = "the broker did not take them; send them again. An exchange releases messages that no binding matches"
-        return errors.NotDelivered(f"{what} released: {text}")
+        return errors.NotDelivered(f"{messages} released: {text}")
     if isinstance(state, Modified):
-        return errors.NotDelivered(f"{what} returned as undeliverable; send them again later")
+        return errors.NotDelivered(f"{messages} returned as undeliverable; send them again later")
     assert not isinstance(state, Accepted)
-    return errors.PeerError(f"{what} settled without an outcome: it is unknown whether the broker has them")
+    return errors.PeerError(f"{messages} settled without an outcome: it is unknown whether the broker has them")

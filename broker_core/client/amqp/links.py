@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ... import amqp, errors
@@ -10,21 +11,16 @@ from ...amqp import events
 from ...amqp.states import LinkState
 from . import failures
 
-#: Seconds to wait for the answer to a close or detach, which is only a courtesy.
+#: Seconds to wait for the answer to a close or a detach. The client does not depend on that answer.
 CLOSE_TIMEOUT_S = 5.0
 HINT = "selector-hint"  # property of the broker's attach
 MAX_HINT = 1000  # characters; Penstock's have fewer
 
 
 class LinkConnection(Protocol):
-    """The connection of a link, as the link needs it; `connection.Connection` implements it."""
+    """The connection of a link: one that steps in the caller's thread, or one of `client.app`, which another thread reads."""
 
-    timeout_s: float
     links: dict[amqp.Link, ClientLink]
-
-    @property
-    def session(self) -> amqp.Session:
-        """The one session of all links."""
 
     @property
     def is_penstock(self) -> bool:
@@ -32,26 +28,27 @@ class LinkConnection(Protocol):
 
     @property
     def congested(self) -> bool:
-        """True while the socket takes nothing more."""
+        """True while octets wait for the socket."""
+
+    def new_link_name(self) -> str:
+        """Return a link name that no other link of this connection has."""
 
     def check(self) -> None:
         """Raise the error that ended this connection, if there is one."""
 
-    def step(self, timeout_s: float) -> bool:
-        """Write what is ready, then read for at most `timeout_s`. Raises the connection's failure."""
-
     def flush(self) -> None:
-        """Write what is ready. Raises the connection's failure."""
+        """Write the frames that are ready."""
 
-    def wait_until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
-        """Wait until `done`. Raises PeerError with `what` after `limit_s` or `timeout_s`, and the connection's failure."""
+    def wait_until(self, done: Callable[[], bool], problem: str, limit_s: float | None = None) -> None:
+        """Wait until `done()`. After `limit_s` or the time limit, raise NoAnswer, whose text contains `problem`."""
 
 
 class ClientLink:
     """A link of a client. Its calls raise the broker's reason once the broker has ended the link.
 
     Attributes:
-        overfull: Whether we have ended it, because a message is larger than this client takes: it would come again.
+        failure: Error that ended this link; None while it works.
+        overfull: Whether this client has ended it because of a message that is too large. The message would come again.
     """
 
     link: amqp.Link
@@ -60,14 +57,19 @@ class ClientLink:
     def __init__(self, connection: LinkConnection, address: str) -> None:
         self.connection = connection
         self.address = address
-        self._failure: errors.PenstockError | None = None
+        self.failure: errors.PenstockError | None = None
 
     @property
     def hint(self) -> str | None:
-        """The broker's hint about this link's selector, cut to `MAX_HINT` characters; None if it has none."""
+        """The broker's hint about this link's selector, cut to `MAX_HINT` characters; None without one."""
         theirs = self.link.remote_attach
         text = (theirs.properties or {}).get(HINT) if theirs is not None else None
         return text[:MAX_HINT] if isinstance(text, str) else None
+
+    @property
+    def usable(self) -> bool:
+        """True while the link is attached and has not failed."""
+        return self.link.state is LinkState.ATTACHED and self.failure is None
 
     def check(self) -> None:
         """Raise the error that ended this link or its connection, if there is one.
@@ -75,8 +77,8 @@ class ClientLink:
         Raises:
             PenstockError: That error.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         self.connection.check()
 
     def _attach(self, **terms: Any) -> None:
@@ -92,24 +94,29 @@ class ClientLink:
 
     def _attached(self) -> bool:
         self.check()
-        # A null terminus is a refusal; the detach that says why comes next (2.6.3).
+        # A null terminus is a refusal; the detach that follows contains the reason (2.6.3).
         terminus = self.link.target if self.link.role == amqp.Sender.role else self.link.source
         return self.link.state is LinkState.ATTACHED and terminus is not None
 
-    def _detached(self) -> bool:
-        return self.link.state is LinkState.DETACHED
-
     def close(self) -> None:
-        """Detach for good. Unsettled messages return to their queues. Never raises for a link that has ended."""
-        if self.link.state is LinkState.ATTACHED and self._failure is None:
-            try:
+        """Detach. Unsettled messages return to their queues. Never raises, even if the link has ended."""
+        if self.usable:
+            with suppress(errors.PenstockError, amqp.ProtocolError):
                 self.connection.check()
                 self.link.detach(closed=True)
-                self.connection.wait_until(self._detached, "it does not answer a detach", CLOSE_TIMEOUT_S)
-            except (errors.PenstockError, amqp.ProtocolError):
-                pass
-        self._failure = self._failure or errors.PeerError(f"this link to {self.address!r} is closed")
+                self.connection.wait_until(
+                    lambda: self.link.state is LinkState.DETACHED, "it does not answer a detach", CLOSE_TIMEOUT_S
+                )
+        self.failure = self.failure or errors.PeerError(f"this link to {self.address!r} is closed")
         self.connection.links.pop(self.link, None)
+
+    def detach(self) -> None:
+        """Detach without waiting for the answer."""
+        if self.usable:
+            with suppress(amqp.LocalProtocolError):  # the connection has just ended
+                self.link.detach(closed=True)
+            self.failure = errors.PeerError(f"this link to {self.address!r} is closed")
+            self.connection.flush()
 
     # --- for the connection
 
@@ -118,12 +125,12 @@ class ClientLink:
         if isinstance(event, events.Detached):
             if self.link.state is LinkState.DETACH_RCVD:
                 self.link.detach(closed=True)
-            if self._failure is None:
-                self._failure = failures.from_peer(event.error, f"the broker ended the link to {self.address!r}")
+            if self.failure is None:
+                self.failure = failures.from_peer(event.error, f"the broker ended the link to {self.address!r}")
         elif isinstance(event, events.Violated):
             largest = self.link.session.settings.max_message_size
-            self._failure = failures.from_violation(event.error, self.address, largest)
-            self.overfull = isinstance(self._failure, errors.ResourceLimit)
+            self.failure = failures.from_violation(event.error, self.address, largest)
+            self.overfull = isinstance(self.failure, errors.ResourceLimit)
 
     def on_outcome(self, deliveries: list[Any], state: object) -> None:
         """Handle the state that the peer has given to deliveries of this link."""

@@ -16,8 +16,9 @@ _ACCEPTED, _RELEASED = Accepted(), Released()
 
 
 class Receiver(ReceivingLink):
-    """A receiving link, made by `Connection.receiver`. When it ends, deliveries without an outcome return to their queue. At a
-    Penstock broker, only those that `receive` has returned then count as attempts.
+    """A link made by `Connection.receiver`. When it ends, deliveries without an outcome return to their queue.
+
+    A Penstock broker then counts an attempt only for the deliveries that `receive` has returned.
 
     A delivery has `payload` (the encoded message, see `amqp.decode_message`), `id` and `tag`.
     """
@@ -25,31 +26,31 @@ class Receiver(ReceivingLink):
     _can_report = True
 
     def receive(self, most: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
-        """Return the deliveries that have come, in order. Empty when none came, or none can come because `limit` is reached.
+        """Return the deliveries that have come, in order. Empty if none came, or if `limit` is reached.
 
         Args:
-            most: Number of deliveries at most; None for all that are here.
+            most: Largest number of deliveries; None for all that are here.
             timeout_s: Seconds to wait for the first of them at most. None waits without a limit.
 
         Raises:
             PenstockError: The broker has ended the link, or the connection has failed.
         """
-        found: list[Delivery] = self._take(most, timeout_s)
-        return found
+        deliveries: list[Delivery] = self._take(most, timeout_s)
+        return deliveries
 
-    def _hand_over(self, found: list[Delivery]) -> None:
-        if not found[-1].settled and wants_reports(self.link):
-            with suppress(LocalProtocolError):  # the link has just ended: nothing counts
-                report(found[-1])
+    def _before_return(self, taken: list[Delivery]) -> None:
+        if not taken[-1].settled and wants_reports(self.link):
+            with suppress(LocalProtocolError):  # the link has just ended: no attempt counts
+                report(taken[-1])
             self.connection.flush()
 
     # --- outcomes
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """Accept deliveries. Neighbours share a frame; nothing is waited for.
+        """Accept deliveries. Neighbours share a frame. Does not wait.
 
         Args:
-            deliveries: What `receive` returned; those that are settled are left out.
+            deliveries: Deliveries that `receive` returned; settled ones are left out.
 
         Raises:
             PenstockError: The broker has ended the link, or the connection has failed.
@@ -57,7 +58,7 @@ class Receiver(ReceivingLink):
         self._settle(deliveries, _ACCEPTED)
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Release deliveries: they return to their positions in the queue, not counted.
+        """Release deliveries: they return to their positions in the queue, and no attempt counts.
 
         Args:
             deliveries: As of `accept`.
@@ -68,7 +69,7 @@ class Receiver(ReceivingLink):
         self._settle(deliveries, _RELEASED)
 
     def release_rest(self) -> None:
-        """Take the credit back, and release all that has come and that `receive` has not returned.
+        """Take the credit back, and release the deliveries that have come and that `receive` has not returned.
 
         Raises:
             PenstockError: As of `drain`.
@@ -78,7 +79,7 @@ class Receiver(ReceivingLink):
         self.release(waiting)
 
     def reject(self, deliveries: Sequence[Delivery], description: str | None = None, condition: str = "amqp:not-allowed") -> None:
-        """Reject deliveries that nobody can use: the broker archives or dead-letters them.
+        """Reject deliveries that no consumer can use: the broker archives or dead-letters them.
 
         Args:
             deliveries: As of `accept`.

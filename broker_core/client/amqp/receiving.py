@@ -1,10 +1,10 @@
-"""Common part of receivers: credit that is renewed as messages are taken, drains, and the wait for messages."""
+"""Common part of links that receive: credit that is renewed as messages are taken, drains, and the wait for messages."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from ... import amqp
 from ...amqp.performatives import SND_SETTLED, SND_UNSETTLED
@@ -20,50 +20,67 @@ DEFAULT_CREDIT = 1000
 _SELECTOR = Symbol("apache.org:selector-filter:string")
 
 
-def _filter(selector: str | None) -> Mapping[str, Any] | None:
-    return None if selector is None or is_blank(selector) else {_SELECTOR: Described(_SELECTOR, selector)}
+class ReceivingTerms(NamedTuple):
+    """Terms of a link, as `Connection.receiver` describes them."""
+
+    credit: int
+    limit: int | None = None
+    browse: bool = False
+    presettled: bool = False
+    selector: str | None = None
+    properties: Mapping[str, Any] | None = None
+
+    def source(self, address: str) -> amqp.Source:
+        """Return the source of the attach."""
+        selects = self.selector is not None and not is_blank(self.selector)
+        return amqp.Source(
+            address=address,
+            distribution_mode="copy" if self.browse else None,
+            filter={_SELECTOR: Described(_SELECTOR, self.selector)} if selects else None,
+        )
+
+
+class SteppedConnection(LinkConnection, Protocol):
+    """A connection that reads in the caller's thread."""
+
+    timeout_s: float
+
+    def step(self, timeout_s: float) -> bool:
+        """Write the frames that are ready, then read for at most `timeout_s`. Raises the connection's failure."""
 
 
 class ReceivingLink(ClientLink):
-    """A link on which messages come, in the form that a subclass keeps them in. When it ends, they return to their queue.
+    """A link on which messages come; subclasses decide their form. When it ends, they return to their queue.
 
     Attributes:
         received: Number of messages that have come.
+        credit: Largest number of messages on the way or waiting here. A change applies to the next grant.
     """
 
     link: amqp.Receiver
+    connection: SteppedConnection
     _can_report = False  # which deliveries the application has
 
-    def __init__(
-        self,
-        connection: LinkConnection,
-        address: str,
-        name: str,
-        credit: int,
-        limit: int | None,
-        browse: bool,
-        presettled: bool,
-        selector: str | None = None,
-        properties: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, connection: SteppedConnection, session: amqp.Session, address: str, terms: ReceivingTerms) -> None:
         super().__init__(connection, address)
         self.received = 0
-        self.credit = credit  # may be changed: what is granted next follows
-        self._limit = limit
+        self.credit = terms.credit
+        self._limit = terms.limit
         self._waiting: list[Any] = []  # deliveries, or blocks of them
         self._draining = False
-        self.link = connection.session.receiver(name)
+        self.link = session.receiver(connection.new_link_name())
+        reports = self._can_report and not (terms.browse or terms.presettled)
         self._attach(
-            source=amqp.Source(address=address, distribution_mode="copy" if browse else None, filter=_filter(selector)),
+            source=terms.source(address),
             target=amqp.Target(),
-            snd_settle_mode=SND_SETTLED if presettled else SND_UNSETTLED,
-            properties=with_reports(connection, properties) if self._can_report and not (browse or presettled) else properties,
+            snd_settle_mode=SND_SETTLED if terms.presettled else SND_UNSETTLED,
+            properties=with_reports(connection, terms.properties) if reports else terms.properties,
         )
         self._renew()
         connection.flush()
 
     def _take(self, most: int | None, timeout_s: float | None) -> list[Any]:
-        """Return what has come, `most` of it at most; wait for the first for `timeout_s` at most. Raises PenstockError."""
+        """Return up to `most` items that have come. Wait for the first one for at most `timeout_s`. Raises PenstockError."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._renew()
         self.connection.step(0.0) if not self._waiting else self.connection.flush()
@@ -74,22 +91,22 @@ class ReceivingLink(ClientLink):
                 return []
             self.connection.step(left)
         if most is None or most >= len(self._waiting):
-            found, self._waiting = self._waiting, []
+            taken, self._waiting = self._waiting, []
         else:
-            found, self._waiting = self._waiting[:most], self._waiting[most:]
-        if found:
-            self._hand_over(found)
+            taken, self._waiting = self._waiting[:most], self._waiting[most:]
+        if taken:
+            self._before_return(taken)
         else:
             self.check()
-        self._renew()  # leaves with the next write: an application that is busy now takes no more messages from other consumers
-        return found
+        self._renew()  # sent with the next write: an application that is busy now takes no more messages from other consumers
+        return taken
 
-    def _hand_over(self, found: list[Any]) -> None:
-        """Tell the broker what the application is about to have, if it is to know."""
+    def _before_return(self, taken: list[Any]) -> None:
+        """Report the messages that the application is about to have, if the broker wants reports."""
 
     @property
     def selects(self) -> bool:
-        """Say whether the broker has confirmed the selector; without its word it may send every message."""
+        """Whether the broker has confirmed the selector. Otherwise it may send every message."""
         source = self.link.source
         return source is not None and _SELECTOR in (getattr(source, "filter", None) or {})
 
@@ -99,9 +116,9 @@ class ReceivingLink(ClientLink):
         return self._limit is not None and self.received >= self._limit
 
     def drain(self, limit_s: float | None = None) -> None:
-        """Wait until the broker has sent what it has for the credit, and take the rest of the credit back.
+        """Take the credit back, after the messages that the broker has for it.
 
-        Messages that came meanwhile are for `receive`, which grants new credit.
+        `receive` returns the messages that come meanwhile, and grants new credit.
 
         Args:
             limit_s: Seconds to wait at most. None: the connection's time limit.
@@ -125,9 +142,9 @@ class ReceivingLink(ClientLink):
     # --- credit
 
     def _renew(self) -> None:
-        """Grant new credit once half of it is used: messages on the way and waiting are never more than `credit`.
+        """Grant new credit once half of it is used, so that at most `credit` messages are on the way or waiting.
 
-        Where `credit` was lowered, they may be twice as many, and what the sender has not used beyond that is taken back.
+        After `credit` was lowered there may be twice as many. Credit beyond that, if it is unused, is taken back.
         """
         if self._draining or self.link.state is not LinkState.ATTACHED:
             return

@@ -11,16 +11,16 @@ from ...amqp.performatives import SND_SETTLED, SND_UNSETTLED
 from . import failures
 from .links import ClientLink, LinkConnection
 
-#: Messages and octets made into frames between two writes: enough to share the cost of a write, little enough to overlap with
+#: Messages and octets made into frames between two writes: enough to share the cost of a write, and few enough to overlap with
 #: the broker's work.
 CHUNK_MESSAGES, CHUNK_OCTETS = 256, 512 * 1024
-#: Limit of deliveries without an outcome. Credit beyond it is not used: the broker has to settle first.
+#: Limit of deliveries without an outcome. Credit beyond it stays unused until the broker settles.
 MAX_UNSETTLED = 65_536
-#: Limit of refusals kept one by one; above it they are only counted.
+#: Limit of stored refusals; further ones are only counted.
 MAX_REFUSALS = 1000
 
 
-class Refusal(NamedTuple):
+class RefusedMessage(NamedTuple):
     """A message that was not accepted.
 
     Attributes:
@@ -28,12 +28,12 @@ class Refusal(NamedTuple):
         state: Outcome: Rejected, Released or Modified.
     """
 
-    sequence: int  # counts this sender's messages from 0
-    state: object  # the outcome: Rejected, Released, Modified
+    sequence: int
+    state: object
 
 
 class Sender(ClientLink):
-    """A sending link, made by `Connection.sender`. With `presettled` nothing is confirmed and `accepted` stays 0.
+    """A link made by `Connection.sender`. With `presettled` no message is confirmed, and `accepted` stays 0.
 
     Attributes:
         sent: Number of messages sent.
@@ -44,12 +44,12 @@ class Sender(ClientLink):
 
     link: amqp.Sender
 
-    def __init__(self, connection: LinkConnection, address: str, name: str, presettled: bool) -> None:
+    def __init__(self, connection: LinkConnection, session: amqp.Session, address: str, presettled: bool) -> None:
         super().__init__(connection, address)
         self.sent = self.accepted = self.refused = 0
-        self.refusals: list[Refusal] = []
+        self.refusals: list[RefusedMessage] = []
         self._reported = self._flushing = 0
-        self.link = connection.session.sender(name)
+        self.link = session.sender(connection.new_link_name())
         mode = SND_SETTLED if presettled else SND_UNSETTLED
         self._attach(source=amqp.Source(), target=amqp.Target(address=address), snd_settle_mode=mode)
 
@@ -59,13 +59,13 @@ class Sender(ClientLink):
         return len(self.link.unsettled)
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Send encoded messages in order; return when the last of them is written, not when it is confirmed (see `flush`).
+        """Send encoded messages in order. Returns when the last one is written; `flush` waits for the confirmations.
 
         Args:
-            payloads: What `Message.encode` returned.
+            payloads: Messages that `Message.encode` returned.
 
         Raises:
-            ResourceLimit: A message is larger than the broker takes. Messages before it stay sent (`sent` says how many).
+            ResourceLimit: A message is larger than the broker takes. Messages before it stay sent; `sent` counts them.
             PeerError: No credit comes within the time limit.
         """
         position, count = 0, len(payloads)
@@ -81,7 +81,7 @@ class Sender(ClientLink):
             position += done
             self.connection.flush()
             while self.connection.congested:
-                self.connection.wait_until(self._written, "it reads nothing more")
+                self.connection.wait_until(self._written, "it does not read")
 
     def _ready(self) -> bool:
         self.check()
@@ -91,7 +91,7 @@ class Sender(ClientLink):
         return not self.connection.congested
 
     def _send_one(self, tag: bytes, payload: bytes) -> int:
-        """Send a message that does not fit a frame: its frames leave as the session's window takes them."""
+        """Send a message that is larger than a frame, as fast as the session's window takes its frames."""
         try:
             self.link.send(tag, payload)
         except LocalProtocolError as error:
@@ -136,4 +136,4 @@ class Sender(ClientLink):
             return
         self.refused += len(deliveries)
         for delivery in deliveries[: MAX_REFUSALS - len(self.refusals)]:
-            self.refusals.append(Refusal(int.from_bytes(delivery.tag, "big"), state))
+            self.refusals.append(RefusedMessage(int.from_bytes(delivery.tag, "big"), state))

@@ -1,7 +1,7 @@
-"""Octets to and from a broker: a non-blocking TCP or TLS socket; a read waits no longer than it is told.
+"""Octets to and from a broker: a non-blocking TCP or TLS socket.
 
-A blocking `sendall` could wait for ever for a broker that itself waits for us to read. So a write goes as far as the socket takes
-it, and a call that waits waits for both directions.
+A blocking `sendall` could wait for a broker that itself waits for us to read. So a write sends as much as the socket takes, and a
+call that waits waits for both directions.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from .address import Address
 
 #: Octets of one read. More gains nothing; less costs more calls.
 READ_OCTETS = 256 * 1024
-#: Octets of plaintext given to OpenSSL at once: it encrypts all of them before it returns.
+#: Octets of plaintext in one call of OpenSSL, which encrypts all of them before it returns.
 _TLS_WRITE_OCTETS = 256 * 1024
 
 
-class Transport:
-    """A connected socket. Raises PeerError for failures of the network, always with the address."""
+class ClientSocket:
+    """A connected socket. Raises PeerError with the broker's address for failures of the network."""
 
     def __init__(self, sock: socket.socket, address: Address) -> None:
         self._socket = sock
         self._address = address
         self._unwritten: memoryview = memoryview(b"")
-        self.begun = False  # something was read
+        self.has_read = False
         self._poll = select.poll()  # not select(): a program may have more than 1,024 files open
         self._poll.register(sock.fileno(), 0)
 
@@ -53,11 +53,11 @@ class Transport:
 
     @property
     def pending(self) -> bool:
-        """True while octets wait inside TLS: the descriptor shows nothing of them."""
+        """True while octets wait inside TLS, where a poll of the descriptor does not see them."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def write(self, data: bytes) -> None:
-        """Write what the socket takes now; the rest waits here. Must not be called while `congested`."""
+        """Write as much as the socket takes now; the rest waits here. Must not be called while `congested`."""
         assert not self._unwritten
         self._unwritten = memoryview(data)
         self._write_pending()
@@ -71,11 +71,11 @@ class Transport:
             pass
         except OSError as error:
             self._unwritten = memoryview(b"")
-            raise self._gone(self._said_before(error)) from error
+            raise self._gone(self._alert_before(error)) from error
 
-    def _said_before(self, error: OSError) -> OSError:
-        """Return the alert that a peer of TLS sent before it closed; else the error of the write, which met the end first."""
-        if not self.begun and isinstance(self._socket, ssl.SSLSocket):
+    def _alert_before(self, error: OSError) -> OSError:
+        """Return the alert that the peer sent before it closed, if there is one; otherwise the error of the write."""
+        if not self.has_read and isinstance(self._socket, ssl.SSLSocket):
             try:
                 self._socket.recv(1)
             except OSError as alert:
@@ -83,8 +83,8 @@ class Transport:
         return error
 
     def read(self, timeout_s: float) -> bytes | None:
-        """Return what has come, up to READ_OCTETS; None when nothing came in time, b"" at the end. Also writes."""
-        if self.begun:
+        """Return up to READ_OCTETS that have come; None if none came in time, b"" at the end. Also writes."""
+        if self.has_read:
             return self._read(timeout_s)
         try:
             data = self._read(timeout_s)
@@ -92,16 +92,16 @@ class Transport:
             self._check_port(b"")
             raise
         if data is not None:
-            self.begun = bool(data)
+            self.has_read = bool(data)
             self._check_port(data)
         return data
 
     def _check_port(self, first: bytes) -> None:
-        """Raise WrongPort where what came first, or the end instead of it, is no AMQP."""
-        there = wrong_port.spoken(first)
+        """Raise WrongPort if the first octets, or the end instead of them, show another protocol."""
+        protocol = wrong_port.spoken(first)
         if not first and not self._address.tls:
-            there = wrong_port.look(self._address.host, self._address.port)
-        wrong = wrong_port.mismatch(there, wrong_port.AMQP, secure=self._address.tls)
+            protocol = wrong_port.look(self._address.host, self._address.port)
+        wrong = wrong_port.mismatch(protocol, wrong_port.AMQP, secure=self._address.tls)
         if wrong is not None:
             raise WrongPort(f"{self._address}: {wrong}")
 
@@ -120,37 +120,37 @@ class Transport:
         return ready[0][1] if ready else 0
 
     def _read_now(self) -> bytes | None:
-        found: list[bytes] = []
+        chunks: list[bytes] = []
         size = 0
         try:
             while size < READ_OCTETS:
                 data = self._socket.recv(READ_OCTETS - size)
-                if not data and found:
+                if not data and chunks:
                     break  # the next read returns the end
-                found.append(data)
+                chunks.append(data)
                 size += len(data)
-                if not data or not isinstance(self._socket, ssl.SSLSocket):  # TLS gives one record, 16 KiB, at a time
+                if not data or not isinstance(self._socket, ssl.SSLSocket):  # TLS returns one record, 16 KiB, at a time
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError as error:
-            if not found:
+            if not chunks:
                 raise self._gone(error) from error
-        return b"".join(found) if found else None
+        return b"".join(chunks) if chunks else None
 
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 
     def _gone(self, error: OSError) -> PeerError:
-        if not self.begun and _about_our_certificate(error):
+        if not self.has_read and _about_our_certificate(error):
             return PeerError(_refused(error, self._address))
         why = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or error
         return PeerError(f"the connection to {self._address} broke ({why}); the outcome of unconfirmed messages is unknown")
 
 
-def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Transport:
-    """Connect, with a TLS handshake if `tls` is given. Raises PeerError saying what to do, WrongPort where there is no TLS."""
+def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> ClientSocket:
+    """Connect, with a TLS handshake if `tls` is set. Raises PeerError, or WrongPort if the server has no TLS."""
     try:
         sock = socket.create_connection((address.host, address.port), timeout_s)
     except OSError as error:
@@ -169,7 +169,7 @@ def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Tran
         if wrong is not None:
             raise WrongPort(f"{address}: {wrong}") from error
         raise PeerError(_why(error, address)) from error
-    return Transport(sock, address)
+    return ClientSocket(sock, address)
 
 
 def _about_our_certificate(error: OSError) -> bool:

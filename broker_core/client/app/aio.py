@@ -1,12 +1,13 @@
-"""The short way for asyncio: what may wait is awaited, and nothing blocks the event loop.
+"""The client for asyncio: calls that wait are awaited, and nothing blocks the event loop.
 
     async with penstock.connect_async("amqp://127.0.0.1:5672") as connection:
         await connection.send("orders", json={"id": 7})
+
         async for message in connection.queue("orders").receive(timeout=5):
             print(message.json())                       # accept(), reject(), release() and retry() do not wait
 
-It is the client for threads below: its own thread reads from the broker, and wakes the loop when messages have come. What has to
-wait for the broker's answer does so on a bounded pool of threads.
+It uses the client for threads. A thread of that client reads from the broker and wakes the loop when messages have come. Calls
+that wait for the broker's answer run on a bounded pool of threads.
 """
 
 from __future__ import annotations
@@ -21,19 +22,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..amqp.connection import TIMEOUT_S
 from .backoff import Backoff
-from .composing import Fields, composed
+from .composing import Fields, Sendable, composed
+from .connection import Connection
 from .consumer import PREFETCH, Consumer
 from .modes import AcknowledgeMode
 from .opening import DEFAULT_BACKOFF, connect
-from .queues import Connection
 from .received import ReceivedMessage
-from .sending import Sendable
 from .session import Session
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in typing from 3.11 on
 
-#: Sends and other calls of one connection that wait for the broker at once; more wait for a thread.
+#: Limit of calls of one connection that wait for the broker. Further calls wait for a thread.
 WAITING_CALLS = 32
 
 _T = TypeVar("_T")
@@ -41,21 +41,21 @@ _C = TypeVar("_C", Connection, Session)
 
 
 class AsyncConnection:
-    """A connection for one event loop, made by `connect_async`; open inside `async with`, or after `open`.
+    """A connection for one event loop, made by `connect_async`. It is open inside `async with`, or after `open`.
 
     Example:
         async with penstock.connect_async("amqp://127.0.0.1:5672") as connection:
             await connection.send("orders", json={"id": 7})
     """
 
-    def __init__(self, make: Callable[[], Connection]) -> None:
-        self._make = make
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
         self._pool = ThreadPoolExecutor(WAITING_CALLS, thread_name_prefix="penstock-async")
         self._connection: Connection | None = None
 
     @property
     def connection(self) -> Connection:
-        """The connection for threads below.
+        """The connection for threads.
 
         Raises:
             RuntimeError: Before `open`.
@@ -73,11 +73,11 @@ class AsyncConnection:
         Raises:
             PenstockError: As of `penstock.connect`.
         """
-        self._connection = await self._opened(self._make)
+        self._connection = await self._opened(self._connect)
         return self
 
     def queue(self, address: str) -> AsyncQueue:
-        """Return a queue, or an exchange, to send to and to go through. Nothing is asked of the broker.
+        """Return a queue, or an exchange, to send to and to receive from. Sends no request to the broker.
 
         Args:
             address: A queue, an exchange, or `exchange/routing-key`.
@@ -99,7 +99,7 @@ class AsyncConnection:
         await self.wait(lambda: self.connection.send(address, message))
 
     async def close(self) -> None:
-        """Close the connection; what was received and not settled goes back."""
+        """Close the connection. Unsettled messages return to their queues."""
         try:
             if self._connection is not None:
                 await self.wait(self._connection.close)
@@ -113,23 +113,23 @@ class AsyncConnection:
             call: Called without arguments.
 
         Returns:
-            What the call returns.
+            The result of the call.
         """
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
-    async def _opened(self, make: Callable[[], _C]) -> _C:
-        """Run a call that opens something. What it opens after this task was cancelled is closed: nobody else knows of it."""
-        made = self._pool.submit(make)
+    async def _opened(self, call: Callable[[], _C]) -> _C:
+        """Run a call that opens a connection or session. If this task is cancelled meanwhile, close it: no other task has it."""
+        opening = self._pool.submit(call)
         try:
-            return await asyncio.wrap_future(made)
+            return await asyncio.wrap_future(opening)
         except asyncio.CancelledError:
-            made.add_done_callback(self._abandoned)
+            opening.add_done_callback(self._close_abandoned)
             raise
 
-    def _abandoned(self, made: Future[_C]) -> None:
-        if not made.cancelled() and made.exception() is None:
-            with suppress(RuntimeError):  # the connection is closed, and what belongs to it
-                self._pool.submit(made.result().close)
+    def _close_abandoned(self, opening: Future[_C]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            with suppress(RuntimeError):  # the connection is closed with all its sessions
+                self._pool.submit(opening.result().close)
 
     async def __aenter__(self) -> AsyncConnection:
         return await self.open()
@@ -139,7 +139,7 @@ class AsyncConnection:
 
 
 class AsyncQueue:
-    """A queue or an exchange of a broker, made by `AsyncConnection.queue`. It holds nothing.
+    """A queue or an exchange of a broker, made by `AsyncConnection.queue`. It has no state.
 
     Attributes:
         connection: Connection that it belongs to.
@@ -170,30 +170,30 @@ class AsyncQueue:
         selector: str | None = None,
         prefetch: int = PREFETCH,
     ) -> AsyncIterator[ReceivedMessage]:
-        """Go through the messages, one at a time, in their order. They are accepted when those of `Queue.receive` are.
+        """Iterate over the messages in order. They are accepted as by `Queue.receive`.
 
-        A loop that ends early by `break` gives its last message back when the iterator is closed: `contextlib.aclosing` does so
-        at once, the event loop a moment later.
+        If the loop ends early by `break`, its last message returns to the queue when the iterator is closed.
+        `contextlib.aclosing` closes it immediately, the event loop a moment later.
 
         Args:
-            timeout: Seconds without a message after which the loop ends. None: it goes on for ever.
-            limit: The loop ends after so many messages.
+            timeout: Seconds without a message after which the loop ends. None: no limit.
+            limit: Largest number of messages. None: no limit.
             selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
-            prefetch: Messages that wait here at most.
+            prefetch: Largest number of messages that wait here.
 
         Yields:
             The messages.
 
         Raises:
-            PenstockError: The broker refuses, or the connection is lost for good.
+            PenstockError: The broker refuses, or the connection is lost permanently.
 
         Example:
             async for message in connection.queue("orders").receive(timeout=5):
                 print(message.json())
         """
         wait = self.connection.wait
-        opened = partial(self.connection.connection.session, AcknowledgeMode.INDIVIDUAL)
-        session = await self.connection._opened(opened)
+        open_session = partial(self.connection.connection.session, AcknowledgeMode.INDIVIDUAL)
+        session = await self.connection._opened(open_session)
         try:
             window = prefetch if limit is None else min(prefetch, limit)
             consumer = await wait(partial(session.consumer, self.address, prefetch=window, selector=selector))
@@ -211,12 +211,12 @@ class AsyncQueue:
                 if message.outcome is None:
                     session.accept_if_held(message)
         finally:
-            if not session.closed:  # with its connection, whose threads may be gone by now
+            if not session.closed:  # by its connection, whose threads may have ended
                 await wait(session.close)
 
 
 def _wakes(consumer: Consumer) -> asyncio.Event:
-    """Return an event of this loop that is set whenever something has come for the consumer, its end included."""
+    """Return an event of this loop that is set when messages have come or the consumer has ended."""
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:
@@ -251,16 +251,16 @@ def connect_async(
     """Make a connection for asyncio, to be opened by `async with`.
 
     Args:
-        urls: As of `penstock.connect`, and so are the others.
+        urls: As of `penstock.connect`, like the other arguments.
         user: User name.
         password: The user's password.
-        ca_file: PEM file of the authority that signed the broker's certificate. None: those of the system.
+        ca_file: PEM file of the authority that signed the broker's certificate. None: the system's authorities.
         cert_file: PEM file of a client certificate to log in with.
         key_file: PEM file of its key. None: it is in `cert_file`.
         client_id: Container id at the broker. None: a new one.
         timeout_s: Seconds that each wait for the broker takes at most.
         reconnect: When to try which server after a loss. None: a loss is final.
-        on_error: Gets errors that no call can raise, on a thread of the client.
+        on_error: Receives the errors that no call can raise, on a thread of the client.
 
     Returns:
         A connection that is not open yet.

@@ -1,4 +1,4 @@
-"""Messages that have come over the links of one consumer and wait to be taken: one queue, fair between the links."""
+"""Messages of one consumer that wait to be taken: one queue, fair between the consumer's links."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ V = TypeVar("V")
 
 
 class Arrivals(Generic[K, V]):
-    """A queue per link, first in, first out; the links take turns.
-
-    The credit that the owner grants bounds it.
-    """
+    """A queue for each link, first in, first out. The links take turns. The owner's credit limits the number of messages."""
 
     def __init__(self) -> None:
         self._waiting: dict[K, deque[V]] = {}
@@ -37,7 +34,7 @@ class Arrivals(Generic[K, V]):
         queue += items
 
     def take(self) -> tuple[K, V] | None:
-        """Remove and return the next item, of the link whose turn it is; None when there is none."""
+        """Remove and return the next item, from the link whose turn it is; None if the queue is empty."""
         if not self._turns:
             return None
         link = self._turns.popleft()
@@ -50,8 +47,8 @@ class Arrivals(Generic[K, V]):
         return link, item
 
     def clear(self) -> list[V]:
-        """Remove and return all items, those of each link in their order."""
-        found = [item for queue in self._waiting.values() for item in queue]
+        """Remove and return all items. Items of one link stay in order."""
+        items = [item for queue in self._waiting.values() for item in queue]
         self._waiting.clear()
         self._turns.clear()
-        return found
+        return items

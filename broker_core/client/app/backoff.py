@@ -1,4 +1,4 @@
-"""Plan of a reconnect: when to try which server. Pure; the caller gives the randomness."""
+"""Plan of a reconnect: when to try which server. Pure: the caller passes the randomness."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ...errors import InvalidRequest
 class Backoff:
     """Waits between rounds of all servers after a loss, for `connect(…, reconnect=…)`.
 
-    Each wait is shortened by a random share, so that clients of one lost broker do not come back all at once.
+    Each wait is shortened by a random share, so that the clients of a lost broker do not return all together.
 
     Args:
         first_s: Seconds of the first wait.
-        factor: How many times as long each next wait is.
+        factor: Growth of each wait over the previous one.
         most_s: Seconds of the longest wait.
         jitter: Largest share by which a wait is shortened, 0 to 1.
-        attempts: Number of attempts, over all servers together; None goes on for ever.
+        attempts: Number of attempts, over all servers together. None: no limit.
 
     Raises:
-        InvalidRequest: Values that make no sense together.
+        InvalidRequest: Values that contradict each other.
     """
 
     first_s: float = 0.1
@@ -39,15 +39,16 @@ class Backoff:
             raise InvalidRequest("attempts must be at least 1, or None for no limit")
 
     def plan(self, urls: Sequence[str], lost: str, random: Callable[[], float]) -> Iterator[tuple[float, str]]:
-        """Yield pairs of (seconds to wait first, url to try). The server after `lost` comes first, at once; each round tries all.
+        """Yield pairs of (seconds to wait, URL to try). The server after `lost` comes first, immediately. A round tries all
+        servers.
 
         `random` returns numbers from 0 to 1.
         """
         start = urls.index(lost) + 1 if lost in urls else 0
-        growing = self.first_s
+        longer = self.first_s
         for attempt in count() if self.attempts is None else range(self.attempts):
             pause = 0.0
-            # Wait before each round. Before the first one, wait only if the server just lost is the only one.
+            # Wait before each round; before the first round only if there is no other server.
             if attempt % len(urls) == 0 and (attempt or len(urls) == 1):
-                pause, growing = growing, min(self.most_s, growing * self.factor)
+                pause, longer = longer, min(self.most_s, longer * self.factor)
             yield pause * (1 - self.jitter * random()), urls[(start + attempt) % len(urls)]

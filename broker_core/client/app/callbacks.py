@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING
 from .executors import SerialExecutor, Task
 
 if TYPE_CHECKING:
+    from .producer import Confirmation
     from .received import ReceivedMessage
-    from .sending import Confirmation
     from .session import Session
 
-#: Outcomes that wait for their callback. Above that a send waits, unless a callback makes it: it would wait for itself.
+#: Limit of outcomes that wait for their callback. Beyond it a send waits, except a send in a callback, which would never end.
 MAX_PENDING_OUTCOMES = 10_000
 
 
 class Callbacks(SerialExecutor):
-    """The serial executor of one session.
-
-    Callers hold the connection's lock; the callbacks themselves run without it.
-    """
+    """The serial executor of one session. Callers hold the connection's lock; the callbacks run without it."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.changed, session.connection.pool, self._next)
@@ -32,18 +29,18 @@ class Callbacks(SerialExecutor):
 
     @property
     def full(self) -> bool:
-        """True when so many outcomes wait for their callback that a send has to wait."""
+        """True when a send has to wait, because too many outcomes wait for their callback."""
         return len(self._outcomes) >= MAX_PENDING_OUTCOMES and not self.inside
 
     def add_outcome(self, confirmation: Confirmation) -> None:
-        """Enqueue the callback of a confirmation."""
+        """Queue the callback of a confirmation."""
         self._outcomes.append(confirmation)
         self.wake()
 
     def run_outcomes(self) -> None:
         """Run the callbacks of all outcomes in the calling thread, which closes the session and does not hold the lock.
 
-        The pool may have no free thread for them, and soon there is no pool.
+        The pool may have no free thread for them, and closes soon.
         """
         with self._changed:
             if self.inside:
@@ -72,7 +69,7 @@ class Callbacks(SerialExecutor):
         consumers = self._session.consumers
         for index, consumer in enumerate(consumers):
             if consumer.callback is not None and not consumer.closed and (message := consumer.take()) is not None:
-                consumers.append(consumers.pop(index))  # the others come before it next time
+                consumers.append(consumers.pop(index))  # next time the other consumers come first
                 return partial(self._call_with_message, consumer.callback, message)
         return None
 
@@ -87,7 +84,7 @@ class Callbacks(SerialExecutor):
     def _call(self, callback: Task) -> bool:
         try:
             callback()
-        except Exception as error:  # the application's own: report it, and go on with the next callback
+        except Exception as error:  # the application's own; the next callback runs
             self._session.connection.report(error)
             return False
         return True

@@ -1,25 +1,29 @@
-"""A message from what an application gives: a body or JSON, and the fields that it names."""
+"""A message from the arguments of an application: a body or JSON, and named fields."""
 
 from __future__ import annotations
 
 import json as json_text
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, TypedDict
 
 from ... import errors
-from ...amqp import Message
+from ...amqp import EncodeError, Message
 from ...amqp.performatives import Header, Properties
 from ...amqp.types import Long, Symbol
 from ...messages.annotations import DELIVERY_DELAY
 from ...quantities import MAX_MILLISECONDS
 
 JSON: Final = "application/json"
-#: Tells `json=None`, which is JSON's null, from no `json`.
+#: Default of `json`, since `json=None` is JSON's null.
 NOTHING: Final = object()
+
+#: A whole message, octets (a data body), or text (an amqp-value).
+Sendable = Message | bytes | str
 
 
 class Fields(TypedDict, total=False):
-    """Arguments of `composed` beside the body, for type checkers."""
+    """Arguments of `composed` after the body, for type checkers."""
 
     json: Any
     subject: str | None
@@ -51,48 +55,77 @@ def composed(
     group_id: str | None = None,
     content_type: str | None = None,
 ) -> Message:
-    """Return the message. Raises InvalidRequest for what contradicts itself or is no JSON.
+    """Return the message. Raises InvalidRequest for arguments that contradict each other, and for invalid JSON.
 
     Args:
-        body: Octets, text, or a whole `Message`, with which no other argument is taken.
+        body: Octets, text, or a whole `Message`. With a `Message` no other argument is allowed.
         json: A value instead of a body: sent as UTF-8 JSON, with the content type `application/json`.
-        subject: What the message is about; the routing key, where an exchange is addressed.
+        subject: Subject of the message. An exchange uses it as the routing key.
         properties: Application properties: strings, numbers, booleans, octets.
         delay: Seconds until the message is delivered.
         priority: 0 to 9; 4 without one.
         ttl: Seconds after which the message expires.
         durable: Whether the broker keeps the message over a restart.
         message_id: A queue that detects duplicates takes one message of an id.
-        correlation_id: The id of the message that this one answers.
-        reply_to: Where answers go.
-        group_id: The message group: its messages go to one consumer at a time, in order.
-        content_type: The MIME type of the body.
+        correlation_id: Id of the message that this one answers.
+        reply_to: Address for answers.
+        group_id: Message group: its messages go to one consumer at a time, in order.
+        content_type: MIME type of the body.
     """
     if isinstance(body, Message):
-        named = (subject, properties, delay, priority, ttl, message_id, correlation_id, reply_to, group_id, content_type)
-        if json is not NOTHING or any(value is not None for value in named):
+        fields = (subject, properties, delay, priority, ttl, message_id, correlation_id, reply_to, group_id, content_type)
+        if json is not NOTHING or any(value is not None for value in fields):
             raise errors.InvalidRequest("a whole Message is sent as it is: set its fields in the Message")
         return body
     _check_body(body)
     if json is not NOTHING:
         if body is not None:
             raise errors.InvalidRequest("a message has a body or json, not both")
-        body, content_type = _encoded(json), content_type or JSON
-    found = _with_body(body)
-    found.header = _header(durable, priority, _milliseconds("ttl", ttl, 1 << 32))
+        body, content_type = _json_octets(json), content_type or JSON
+    message = _with_body(body)
+    message.header = _header(durable, priority, _milliseconds("ttl", ttl, 1 << 32))
     delay_ms = _milliseconds("delay", delay, MAX_MILLISECONDS)
-    found.message_annotations = None if delay_ms is None else {DELIVERY_DELAY: Long(delay_ms)}
-    kind = None if content_type is None else Symbol(content_type)
-    found.properties = Properties(
+    message.message_annotations = None if delay_ms is None else {DELIVERY_DELAY: Long(delay_ms)}
+    message.properties = Properties(
         message_id=message_id,
         subject=subject,
         reply_to=reply_to,
         correlation_id=correlation_id,
-        content_type=kind,
+        content_type=None if content_type is None else Symbol(content_type),
         group_id=group_id,
     )
-    found.application_properties = None if properties is None else dict(properties)
-    return found
+    message.application_properties = None if properties is None else dict(properties)
+    return message
+
+
+def encoded(
+    body: Sendable, persistent: bool | None, priority: int | None, ttl_ms: int | None, message_id: str
+) -> tuple[bytes, bool]:
+    """Return the encoded message, and whether it is persistent. Raises InvalidRequest if it cannot be encoded.
+
+    The message's own header fields stay unless an argument overrides them. A message without an id gets `message_id`, so that a
+    broker can recognise a repetition.
+    """
+    if isinstance(body, Message):
+        message = body
+    elif isinstance(body, (bytes, str)):
+        message = _with_body(body)
+    else:
+        raise errors.InvalidRequest(f"a {type(body).__name__} cannot be sent: give a Message, bytes or str")
+    header = message.header or Header(durable=True)
+    if persistent is not None:
+        header = replace(header, durable=persistent)
+    if priority is not None:
+        header = replace(header, priority=priority)
+    if ttl_ms is not None:
+        header = replace(header, ttl=ttl_ms)
+    properties = message.properties or Properties()
+    if properties.message_id is None:
+        properties = replace(properties, message_id=message_id)
+    try:
+        return replace(message, header=header, properties=properties).encode(), header.durable
+    except EncodeError as error:
+        raise errors.InvalidRequest(f"the message cannot be encoded in AMQP: {error}") from error
 
 
 def _with_body(body: bytes | str | None) -> Message:
@@ -108,13 +141,13 @@ def _header(durable: bool, priority: int | None, ttl: int | None) -> Header:
 
 
 def _check_body(body: object) -> None:
-    """Refuse a dict and the like, which AMQP could encode, and which no reader of JSON would understand."""
+    """Refuse a dict and the like: AMQP could encode it, but a reader of JSON could not read it."""
     if not isinstance(body, (bytes, str, type(None))):
         kind = type(body).__name__
         raise errors.InvalidRequest(f"a body of type {kind} cannot be sent: give octets or a text, or json=… instead")
 
 
-def _encoded(value: Any) -> bytes:
+def _json_octets(value: Any) -> bytes:
     try:
         return json_text.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A connection to one of several servers, and to the next one when that is lost; `queues` has what applications add to it."""
+"""A connection to one of several servers, and to the next one when that server is lost."""
 
 from __future__ import annotations
 
@@ -11,32 +11,45 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from ... import errors
+from .. import amqp
+from .composing import Fields, Sendable, composed
 from .executors import Pool
 from .modes import AcknowledgeMode
-from .servers import Dependencies, Servers
+from .producer_pool import ProducerPool
+from .queues import Queue
+from .server import ServerConnection, to_penstock_error
+from .servers import Environment, Servers
 from .session import Session
-from .wire import Wire, ours
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing from 3.11 on
+    from typing_extensions import Self, Unpack  # in typing from 3.11 on
 
 _LOG = logging.getLogger(__name__)
 
 
 class Connection:
-    """A connection that reconnects, made by `connect`. Any number of threads may use it, each with sessions of its own.
+    """A connection of an application, made by `connect`. Any number of threads may use it, each with its own sessions.
 
-    When the server is lost, it connects to the next one, as `Backoff` plans. Meanwhile every call waits, up to its time limit.
-    Delivery is at least once:
-    - sends that were not confirmed are sent again, with the same message ids;
-    - messages that were not settled are delivered again, and settling one of the old deliveries raises PeerError;
-    - a transaction is rolled back, and its commit raises RolledBack.
+    When the server is lost, the client connects to the next one, as `Backoff` plans. Meanwhile every call waits, up to its time
+    limit. Delivery is at least once:
+    - Unconfirmed sends are sent again, with the same message ids.
+    - Unsettled messages are delivered again. Settling one of the old deliveries raises PeerError.
+    - A transaction is rolled back. Its commit raises RolledBack.
+
+    Attributes:
+        client_id: Container id at the broker.
+        timeout_s: Seconds that each wait for the broker takes at most.
+        url: URL of the server in use; None without one.
+
+    Example:
+        with penstock.connect("amqp://127.0.0.1:5672") as connection:
+            connection.send("orders", json={"id": 7}, subject="new")
     """
 
     def __init__(
         self,
         servers: Servers,
-        dependencies: Dependencies,
+        environment: Environment,
         *,
         client_id: str,
         timeout_s: float,
@@ -47,27 +60,53 @@ class Connection:
         self.timeout_s = timeout_s
         self.changed = threading.Condition(threading.RLock())
         self.pool = Pool(callback_threads)
-        self.clock = dependencies.clock
-        #: Url of the server in use; None while there is none.
+        self.clock = environment.clock
         self.url: str | None = None
-        #: Number of times that a server was lost.
-        self.losses = 0
         self._servers = servers
-        self._wall = dependencies.wall
+        self._wall = environment.wall
         self._on_error = on_error
-        self._wire: Wire | None = None
+        self._server: ServerConnection | None = None
         self._sessions: list[Session] = []
+        self._producers = ProducerPool(self.session)
         self._failure: errors.PenstockError | None = None
         self._closing = threading.Event()
         self._ids = count(1)
 
     # --- for the application
 
-    def session(self, mode: AcknowledgeMode = AcknowledgeMode.AUTO) -> Session:
-        """Open a session: a line of work for one thread.
+    def queue(self, address: str) -> Queue:
+        """Return a queue, or an exchange, to send to and to receive from. Sends no request to the broker.
 
         Args:
-            mode: Who acknowledges messages, and when. With `TRANSACTED` everything belongs to transactions.
+            address: A queue, an exchange, or `exchange/routing-key`.
+        """
+        return Queue(self, address)
+
+    def send(self, address: str, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
+        """Send one message, and return when the broker has confirmed it. Threads that send do not wait for each other.
+
+        Args:
+            address: A queue, an exchange, or `exchange/routing-key`.
+            body: Octets, text, or a whole `Message`.
+            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds, `priority` (0 to 9) and so
+                on: see `penstock.broker_core.client.app.composing.composed`.
+
+        Raises:
+            InvalidRequest: The arguments contradict each other, or cannot be written in AMQP.
+            PenstockError: The broker refuses the message, or does not confirm it in time.
+
+        Example:
+            connection.send("orders", json={"id": 7}, subject="new", delay=30)
+        """
+        message = composed(body, **fields)
+        with self._producers.producer(address) as producer:
+            producer.send(message, synchronous=True)
+
+    def session(self, mode: AcknowledgeMode = AcknowledgeMode.AUTO) -> Session:
+        """Open a session, for one thread at a time.
+
+        Args:
+            mode: Side that acknowledges messages, and when. With `TRANSACTED` all sends and messages belong to transactions.
 
         Returns:
             An open session; close it, or use `with`.
@@ -76,10 +115,10 @@ class Connection:
             PeerError: No server answers in time.
         """
         with self.changed:
-            made = Session(self, mode)
-            self.on_current_wire(made.attach)
-            self._sessions.append(made)
-        return made
+            session = Session(self, mode)
+            self.on_current_server(session.attach)
+            self._sessions.append(session)
+        return session
 
     def close(self, *, flush: bool = True) -> None:
         """Close every session, then the connection; `with` does so.
@@ -90,23 +129,23 @@ class Connection:
         Raises:
             PenstockError: The first error of a session, such as a refusal that was not reported yet.
         """
-        found: errors.PenstockError | None = None
+        failure: errors.PenstockError | None = None
         # Sessions with a running callback close last: the callback may wait for another session, whose end releases it.
-        for session in sorted(self._sessions, key=lambda each: each.callbacks.busy):
+        for session in sorted(self._sessions, key=lambda session: session.callbacks.busy):
             try:
                 session.close(flush=flush)
             except errors.PenstockError as error:
-                found = found or error
+                failure = failure or error
         with self.changed:
             self._closing.set()
             self._failure = self._failure or errors.PeerError("this connection is closed")
             self.pool.close()
-            wire, self._wire, self.url = self._wire, None, None
+            server, self._server, self.url = self._server, None, None
             self.changed.notify_all()
-        if wire is not None:
-            wire.close()
-        if found is not None:
-            raise found
+        if server is not None:
+            server.close()
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> Self:
         return self
@@ -117,15 +156,12 @@ class Connection:
     # --- for its parts, under the lock
 
     def check(self) -> None:
-        """Raise the error that ended this connection for good, if there is one."""
+        """Raise the final error of this connection, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def wait_for(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until `done()`, over reconnects; return False when `timeout_s` is over first.
-
-        Raises the error that ended this connection for good.
-        """
+        """Wait until `done()`, over reconnects; return False after `timeout_s`. Raises the final error of this connection."""
 
         def met() -> bool:
             if done():
@@ -135,29 +171,29 @@ class Connection:
 
         return self.changed.wait_for(met, timeout_s)
 
-    def current_wire(self) -> Wire:
-        """Return the wire in use; wait for one while there is none. Raises PeerError after the time limit."""
-        if not self.wait_for(lambda: self._wire is not None, self.timeout_s):
+    def current_server(self) -> ServerConnection:
+        """Return the server in use. During a reconnect, wait for one. Raises PeerError after the time limit."""
+        if not self.wait_for(lambda: self._server is not None, self.timeout_s):
             raise errors.PeerError(f"no broker has answered within {self.timeout_s:g} s at any of {self._servers}")
-        assert self._wire is not None
-        return self._wire
+        assert self._server is not None
+        return self._server
 
-    def on_current_wire(self, action: Callable[[Wire], None]) -> None:
-        """Run `action` on the wire in use; if that wire is lost meanwhile, run it again on the next one."""
+    def on_current_server(self, action: Callable[[ServerConnection], None]) -> None:
+        """Run `action` on the server in use. If that server is lost meanwhile, run it again on the next one."""
         while True:
-            wire = self.current_wire()
+            server = self.current_server()
             try:
-                action(wire)
+                action(server)
             except errors.PenstockError:
                 self.check()
-                if self._wire is wire and not wire.failed:
+                if self._server is server and not server.failed:
                     raise
-                self.wait_for(partial(self._another, wire), self.timeout_s)
+                self.wait_for(partial(self._has_left, server), self.timeout_s)
             else:
                 return
 
-    def _another(self, wire: Wire) -> bool:
-        return self._wire is not wire
+    def _has_left(self, server: ServerConnection) -> bool:
+        return self._server is not server
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""
@@ -175,70 +211,69 @@ class Connection:
                 self.pool.submit(partial(self._on_error, error))
 
     def forget(self, session: Session) -> None:
-        """Remove a session that is closed."""
+        """Remove a closed session."""
         if session in self._sessions:
             self._sessions.remove(session)
 
     # --- connecting
 
     def open(self) -> None:
-        """Connect for the first time. Raises the last server's error when none answers."""
-        wire, url = self._servers.first()
+        """Connect for the first time. Raises the last server's error if none answers."""
+        self._use(*self._servers.first())
+
+    def _use(self, connection: amqp.Connection, url: str) -> None:
+        """Move all sessions to a connection. Closes it and raises if it is lost meanwhile."""
         try:
-            self._use(wire, url)
+            server = ServerConnection(connection, self.changed, self._run_timers, self._lost)
         except BaseException:
-            wire.close()
+            connection.close()
+            raise
+        try:
+            with self.changed:
+                self.check()
+                try:
+                    for session in list(self._sessions):
+                        session.attach(server)
+                    server.check()
+                    self.check()  # the application may have closed it meanwhile
+                except Exception as error:
+                    self._interrupt(to_penstock_error(error))
+                    raise
+                self._server, self.url = server, url
+                self.changed.notify_all()
+        except BaseException:
+            server.close()
             raise
 
-    def _use(self, wire: Wire, url: str) -> None:
-        """Move all sessions to this wire. Raises when the wire is lost meanwhile."""
-        with self.changed:
-            self.check()
-            wire.start(self.changed, self._timers, self._lost)
-            try:
-                for session in list(self._sessions):
-                    session.attach(wire)
-                wire.check()
-                self.check()  # the application may have closed it meanwhile
-            except Exception as error:
-                self._interrupt(ours(error))
-                raise
-            self._wire, self.url = wire, url
-            self.changed.notify_all()
-
-    def _timers(self) -> float | None:
-        """Do the work that is due, after each step of the pump; return the seconds until the next.
-
-        Acknowledgements whose time has come leave, and producers send again as far as they have credit.
-        """
+    def _run_timers(self) -> float | None:
+        """Send due acknowledgements and waiting messages, after each step of the pump. Return the seconds until more are due."""
         now = self.clock()
         left = []
         for session in self._sessions:
             for producer in session.producers:
                 producer.resend()
-        for consumer in [each for session in self._sessions for each in session.consumers]:
+        for consumer in [consumer for session in self._sessions for consumer in session.consumers]:
             if consumer.acknowledgements.due(now):
                 consumer.session.ledger.flush(consumer)
             elif consumer.acknowledgements.deadline is not None:
                 left.append(consumer.acknowledgements.deadline - now)
         return min(left, default=None)
 
-    def _lost(self, wire: Wire, error: errors.PenstockError) -> None:
-        """Connect again after the wire in use has failed. Its pump calls this; the pump's thread makes the next wire."""
+    def _lost(self, server: ServerConnection, error: errors.PenstockError) -> None:
+        """Connect again after the server in use was lost. Runs on its pump's thread."""
         try:
-            final = self._reconnect(wire, error)
-        except Exception as found:  # nobody else would tell those who wait
-            final = ours(found)
+            final = self._reconnect(server, error)
+        except Exception as failure:  # otherwise the waiting calls would never end
+            final = to_penstock_error(failure)
         if final is not None:
             self._fail(final)
 
-    def _reconnect(self, wire: Wire, error: errors.PenstockError) -> errors.PenstockError | None:
+    def _reconnect(self, server: ServerConnection, error: errors.PenstockError) -> errors.PenstockError | None:
         with self.changed:
-            if wire is not self._wire or self._closing.is_set():
+            if server is not self._server or self._closing.is_set():
                 return None
-            lost, self._wire, self.url = self.url, None, None
+            lost, self._server, self.url = self.url, None, None
             assert lost is not None
-            self.losses += 1
             self._interrupt(error)
             self.changed.notify_all()
         self.report(error)
@@ -252,8 +287,8 @@ class Connection:
         with self.changed:
             self._failure = self._failure or error
             self.changed.notify_all()
-            for consumer in [each for session in self._sessions for each in session.consumers]:
+            for consumer in [consumer for session in self._sessions for consumer in session.consumers]:
                 consumer.wake()
-            for producer in [each for session in self._sessions for each in session.producers]:
+            for producer in [producer for session in self._sessions for producer in session.producers]:
                 producer.fail(error)
         self.report(error)

@@ -1,4 +1,4 @@
-"""Receiving from one or several sources, one message at a time: waited for, pulled, or passed to a callback."""
+"""Receiving from one or several sources: waiting for a message, pulling one, or passing each to a callback."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ Callback = Callable[[ReceivedMessage], None]
 class Consumer:
     """A consumer of one or several sources, made by `Session.consumer`.
 
-    The sources share the prefetch equally and take turns. With prefetch 0 the broker sends only messages that `receive` asks for.
+    The sources share the prefetch equally and take turns. With prefetch 0 the broker sends a message only when `receive` requests
+    one.
 
     Attributes:
         addresses: Addresses of the sources.
         expired: Number of messages that expired while they waited here.
-        hints: By address, the broker's hint about a name in the selector that may be meant as a field. Each is also logged.
+        hints: By address, the broker's hint about a name in the selector that may mean a field. The client also logs each hint.
     """
 
     def __init__(self, session: Session, addresses: Sequence[str], prefetch: int, options: SourceOptions, delay_s: float) -> None:
-        if not addresses or prefetch < 0:
-            raise errors.InvalidRequest("a consumer needs a source, and a prefetch of 0 (pull) or more messages")
         self.session = session
         self.addresses = tuple(addresses)
         self.prefetch = prefetch
@@ -61,14 +60,14 @@ class Consumer:
     # --- for the application
 
     def receive(self, timeout_s: float | None = None) -> ReceivedMessage | None:
-        """Return the next message; None when none came in time. A reconnect is waited for.
+        """Return the next message, or None if no message came in time. Also waits during a reconnect.
 
         Args:
-            timeout_s: Seconds to wait at most. None waits without a limit; 0 takes only what has come already.
+            timeout_s: Seconds to wait at most. None waits without a limit; 0 takes only a message that has come already.
 
         Raises:
-            InvalidRequest: The consumer is closed, or hands its messages to a callback.
-            PenstockError: The broker has ended this consumer, or the connection is lost for good.
+            InvalidRequest: The consumer is closed, or passes its messages to a callback.
+            PenstockError: The broker has ended this consumer, or the connection is lost permanently.
         """
         session = self.session
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -88,27 +87,27 @@ class Consumer:
     def listen(self, callback: Callback) -> None:
         """Pass every message to a callback, one after another with the session's other callbacks.
 
-        An exception of the callback goes to the connection's `on_error`; in the modes auto and dups-ok the message then returns
-        to its queue, with this delivery counted, and comes again after the queue's `retryDelay`. Where the queue has none, it
-        waits as a worker's does: 1 s, 2 s, 4 s and so on, at most a minute.
+        The connection's `on_error` receives an exception of the callback. In the modes auto and dups-ok the message then returns
+        to its queue with this delivery counted, and comes again after the queue's `retryDelay`. Without a `retryDelay` it comes
+        again after 1 s, 2 s, 4 s and so on, at most a minute, as with a worker.
 
         Args:
-            callback: Gets a message, on a thread of the client; it may make every call of this client.
+            callback: Receives a message, on a thread of the client. It may make every call of this client.
 
         Raises:
-            InvalidRequest: The prefetch is 0, so that nothing comes by itself.
+            InvalidRequest: The prefetch is 0, so the broker sends no message unasked.
         """
         with self.session.changed:
             self._check_usable()
             if self.prefetch == 0:
-                raise errors.InvalidRequest("with prefetch 0 nothing comes by itself: use receive(), or a prefetch")
+                raise errors.InvalidRequest("with prefetch 0 no message comes unasked: use receive(), or a prefetch")
             self.callback = callback
             self.session.callbacks.wake()
 
     def close(self) -> None:
         """Stop receiving, and return the messages that wait here to their queues.
 
-        Messages that the application has received may still be settled; the links end after the last of them.
+        Messages that the application has received may still be settled. The links end after the last of them.
         """
         with self.session.changed, self.session.callbacks.paused():
             if not self.closed:
@@ -138,23 +137,33 @@ class Consumer:
         return self.session.connection.wait_for(met, left)
 
     def take(self) -> ReceivedMessage | None:
-        """Return the next message that is here and not expired, and enter it in the session's ledger; None when there is none."""
+        """Return the next waiting message that has not expired, and enter it in the session's ledger; None without one.
+
+        Credit is renewed before a message is taken, not after: while the application is busy with a message, the broker must not
+        send one that another consumer could take.
+        """
         session = self.session
-        while (found := self.arrivals.take()) is not None:
-            link, (delivery, arrived_ms) = found
+        self._renew_credit()
+        while (arrival := self.arrivals.take()) is not None:
+            link, (delivery, arrived_ms) = arrival
             message = self._unexpired(link, delivery, arrived_ms)
-            if message is not None and link.reports and self._keeps_unsettled and not delivery.settled:
-                link.report(delivery)
-            if self.prefetch:  # leaves with the next write: an application that is busy takes no more from other consumers
-                link.renew(self.arrivals.waiting(link))
             if message is not None:
+                if link.reports and self._keeps_unsettled and not delivery.settled:
+                    link.report(delivery)
                 session.ledger.delivered(message)
                 return message
+            self._renew_credit()
         session.flush()
         return None
 
+    def _renew_credit(self) -> None:
+        """Renew the credit of all links. It leaves with the next write."""
+        if self.prefetch:
+            for link in self.links:
+                link.renew(self.arrivals.waiting(link))
+
     def _unexpired(self, link: SourceLink, delivery: Delivery, arrived_ms: int) -> ReceivedMessage | None:
-        """Return the message of a delivery; None if the broker has revoked it, or it cannot be read or has expired."""
+        """Return the message of a delivery; None if the broker has revoked it, or it is unreadable or expired."""
         if delivery.remote_settled and not delivery.settled:
             return None
         message = self._decoded(link, delivery)
@@ -174,11 +183,10 @@ class Consumer:
 
     def _decoded(self, link: SourceLink, delivery: Delivery) -> ReceivedMessage | None:
         session = self.session
-        assert session.wire is not None
         number = session.next_number()
         try:
             decoded = decode_message(delivery.payload, most=MAX_SECTIONS_READ)
-            return ReceivedMessage(self, session.wire, delivery, decoded, link.address, number)
+            return ReceivedMessage(self, delivery, decoded, link.address, number)
         except (DecodeError, FieldError) as error:
             if not delivery.settled:
                 session.dispose([delivery], UNDELIVERABLE_HERE)
@@ -188,19 +196,19 @@ class Consumer:
     def attach(self) -> None:
         """Attach a link for each source on the session's current connection."""
         session = self.session
-        assert session.wire is not None
+        assert session.server is not None
         assert session.machine is not None
-        share = -(-self.prefetch // len(self.addresses))
         for address in self.addresses:
             try:
-                link = SourceLink(session.wire, session.machine, address, self._options, share, self._arrived, self.fail)
-            except BaseException:  # all links, or none
-                self._detach()
+                link = SourceLink(session.server, session.machine, address, self._options, self._arrived, self.fail)
+            except BaseException:  # otherwise some sources would have a link and others not
+                for link in self.links:
+                    link.detach()
+                self.links.clear()
                 raise
             self.links.append(link)
             self._keep_hint(address, link.hint)
-        for link in self.links if self.prefetch else ():
-            link.renew(0)
+        self._renew_credit()
         session.flush()
 
     def _keep_hint(self, address: str, hint: str | None) -> None:
@@ -208,14 +216,8 @@ class Consumer:
             self.hints[address] = hint
             _LOG.warning("consumer of %r: %s", address, hint)
 
-    def _detach(self) -> None:
-        for link in self.links:
-            link.detach()
-        self.links.clear()
-        self.session.flush()
-
     def lost(self) -> None:
-        """Forget the links and all that waits here: the connection is lost, and the broker delivers the messages again."""
+        """Forget the links and all waiting messages after the loss of the connection: the broker delivers them again."""
         self.links.clear()
         self.arrivals.clear()
         self.acknowledgements.take()
@@ -228,7 +230,7 @@ class Consumer:
         self.wake()
 
     def wake(self) -> None:
-        """Tell whoever waits elsewhere than here that there is news."""
+        """Call `on_arrival`, for an application that waits outside this client."""
         if self.on_arrival is not None:
             self.on_arrival()
 

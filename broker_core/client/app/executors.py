@@ -1,8 +1,8 @@
-"""Threads for callbacks: one session's run one after another, several sessions' side by side on a bounded pool.
+"""Threads for callbacks: the callbacks of one session run in order, those of several sessions in parallel on a bounded pool.
 
-A `SerialExecutor` has at most one task in the pool, running or waiting for a thread, and goes to the end of the pool's queue
-after each. So the callbacks of one session never overlap, no session starves another, and no tasks pile up in the pool: messages
-wait with their consumer, where credit bounds them.
+A `SerialExecutor` has at most one task in the pool, running or waiting for a thread. After each task it moves to the end of the
+pool's queue. So the callbacks of one session never overlap, and no session starves another. Messages wait with their consumer,
+where credit limits them, and not in the pool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Task = Callable[[], None]
 
 
 class Pool:
-    """At most `threads` threads for the callbacks of one connection, started when they are first needed."""
+    """Up to `threads` threads for the callbacks of one connection, started when they are first needed."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -32,16 +32,16 @@ class Pool:
         self._executor.submit(task)
 
     def close(self) -> None:
-        """Refuse new tasks; those that were submitted still run."""
+        """Ignore new tasks; submitted tasks still run."""
         self._closed = True
         if self._executor is not None:
             self._executor.shutdown(wait=False)
 
 
 class SerialExecutor:
-    """A runner of tasks, one after another on the pool.
+    """Runs tasks on the pool, one after another.
 
-    `take` returns the next task, or None; it is called under the lock of `changed`. A task must not raise, and must not hold the
+    `take` returns the next task, or None. It is called under the lock of `changed`. A task must not raise, and must not hold the
     lock.
     """
 
@@ -54,7 +54,7 @@ class SerialExecutor:
         self._thread: int | None = None
 
     def wake(self) -> None:
-        """Schedule a run, since there may be a task now. The caller holds the lock."""
+        """Schedule a call of `take`: there may be a task. The caller holds the lock."""
         if not self._scheduled and not self._pauses:
             self._scheduled = True
             self._pool.submit(self._step)
@@ -71,10 +71,8 @@ class SerialExecutor:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Wait for the running task, unless it is the caller, and let none begin inside the `with` block.
-
-        The caller holds the lock.
-        """
+        """Wait for the running task, unless it is the caller. Inside the `with` block no task begins. The caller holds the
+        lock."""
         self._pauses += 1
         try:
             self._changed.wait_for(lambda: self._thread is None or self.inside)

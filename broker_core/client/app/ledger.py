@@ -1,13 +1,12 @@
 """Deliveries that a session has passed to the application and not settled, and how each acknowledge mode settles them.
 
-When the connection is lost, its deliveries are forgotten here: the broker delivers them again. An acknowledgement that the client
-makes by itself then does nothing, since nobody could act on an error; one that the application makes raises PeerError.
+When the connection is lost, the ledger forgets its deliveries: the broker delivers them again. An automatic acknowledgement then
+does nothing. An acknowledgement by the application raises PeerError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +25,9 @@ _Mode = AcknowledgeMode
 
 
 def revoked(message: ReceivedMessage) -> errors.PeerError | None:
-    """Return the error for a delivery that can no longer be settled; None when it can."""
+    """Return the error for a delivery that can no longer be settled, or None."""
     if message.delivery.remote_settled or message.delivery.link.state is not LinkState.ATTACHED:
-        return errors.PeerError(f"the broker has taken {message!r} back, or its link is gone: it is delivered again")
+        return errors.PeerError(f"the broker has taken {message!r} back, or its link has ended: it is delivered again")
     return None
 
 
@@ -43,10 +42,10 @@ class Ledger:
         self._mode = mode
         self.unsettled: dict[int, ReceivedMessage] = {}
 
-    # --- what happens to a message
+    # --- one message
 
     def delivered(self, message: ReceivedMessage) -> None:
-        """Enter a message that is passed to the application."""
+        """Enter a message that the application is about to have."""
         if message.delivery.settled:  # presettled: at most once, or a copy
             message.outcome = ACCEPTED
         elif message.consumer.browse:
@@ -72,7 +71,7 @@ class Ledger:
             self._gather(message, EXPIRED_HERE)
 
     def acknowledge(self, message: ReceivedMessage, outcome: Outcome) -> None:
-        """Apply an outcome that the application gives. Raises as `ReceivedMessage.acknowledge` says."""
+        """Apply the application's outcome. Raises the errors of `ReceivedMessage.acknowledge`."""
         if message.number not in self.unsettled:
             self._check_settled(message, outcome)
         elif self._mode is _Mode.TRANSACTED:
@@ -81,8 +80,8 @@ class Ledger:
             del self.unsettled[message.number]
             raise error
         elif self._mode is _Mode.CLIENT and isinstance(outcome, Accepted):
-            self._settle([each for each in self.unsettled.values() if each.number <= message.number], outcome)
-        elif not (self._mode.automatic and isinstance(outcome, Accepted)):  # the client accepts by itself
+            self._settle([earlier for earlier in self.unsettled.values() if earlier.number <= message.number], outcome)
+        elif not (self._mode.automatic and isinstance(outcome, Accepted)):  # an automatic mode accepts later
             self._settle([message], outcome)
 
     def _check_settled(self, message: ReceivedMessage, outcome: Outcome) -> None:
@@ -107,8 +106,8 @@ class Ledger:
         pending.add(message, outcome, connection.clock())
         if pending.due(connection.clock()):
             self.flush(message.consumer)
-        elif first and self._session.wire is not None:
-            self._session.wire.wake()  # the pump has a new deadline
+        elif first and self._session.server is not None:
+            self._session.server.wake()  # the pump has a new deadline
 
     def flush(self, consumer: Consumer) -> None:
         """Send the gathered acknowledgements of a consumer."""
@@ -131,16 +130,16 @@ class Ledger:
         self._detach_closed_consumers()
 
     def lost(self) -> None:
-        """Forget everything: the connection is lost, and the broker delivers the messages again."""
+        """Forget all messages after the loss of the connection: the broker delivers them again."""
         self.unsettled.clear()
         self._detach_closed_consumers()
 
-    # --- going back
+    # --- messages return to their queues
 
     def requeue_everything(self, *, resume: bool = True) -> None:
-        """Return every message to its queue: unsettled ones with the delivery counted, waiting ones without.
+        """Return every message to its queue. The deliveries of unsettled messages count, those of waiting messages do not.
 
-        First it drains the credit, so that no later message overtakes them; then they return in the order of their deliveries.
+        The credit is drained first, so that no later message overtakes them. Then they return in the order of their deliveries.
         With `resume` the links get credit again. May wait.
         """
         session = self._session
@@ -150,7 +149,7 @@ class Ledger:
         session.drain(links)
         for consumer in list(session.consumers):
             self.flush(consumer)
-        self.requeue(lambda consumer: True)
+        self._requeue(session.consumers)
         for consumer in session.consumers if resume else ():
             for link in consumer.links:
                 link.resume()
@@ -158,30 +157,26 @@ class Ledger:
                     link.renew(0)
         session.flush()
 
-    def requeue(self, of: Callable[[Consumer], bool], *, handed_out: bool = True) -> None:
-        """Return the waiting messages of the consumers chosen by `of`, and with `handed_out` their unsettled ones, in delivery
-        order.
-        """
-        back: list[tuple[Delivery, Any]] = []
-        if handed_out:
-            for message in [each for each in self.unsettled.values() if of(each.consumer)]:
-                del self.unsettled[message.number]
-                back.append((message.delivery, FAILED))
-        for consumer in self._session.consumers:
-            if of(consumer):
-                back += [(delivery, RELEASED) for delivery, _ in consumer.arrivals.clear()]
-        if back:
-            base = back[0][0].id
-            back.sort(key=lambda entry: serial.difference(entry[0].id, base))
-        for outcome, entries in groupby(back, key=lambda entry: entry[1]):
+    def _requeue(self, consumers: Iterable[Consumer], *, unsettled: bool = True) -> None:
+        """Return the waiting messages of consumers, and with `unsettled` every unsettled message, in delivery order."""
+        returned: list[tuple[Delivery, Any]] = []
+        if unsettled:
+            returned = [(message.delivery, FAILED) for message in self.unsettled.values()]
+            self.unsettled.clear()
+        for consumer in consumers:
+            returned += [(delivery, RELEASED) for delivery, _ in consumer.arrivals.clear()]
+        if returned:
+            base = returned[0][0].id
+            returned.sort(key=lambda entry: serial.difference(entry[0].id, base))
+        for outcome, entries in groupby(returned, key=lambda entry: entry[1]):
             self._session.dispose([delivery for delivery, _ in entries], outcome)
         self._detach_closed_consumers()
 
     def close_consumer(self, consumer: Consumer) -> None:
-        """Return the waiting messages of a consumer; its unsettled ones may still be settled, and keep its links until then.
+        """Return the waiting messages of a consumer. Its links stay until its unsettled messages are settled.
 
-        May wait: it drains the credit first. A message returned while there is credit would come again, and its delivery would
-        count.
+        The credit is drained first, which may wait: a message that returns while there is credit would come again, and its
+        delivery would count.
         """
         for link in consumer.links:
             link.stop()
@@ -189,14 +184,13 @@ class Ledger:
             self._session.drain(list(consumer.links))
         finally:
             self.flush(consumer)
-            self.requeue(lambda each: each is consumer, handed_out=False)
+            self._requeue([consumer], unsettled=False)
 
     def _detach_closed_consumers(self) -> None:
-        """Detach the links of closed consumers that have no unsettled message any more."""
+        """Detach the links of closed consumers without unsettled messages."""
         busy = {message.consumer for message in self.unsettled.values()}
-        for consumer in [each for each in self._session.consumers if each.closed and each not in busy]:
+        for consumer in [consumer for consumer in self._session.consumers if consumer.closed and consumer not in busy]:
             for link in consumer.links:
-                with suppress(errors.PenstockError):
-                    link.detach()
+                link.detach()
             self._session.consumers.remove(consumer)
         self._session.flush()

@@ -1,4 +1,4 @@
-"""Acknowledge modes, and the rule that gathers acknowledgements: 65 % of the window, or a time."""
+"""Acknowledge modes, and the rule that gathers acknowledgements: until 65 % of the window, or for a time."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ M = TypeVar("M")  # a message
 
 #: Share of the consumer's window at which gathered acknowledgements are sent.
 ACKNOWLEDGE_RATIO = 0.65
-#: Seconds after which fewer are sent too.
+#: Seconds after which fewer acknowledgements are sent.
 ACKNOWLEDGE_DELAY_S = 0.3
 
 
 class AcknowledgeMode(Enum):
-    """Side that acknowledges a message, and how often the broker is told."""
+    """Side that acknowledges a message, and when."""
 
     #: The client acknowledges each message when `receive` returns it, or when its callback has returned.
     AUTO = "auto"
     #: The application acknowledges; `acknowledge` covers all messages of the session up to that one.
     CLIENT = "client"
-    #: The application acknowledges each message by itself.
+    #: The application acknowledges each message alone.
     INDIVIDUAL = "individual"
-    #: The client acknowledges many at a time; those not sent when a connection breaks are delivered again.
+    #: The client acknowledges many messages at a time. If the connection breaks before, they are delivered again.
     DUPS_OK = "dups-ok"
     #: The next `commit` acknowledges all messages received since the last one.
     TRANSACTED = "transacted"
 
     @property
     def automatic(self) -> bool:
-        """True when the client acknowledges by itself."""
+        """True if the client acknowledges without the application."""
         return self in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
 
 
 class PendingAcknowledgements(Generic[M]):
     """Acknowledgements of one consumer that were not sent yet.
 
-    `window` is its prefetch in messages, `delay_s` the longest delay in seconds; `now` is the time of any clock in seconds.
+    `window` is its prefetch in messages, `delay_s` the longest delay in seconds. `now` is in seconds of any clock.
     """
 
     def __init__(self, window: int, delay_s: float) -> None:
@@ -49,16 +49,16 @@ class PendingAcknowledgements(Generic[M]):
         return len(self._entries)
 
     def add(self, message: M, outcome: Any, now: float) -> None:
-        """Append one. An expired message counts too: else a consumer that gets nothing else would wait for ever."""
+        """Append one. Expired messages also count: a consumer that receives no other message must not wait forever."""
         if not self._entries:
             self.deadline = now + self._delay
         self._entries.append((message, outcome))
 
     def due(self, now: float) -> bool:
-        """Return True when they are to be sent: enough of them, or long enough ago."""
+        """Return True if they must be sent: there are enough of them, or the delay is over."""
         return len(self._entries) >= self._threshold or (self.deadline is not None and now >= self.deadline)
 
     def take(self) -> list[tuple[M, Any]]:
         """Remove and return all of them, oldest first."""
-        found, self._entries, self.deadline = self._entries, [], None
-        return found
+        entries, self._entries, self.deadline = self._entries, [], None
+        return entries

@@ -1,45 +1,31 @@
-"""Opening a connection from urls and credentials."""
+"""Opening a connection from URLs and credentials."""
 
 from __future__ import annotations
 
-import random as randomness
-import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...errors import InvalidRequest
+from .. import amqp
 from ..amqp.address import parse
 from ..amqp.connection import TIMEOUT_S
-from ..amqp.dial import MAX_MESSAGE_OCTETS, login, new_container_id
+from ..amqp.dial import MAX_MESSAGE_OCTETS, new_container_id
 from ..credentials import Credentials
 from .backoff import Backoff
-from .queues import Connection
-from .servers import Dependencies, Servers
-from .wire import Wire
+from .connection import Connection
+from .servers import Environment, Servers
 
 #: Threads for the callbacks of one connection.
 CALLBACK_THREADS = 8
 
-#: Plan of a reconnect where none is given.
+#: Default plan of a reconnect.
 DEFAULT_BACKOFF = Backoff()
 
 
-def _wait(seconds: float, closing: threading.Event) -> None:
-    closing.wait(seconds)
+class Opener(NamedTuple):
+    """Opens connections in an environment."""
 
-
-class Environment(NamedTuple):
-    """Clocks and randomness of the connections that `connect` opens. Applications use the real ones; tests give their own.
-
-    `clock` returns seconds, `wall` seconds since 1970, `random` a number from 0 to 1; `pause(seconds, closing)` waits that long,
-    or until the event is set.
-    """
-
-    clock: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
-    random: Callable[[], float] = randomness.random
-    pause: Callable[[float, threading.Event], object] = _wait
+    environment: Environment = Environment()
 
     def connect(
         self,
@@ -59,21 +45,22 @@ class Environment(NamedTuple):
     ) -> Connection:
         """Open a connection to the first server that answers; the others are for reconnects.
 
-        A user name logs in with SCRAM-SHA-256, or with PLAIN over TLS or on this machine; without one, a certificate logs in with
-        EXTERNAL, and without that the login is ANONYMOUS.
+        A user logs in with SCRAM, or with PLAIN over TLS or on this machine. Without a user, a certificate logs in with
+        EXTERNAL. Without both, the login is ANONYMOUS.
 
         Args:
-            urls: `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`; one, or several.
+            urls: One or several of `amqp://HOST[:PORT]` and `amqps://HOST[:PORT]`.
             user: User name.
             password: The user's password.
-            ca_file: PEM file of the authority that signed the broker's certificate. None: those of the system.
+            ca_file: PEM file of the authority that signed the broker's certificate. None: the system's authorities.
             cert_file: PEM file of a client certificate to log in with.
             key_file: PEM file of its key. None: it is in `cert_file`.
             client_id: Container id at the broker, kept over reconnects. None: a new one.
             timeout_s: Seconds that each wait for the broker takes at most.
             reconnect: When to try which server after a loss. None: a loss is final.
-            callback_threads: Number of sessions whose callbacks run side by side at most.
-            on_error: Gets errors that no call can raise: losses, exceptions of callbacks. Called on a thread of the client.
+            callback_threads: Largest number of sessions whose callbacks run at the same time.
+            on_error: Receives the errors that no call can raise: losses, exceptions of callbacks. Called on a thread of the
+                client.
             max_message_octets: Largest message that is received; a server that sends a larger one loses the consumer.
 
         Returns:
@@ -92,32 +79,19 @@ class Environment(NamedTuple):
         if not servers or callback_threads < 1:
             raise InvalidRequest("give at least one url, and at least one thread for callbacks")
         credentials = Credentials.from_files(user, password, ca_file, cert_file, key_file)
-        encrypted = {url: parse(url).tls for url in servers}
-        if credentials.certificates and not all(encrypted.values()):
+        if not all(parse(url).tls for url in servers) and credentials.certificates:
             raise InvalidRequest("certificates have no meaning for amqp://: use amqps://, or leave them out")
-        context = credentials.tls_context() if any(encrypted.values()) else None
-        name = client_id or new_container_id()
+        container_id = client_id or new_container_id()
 
-        def dial(url: str) -> Wire:
-            wire = login(
-                url,
-                user,
-                password,
-                tls=context if encrypted[url] else None,
-                external=cert_file is not None,
-                timeout_s=timeout_s,
-                kind=Wire,
-                container_id=name,
-                max_message_octets=max_message_octets,
+        def dial(url: str) -> amqp.Connection:
+            return amqp.login(
+                url, credentials, timeout_s=timeout_s, container_id=container_id, max_message_octets=max_message_octets
             )
-            assert isinstance(wire, Wire)
-            return wire
 
-        dependencies = Dependencies(dial, *self)
         connection = Connection(
-            Servers(servers, dependencies, reconnect),
-            dependencies,
-            client_id=name,
+            Servers(servers, dial, self.environment, reconnect),
+            self.environment,
+            client_id=container_id,
             timeout_s=timeout_s,
             callback_threads=callback_threads,
             on_error=on_error,
@@ -127,4 +101,4 @@ class Environment(NamedTuple):
 
 
 #: Opens a connection in the real environment.
-connect = Environment().connect
+connect = Opener().connect

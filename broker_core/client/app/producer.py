@@ -1,8 +1,8 @@
-"""Sending, synchronously or not, with at most a window of unconfirmed octets.
+"""Sending, synchronously or not, with a limit of unconfirmed octets.
 
-A message stays here until it is confirmed, so that a new connection can send it again: at least once. The defaults are those of
-JMS: outside a transaction a send of a persistent message waits for its confirmation, a non-persistent one does not; inside a
-transaction no send waits, since the commit waits for all.
+A producer keeps a message until it is confirmed, so that a new connection can send it again: at least once. The defaults are
+those of JMS. Outside a transaction, a send of a persistent message waits for its confirmation, and a non-persistent one does not.
+Inside a transaction no send waits, because the commit waits for all sends.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ... import errors
+from ...amqp import Accepted
 from ...amqp.performatives import TransactionalState
-from .sending import Confirmation, Sendable, encoded
+from ..amqp import failures
+from .composing import Sendable, encoded
 from .target_link import TargetLink, TooLarge
 
 if TYPE_CHECKING:
@@ -22,6 +24,60 @@ if TYPE_CHECKING:
 
 #: Default window: octets of messages that one producer has sent and the broker has not confirmed.
 WINDOW_OCTETS = 1024 * 1024
+
+
+class Confirmation:
+    """Outcome of one message that was sent, made by `Producer.send`.
+
+    Attributes:
+        outcome: The broker's outcome, None until it comes. In a transaction it is provisional until the commit.
+        error: Error of a refusal; None without one.
+    """
+
+    __slots__ = ("_producer", "awaited", "callback", "error", "outcome", "payload", "transaction")
+
+    def __init__(
+        self,
+        producer: Producer,
+        payload: bytes,
+        transaction: bytes | None,
+        awaited: bool,
+        callback: Callable[[Confirmation], None] | None,
+    ) -> None:
+        self._producer = producer
+        self.payload = payload
+        self.transaction = transaction
+        self.awaited = awaited  # a call waits for it now, and will raise its error
+        self.callback = callback
+        self.outcome: object | None = None
+        self.error: errors.PenstockError | None = None
+
+    @property
+    def done(self) -> bool:
+        """True when the broker has confirmed or refused the message, or no outcome can come any more."""
+        return self.outcome is not None or self.error is not None
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for the outcome.
+
+        Args:
+            timeout_s: Seconds to wait at most. None: the producer's time limit.
+
+        Raises:
+            PeerError: No outcome came in this time; the message may be confirmed later.
+            PenstockError: The broker has refused the message.
+        """
+        with self._producer.session.changed:
+            self._producer.wait_until(lambda: self.done, timeout_s, f"a message to {self._producer.address!r} is not confirmed")
+        if self.error is not None:
+            raise self.error
+
+    def settle(self, state: object | None) -> None:
+        """Record the broker's outcome."""
+        outcome = state.outcome if isinstance(state, TransactionalState) else state
+        self.outcome = outcome
+        if not isinstance(outcome, Accepted):
+            self.error = failures.from_outcome(outcome, f"a message to {self._producer.address!r} was")
 
 
 class Producer:
@@ -60,16 +116,16 @@ class Producer:
         timeout_s: float | None = None,
         on_outcome: Callable[[Confirmation], None] | None = None,
     ) -> Confirmation:
-        """Send one message. A synchronous send returns when the broker has confirmed it, an asynchronous one when it was sent.
+        """Send one message. A synchronous send returns when the broker has confirmed it, an asynchronous one when it is sent.
 
         Args:
             message: A whole `Message`, octets, or text.
-            persistent: The header's *durable*. None: as the message says, else True.
-            priority: 0 to 9. None: as the message says, else 4.
-            ttl_ms: Milliseconds after which the message expires. None: as the message says.
-            synchronous: Whether to wait. None: a persistent message outside a transaction is waited for.
+            persistent: The header's *durable*. None: the message's own value, or True.
+            priority: 0 to 9. None: the message's own value, or 4.
+            ttl_ms: Milliseconds after which the message expires. None: the message's own value.
+            synchronous: Whether to wait. None: wait for a persistent message outside a transaction.
             timeout_s: Seconds that the whole call takes at most. None: the producer's time limit.
-            on_outcome: Called with the confirmation, as the session's other callbacks are; makes the send asynchronous.
+            on_outcome: Called with the confirmation, in order with the session's other callbacks; makes the send asynchronous.
 
         Returns:
             Confirmation of this message.
@@ -77,7 +133,7 @@ class Producer:
         Raises:
             InvalidRequest: The message cannot be encoded.
             ResourceLimit: It is larger than the broker takes.
-            PeerError: The time is over; the text says whether the message was sent.
+            PeerError: The time is over; the text states whether the message was sent.
             PenstockError: The broker has refused it (synchronous).
         """
         session = self.session
@@ -110,7 +166,7 @@ class Producer:
             f"a message to {self.address!r} was not sent: {self.unconfirmed_octets:,} octets before it are not confirmed",
         )
         transaction = self._with_credit(deadline)
-        confirmation = Confirmation(self, payload, transaction, awaited, callback, self.session.changed)
+        confirmation = Confirmation(self, payload, transaction, awaited, callback)
         assert self._link is not None
         sequence, self._sent = self._sent, self._sent + 1
         self._unconfirmed[sequence] = confirmation
@@ -123,16 +179,16 @@ class Producer:
         return confirmation
 
     def _with_credit(self, deadline: float) -> bytes | None:
-        """Wait until a message can be sent; return the transaction that it belongs to, if the session has transactions.
+        """Wait until a message can be sent. Return its transaction, if the session has transactions.
 
-        A transaction that ends meanwhile, with its connection, is not named any more: another one may have its id by now. The
-        next one is declared, and its commit says that the first was rolled back.
+        If the transaction ends meanwhile, with its connection, the message must not name it: its id may belong to another one by
+        now. The message then joins a new transaction, whose commit reports the rollback.
         """
         session = self.session
         while True:
             transaction = session.transaction_id() if session.transacted else None
             self.wait_until(
-                lambda named=transaction: not session.is_current(named) or self._ready,  # type: ignore[misc]
+                lambda declared=transaction: not session.is_current(declared) or self._ready,  # type: ignore[misc]
                 _seconds_left(deadline),
                 f"a message to {self.address!r} was not sent: the broker gives no credit for it",
             )
@@ -143,10 +199,8 @@ class Producer:
     def _ready(self) -> bool:
         return self._link is not None and not self._to_resend and self._link.ready
 
-    def wait_until(self, done: Callable[[], bool], timeout_s: float | None, what: str) -> None:
-        """Wait under the lock, over reconnects. Raises the error that ended this producer, or PeerError for `what` after the
-        time.
-        """
+    def wait_until(self, done: Callable[[], bool], timeout_s: float | None, problem: str) -> None:
+        """Wait under the lock, over reconnects. Raises the error that ended this producer, or PeerError with `problem`."""
         limit = self._timeout_s if timeout_s is None else timeout_s
 
         def met() -> bool:
@@ -156,11 +210,11 @@ class Producer:
             return True
 
         if not self.session.connection.wait_for(met, limit):
-            raise errors.PeerError(f"{what} within the time limit; the broker may be overloaded, or out of disk or memory")
+            raise errors.PeerError(f"{problem} within the time limit; the broker may be overloaded, or out of disk or memory")
 
     @property
     def failed(self) -> bool:
-        """True when nothing can be sent with it any more."""
+        """True once nothing can be sent with it."""
         return self._failure is not None
 
     def check(self) -> None:
@@ -173,7 +227,7 @@ class Producer:
             raise self._failure
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything sent is confirmed.
+        """Wait until every message is confirmed.
 
         Args:
             timeout_s: Seconds to wait at most. None: the producer's time limit.
@@ -183,8 +237,8 @@ class Producer:
             PenstockError: The first refusal that was not reported yet.
         """
         with self.session.changed:
-            what = f"{len(self._unconfirmed):,} messages to {self.address!r} are not confirmed"
-            self.wait_until(lambda: not self._unconfirmed, timeout_s, what)
+            problem = f"{len(self._unconfirmed):,} messages to {self.address!r} are not confirmed"
+            self.wait_until(lambda: not self._unconfirmed, timeout_s, problem)
             unreported, self._unreported = self._unreported, None
         if unreported is not None:
             raise unreported
@@ -201,7 +255,7 @@ class Producer:
             self.detach()
 
     def detach(self) -> None:
-        """Detach the link at once; the outcomes of unconfirmed messages stay unknown."""
+        """Detach the link without a flush; the outcomes of unconfirmed messages stay unknown."""
         with self.session.changed:
             if self._failure is None:
                 self.fail(errors.PeerError(f"this producer for {self.address!r} is closed"))
@@ -212,17 +266,17 @@ class Producer:
     # --- for the session, under the lock
 
     def attach(self) -> None:
-        """Attach a link on the current connection. Unconfirmed messages are sent again there, in order, before new ones."""
-        wire, machine = self.session.wire, self.session.machine
-        assert wire is not None
+        """Attach a link on the current connection. It sends the unconfirmed messages again, in order, before new ones."""
+        server, machine = self.session.server, self.session.machine
+        assert server is not None
         assert machine is not None
-        link = TargetLink(wire, machine, self.address, self._settled, self.fail)
+        link = TargetLink(server, machine, self.address, self._settled, self.fail)
         self._to_resend = deque(self._unconfirmed)
         self._link = link
         self.resend()
 
     def resend(self) -> None:
-        """Send again as much as credit allows now. Never waits."""
+        """Send again as many messages as credit allows now. Never waits."""
         while self._to_resend and self._link is not None and self._link.ready:
             sequence = self._to_resend.popleft()
             if sequence in self._unconfirmed:
@@ -234,7 +288,7 @@ class Producer:
                     self._report(confirmation, error)
 
     def lost(self, rolled_back: errors.PenstockError) -> None:
-        """Forget the link: the connection is lost. Messages of a transaction are gone with it; the rest is sent again."""
+        """Handle the loss of the connection: messages of a transaction end with it, the others are sent again."""
         self._link = None
         self._to_resend.clear()
         self.roll_back(rolled_back)
@@ -246,7 +300,7 @@ class Producer:
                 self._forget(sequence)
                 self._report(confirmation, error)
         if self.session.transacted:
-            self._unreported = None  # the rollback itself tells the application
+            self._unreported = None  # the rollback reports it
 
     def fail(self, error: errors.PenstockError) -> None:
         """End the producer: every unconfirmed message gets `error`, and nothing can be sent any more."""

@@ -1,4 +1,4 @@
-"""Explicit pull (prefetch 0): the client asks for one message when the application does, and never keeps more than one."""
+"""Explicit pull (prefetch 0): the client requests one message when the application does, and never keeps more than one."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import time
 from typing import TYPE_CHECKING
 
 from .received import RELEASED, ReceivedMessage
+from .source_link import SourceLink
 
 if TYPE_CHECKING:
     from .consumer import Consumer
-    from .source_link import SourceLink
 
 
 def pull(consumer: Consumer, deadline: float | None) -> ReceivedMessage | None:
     """Return the next message of any source, or None at `deadline`. The caller holds the lock.
 
-    From one source: credit 1, and a drain when the time is over. From several: first each in turn gets credit 1 with a drain, so
-    that only one of several full queues gives a message away. If all are empty, each gets credit 1; a second message that comes
-    meanwhile goes back undelivered.
+    One source gets credit 1, and a drain at the deadline. Several sources first get credit 1 with a drain in turn, so that only
+    one of several full queues sends a message. If all are empty, each gets credit 1. A second message that comes meanwhile
+    returns undelivered.
     """
     if len(consumer.addresses) > 1 or (deadline is not None and deadline <= time.monotonic()):
         message = _sweep(consumer)
@@ -35,13 +35,13 @@ def _await(consumer: Consumer, links: list[SourceLink], deadline: float | None) 
         if link.stopped:
             link.request_one(drain=False)
     consumer.session.flush()
-    # A reconnect ends the wait too: the new links have to be asked.
+    # A reconnect also ends the wait: the new links need credit.
     consumer.wait_for(lambda: bool(consumer.arrivals) or consumer.links != links, deadline)
     return _drain_and_take(consumer, links) if consumer.links == links else None
 
 
 def _sweep(consumer: Consumer) -> ReceivedMessage | None:
-    """Return a message that a source has now; the sources are asked in turn, beginning with another one each time."""
+    """Return a message that a source has now. Each sweep begins with the next source."""
     links = consumer.links
     if links:
         links.append(links.pop(0))
@@ -57,7 +57,7 @@ def _sweep(consumer: Consumer) -> ReceivedMessage | None:
 
 
 def _drain_and_take(consumer: Consumer, links: list[SourceLink]) -> ReceivedMessage | None:
-    """Drain the credit, then return the first message that has come; a second one was not asked for and goes back."""
+    """Drain the credit, then return the first message that has come. A second one was not requested and returns to its queue."""
     for link in links:
         if not link.stopped:
             link.request_one(drain=True)

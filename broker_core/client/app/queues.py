@@ -1,63 +1,23 @@
-"""The short way of an application: send a message by its address, go through what waits in a queue."""
+"""A queue by its address: send to it, receive from it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from . import connection as reconnecting
-from .composing import Fields, composed
+from .composing import Fields, Sendable
 from .consumer import PREFETCH
 from .modes import AcknowledgeMode
-from .outbox import Outbox
 from .received import ReceivedMessage
-from .sending import Sendable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in typing from 3.11 on
 
-
-class Connection(reconnecting.Connection):
-    """A connection of an application, made by `connect`, that comes back when its server is lost. For any number of threads.
-
-    Example:
-        with penstock.connect("amqp://127.0.0.1:5672") as connection:
-            connection.send("orders", json={"id": 7}, subject="new")
-    """
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._outbox = Outbox(self)
-
-    def queue(self, address: str) -> Queue:
-        """Return a queue, or an exchange, to send to and to go through. Nothing is asked of the broker.
-
-        Args:
-            address: A queue, an exchange, or `exchange/routing-key`.
-        """
-        return Queue(self, address)
-
-    def send(self, address: str, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
-        """Send one message, and return when the broker has confirmed it. Any thread may; each waits for its own message.
-
-        Args:
-            address: A queue, an exchange, or `exchange/routing-key`.
-            body: Octets, text, or a whole `Message`.
-            **fields: `json` instead of a body, `subject`, `properties`, `delay` and `ttl` in seconds, `priority` (0 to 9) and so
-                on: see `penstock.broker_core.client.app.composing.composed`.
-
-        Raises:
-            InvalidRequest: The arguments contradict each other, or cannot be written in AMQP.
-            PenstockError: The broker refuses the message, or does not confirm it in time.
-
-        Example:
-            connection.send("orders", json={"id": 7}, subject="new", delay=30)
-        """
-        self._outbox.send(address, composed(body, **fields))
+    from .connection import Connection
 
 
 class Queue:
-    """A queue or an exchange of a broker, made by `Connection.queue`. It holds nothing, and any thread may use it.
+    """A queue or an exchange of a broker, made by `Connection.queue`. It has no state, and any thread may use it.
 
     Attributes:
         connection: Connection that it belongs to.
@@ -91,23 +51,23 @@ class Queue:
         selector: str | None = None,
         prefetch: int = PREFETCH,
     ) -> Iterator[ReceivedMessage]:
-        """Go through the messages, one at a time, in their order.
+        """Iterate over the messages in order.
 
         A message is accepted when the loop asks for the next one, unless the loop has settled it (`accept`, `reject`, `release`,
-        `retry`). Where the loop ends early, by an exception or `break`, the last message goes back as a failed delivery if it was
-        not settled: accept it before a `break`. What has been fetched and not seen goes back, too.
+        `retry`). If the loop ends early, by an exception or `break`, an unsettled last message returns to the queue as a failed
+        delivery: accept it before a `break`. Prefetched messages return uncounted.
 
         Args:
-            timeout: Seconds without a message after which the loop ends. None: it goes on for ever.
-            limit: The loop ends after so many messages.
+            timeout: Seconds without a message after which the loop ends. None: no limit.
+            limit: Largest number of messages. None: no limit.
             selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
-            prefetch: Messages that wait here at most.
+            prefetch: Largest number of messages that wait here.
 
         Yields:
             The messages.
 
         Raises:
-            PenstockError: The broker refuses, or the connection is lost for good.
+            PenstockError: The broker refuses, or the connection is lost permanently.
 
         Example:
             for message in connection.queue("orders").receive(timeout=5):

@@ -17,29 +17,28 @@ from .retries import Retries
 
 if TYPE_CHECKING:
     from .consumer import Consumer
-    from .wire import Wire
 
 Outcome = Accepted | Rejected | Released | Modified
 
 ACCEPTED, RELEASED = Accepted(), Released()
-#: Of the reason of a rejection: it has to fit a frame.
+#: Limit of the reason of a rejection, which must fit a frame.
 REASON_CHARACTERS = 1000
-#: Returned to the queue after a failure; the delivery counts.
+#: Return to the queue after a failure; the delivery counts.
 FAILED = Modified(delivery_failed=True)
-#: Waits of a message whose callback has raised, where its queue has no `retryDelay`.
+#: Waits of a message whose callback has raised, if its queue has no `retryDelay`.
 RETRIES = Retries()
-#: Returned to the queue, counted, and not delivered to this link again: a message that this client cannot decode.
+#: A message that this client cannot decode: it returns to the queue, counted, and does not come to this link again.
 UNDELIVERABLE_HERE = Modified(delivery_failed=True, undeliverable_here=True)
-#: A message that expired in the prefetch. AMQP has no outcome for it, and the broker then finds it expired by its own clock. The
-#: application did not have it, so the delivery does not count.
+#: A message that expired in the prefetch. AMQP has no outcome for it; the broker then sees by its own clock that it has expired.
+#: The application did not have it, so the delivery does not count.
 EXPIRED_HERE = Modified(delivery_failed=False, undeliverable_here=True)
 
 
 class ReceivedMessage:
-    """A message as it was received.
+    """A message that a consumer has received.
 
     Attributes:
-        message: All of it, decoded.
+        message: The whole message, decoded.
         source: Address that it came from.
         number: Its number among the messages of the session, from 1.
         outcome: Outcome that it was settled with; None until then.
@@ -50,11 +49,10 @@ class ReceivedMessage:
                 message.reject("no tests here")
     """
 
-    __slots__ = ("commit_outcome", "consumer", "delivery", "message", "number", "outcome", "source", "wire")
+    __slots__ = ("commit_outcome", "consumer", "delivery", "message", "number", "outcome", "source")
 
-    def __init__(self, consumer: Consumer, wire: Wire, delivery: Delivery, message: Message, source: str, number: int) -> None:
+    def __init__(self, consumer: Consumer, delivery: Delivery, message: Message, source: str, number: int) -> None:
         self.consumer = consumer
-        self.wire = wire
         self.delivery = delivery
         self.message = message
         self.source = source
@@ -68,7 +66,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> Any:
-        """The octets of a data body, the value of an amqp-value, the items of a sequence; None without a body."""
+        """Octets of a data body, value of an amqp-value, or items of a sequence; None without a body."""
         message = self.message
         if message.data:
             return b"".join(message.data)
@@ -88,42 +86,42 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """The application properties."""
+        """Application properties."""
         return {str(name): value for name, value in (self.message.application_properties or {}).items()}
 
     @property
     def subject(self) -> str | None:
-        """Subject that its sender gave it."""
+        """Subject that the sender set."""
         return None if self.message.properties is None else self.message.properties.subject
 
     @property
     def message_id(self) -> Any:
-        """The id that its sender gave it."""
+        """Id that the sender set."""
         return None if self.message.properties is None else self.message.properties.message_id
 
     @property
     def correlation_id(self) -> Any:
-        """The id of the message that this one answers."""
+        """Id of the message that this one answers."""
         return None if self.message.properties is None else self.message.properties.correlation_id
 
     @property
     def reply_to(self) -> str | None:
-        """Address at which its sender expects an answer."""
+        """Address for answers."""
         return None if self.message.properties is None else self.message.properties.reply_to
 
     def json(self) -> Any:
         """Return the body, read as JSON.
 
         Raises:
-            ValueError: The body is no JSON.
+            ValueError: The body is not JSON.
         """
         body = self.body
         if not isinstance(body, (bytes, str)):
-            raise ValueError(f"the body is no JSON text: it is {type(body).__name__}")
+            raise ValueError(f"the body is not a JSON text: it is {type(body).__name__}")
         return json_text.loads(body)
 
     def accept(self) -> None:
-        """Settle the message: it is done.
+        """Settle the message as processed.
 
         Raises:
             PenstockError: As of `acknowledge`.
@@ -131,7 +129,7 @@ class ReceivedMessage:
         self.acknowledge(ACCEPTED)
 
     def reject(self, reason: str = "") -> None:
-        """Settle the message as one that nobody can use: it becomes a dead letter, or is archived, with the reason.
+        """Settle the message as unusable: it becomes a dead letter, or is archived, with the reason.
 
         Args:
             reason: Text for people; 1,000 characters of it are kept.
@@ -139,11 +137,11 @@ class ReceivedMessage:
         Raises:
             PenstockError: As of `acknowledge`.
         """
-        kept = reason[:REASON_CHARACTERS].encode(errors="backslashreplace").decode()  # half a surrogate pair is no character
-        self.acknowledge(Rejected(error=Error(condition=Condition.PRECONDITION_FAILED, description=kept or None)))
+        text = reason[:REASON_CHARACTERS].encode(errors="backslashreplace").decode()  # half a surrogate pair is not a character
+        self.acknowledge(Rejected(error=Error(condition=Condition.PRECONDITION_FAILED, description=text or None)))
 
     def release(self) -> None:
-        """Give the message back to its place in the queue; the delivery is no failed one.
+        """Return the message to its place in the queue. The delivery does not count as a failure.
 
         Raises:
             PenstockError: As of `acknowledge`.
@@ -151,15 +149,15 @@ class ReceivedMessage:
         self.acknowledge(RELEASED)
 
     def retry(self, after: float | None = None) -> None:
-        """Give the message back after a failure: it comes again, at its place in the queue.
+        """Return the message to its place in the queue after a failure. It comes again.
 
-        The delivery counts as a failed one: after `maxAttempts` of the queue the message becomes a dead letter.
+        The delivery counts as a failure: after `maxAttempts` of the queue the message becomes a dead letter.
 
         Args:
-            after: Seconds until then. None: the queue's own delay (`retryDelay`), without one at once.
+            after: Seconds until it comes again. None: the queue's `retryDelay`, or immediately without one.
 
         Raises:
-            InvalidRequest: A time that cannot be.
+            InvalidRequest: An invalid time.
             PenstockError: As of `acknowledge`.
         """
         if after is None:
@@ -167,36 +165,35 @@ class ReceivedMessage:
             return
         if not 0 <= after < MAX_MILLISECONDS / 1000:
             raise InvalidRequest(f"after is seconds from 0 to {(MAX_MILLISECONDS - 1) // 1000:,}, not {after}")
-        notes: dict[str, Any] = {DELIVERY_DELAY: Long(int(after * 1000))}
-        self.acknowledge(Modified(delivery_failed=True, message_annotations=notes))
+        annotations: dict[str, Any] = {DELIVERY_DELAY: Long(int(after * 1000))}
+        self.acknowledge(Modified(delivery_failed=True, message_annotations=annotations))
 
     def acknowledge(self, outcome: Outcome = ACCEPTED) -> None:
         """Settle the message; in a transaction the commit does so.
 
-        `AcknowledgeMode` says how many messages an acceptance covers. Any other outcome is for this one alone.
+        `AcknowledgeMode` decides how many messages an acceptance covers. Any other outcome is for this message alone.
 
         Args:
             outcome: `Accepted`, `Rejected`, `Released` or `Modified` of `penstock.broker_core.amqp`.
 
         Raises:
-            PeerError: Its connection is lost, so it is delivered again; or the broker has taken it back.
+            PeerError: Its connection is lost, or the broker has revoked it. The broker delivers it again.
             InvalidRequest: It has another outcome already.
         """
         self.consumer.session.acknowledge(self, outcome)
 
 
 def failed(message: ReceivedMessage) -> Modified:
-    """Return the outcome of a message whose callback has raised: it comes again after a wait. A queue with `retryDelay` has its
-    own."""
+    """Return the outcome of a message whose callback has raised. It comes again after a wait, or after the queue's
+    `retryDelay`."""
     after_ms = int(RETRIES.after(message.delivery_count + 1) * 1000)
     return Modified(delivery_failed=True, message_annotations={RETRY_DELAY: Long(after_ms)})
 
 
 def expiry_ms(message: Message, arrived_ms: int) -> int | None:
-    """Return when a message expires, in ms since 1970: the earlier of its absolute expiry time and its time to live after
-    arrival.
+    """Return when a message expires, in ms since 1970: at its absolute expiry time, or its time to live after arrival.
 
-    The absolute expiry time of a dead letter is not looked at: it is that of the original message, and a broker cannot change it.
+    The absolute expiry time of a dead letter does not count: it is the original message's, and a broker cannot change it.
     """
     times = []
     dead = message.message_annotations is not None and DEATH_REASON in message.message_annotations

@@ -1,4 +1,4 @@
-"""Waits between the attempts at a message whose handler raises: a handler that always fails is no hot loop."""
+"""Waits between the attempts at a message whose handler raises, so that a handler that always fails does not use a whole core."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _DOUBLED = 60  # times at most: by then every wait is the longest
 
 
 class Retries(NamedTuple):
-    """Waits after failed attempts: `first_s` seconds after the first, twice as long after each further one, at most `most_s`."""
+    """Waits after failed attempts: `first_s` seconds after the first, doubled after each further one, at most `most_s`."""
 
     first_s: float = 1.0
     most_s: float = 60.0
 
     def check(self) -> None:
-        """Raise InvalidRequest for times that cannot be."""
+        """Raise InvalidRequest for invalid times."""
         if not 0 <= self.first_s <= self.most_s:
             raise errors.InvalidRequest("retry_after is seconds from 0 to max_retry_after")
 

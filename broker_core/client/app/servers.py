@@ -1,76 +1,83 @@
-"""Servers of a connection: the order in which they are tried, at first and after a loss."""
+"""Servers of a connection: the order in which the client tries them, at first and after a loss."""
 
 from __future__ import annotations
 
+import random as randomness
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ... import errors
+from ..amqp.connection import Connection
 from .backoff import Backoff
-from .wire import Wire, ours
+from .server import to_penstock_error
 
-#: Errors that no other server and no waiting mends: a wrong password tried again and again only locks the account.
+#: Errors that another server or a later attempt does not avoid. Repeating a wrong password would only lock the account.
 _FINAL = (errors.Unauthenticated, errors.NotAllowed)
 
 
-class Dependencies(NamedTuple):
-    """Functions that a connection calls: injected, so that tests can give their own.
+def _wait(seconds: float, closing: threading.Event) -> None:
+    closing.wait(seconds)
 
-    `dial` opens a wire to a url, without its pump; `clock` returns seconds, `wall` seconds since 1970, `random` a number from 0
-    to 1; `pause(seconds, closing)` waits that long, or until the event is set.
+
+class Environment(NamedTuple):
+    """Clocks and randomness of a connection. Applications use the real ones; tests set their own.
+
+    Attributes:
+        clock: Returns seconds.
+        wall: Returns seconds since 1970.
+        random: Returns a number from 0 to 1.
+        pause: Waits for some seconds, or until the event is set.
     """
 
-    dial: Callable[[str], Wire]
-    clock: Callable[[], float]
-    wall: Callable[[], float]
-    random: Callable[[], float]
-    pause: Callable[[float, threading.Event], object]
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    random: Callable[[], float] = randomness.random
+    pause: Callable[[float, threading.Event], object] = _wait
 
 
 class Servers:
-    """Servers tried in the order of `urls`. Without a `backoff` a loss is final."""
+    """Servers tried in the order of `urls`. `dial` opens a connection to one. Without a `backoff` a loss is final."""
 
-    def __init__(self, urls: Sequence[str], dependencies: Dependencies, backoff: Backoff | None) -> None:
+    def __init__(
+        self, urls: Sequence[str], dial: Callable[[str], Connection], environment: Environment, backoff: Backoff | None
+    ) -> None:
         self._urls = list(urls)
-        self._dependencies = dependencies
+        self._dial = dial
+        self._environment = environment
         self._backoff = backoff
 
     def __str__(self) -> str:
         return ", ".join(self._urls)
 
-    def first(self) -> tuple[Wire, str]:
-        """Connect to the first server that answers; each is tried once. Raises the last one's error."""
+    def first(self) -> tuple[Connection, str]:
+        """Connect to the first server that answers, with one attempt at each. Raises the last one's error."""
         for url in self._urls[:-1]:
             try:
-                return self._dependencies.dial(url), url
+                return self._dial(url), url
             except errors.PeerError:
                 pass
-        return self._dependencies.dial(self._urls[-1]), self._urls[-1]
+        return self._dial(self._urls[-1]), self._urls[-1]
 
     def reconnect(
-        self, lost: str, error: errors.PenstockError, closing: threading.Event, use: Callable[[Wire, str], None]
+        self, lost: str, error: errors.PenstockError, closing: threading.Event, use: Callable[[Connection, str], None]
     ) -> errors.PenstockError | None:
-        """Dial after `lost` was lost with `error`, until `use` takes a wire without raising.
+        """Connect again after `lost` was lost with `error`, until `use` accepts a connection without raising.
 
-        Returns the final error, or None when there is a server again or `closing` was set.
+        Returns the final error, or None if there is a server again or `closing` was set.
         """
         if self._backoff is None:
             return error
-        for pause, url in self._backoff.plan(self._urls, lost, self._dependencies.random):
-            self._dependencies.pause(pause, closing)
+        for pause, url in self._backoff.plan(self._urls, lost, self._environment.random):
+            self._environment.pause(pause, closing)
             if closing.is_set():
                 return None
             try:
-                wire = self._dependencies.dial(url)
-                try:
-                    use(wire, url)
-                except BaseException:
-                    wire.close()
-                    raise
+                use(self._dial(url), url)
                 return None
             except _FINAL as final:
                 return final
-            except Exception as failed:  # whatever it is, it may be over at the next attempt
-                error = ours(failed)
+            except Exception as failure:  # the next attempt may not meet it
+                error = to_penstock_error(failure)
         return error

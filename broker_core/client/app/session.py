@@ -1,4 +1,4 @@
-"""A session: a line of work with its own acknowledge mode, its callbacks one after another, and perhaps a transaction."""
+"""A session: its own acknowledge mode, callbacks one after another, and a transaction if the mode has one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ... import amqp, errors
 from ...amqp import LocalProtocolError, serial
 from ...amqp.deliveries import Delivery
 from ...amqp.states import LinkState
+from ..amqp.failures import NoAnswer, no_answer
 from . import modes
 from .callbacks import Callbacks
 from .consumer import PREFETCH, Callback, Consumer
@@ -17,18 +18,18 @@ from .ledger import Ledger
 from .modes import AcknowledgeMode
 from .producer import WINDOW_OCTETS, Producer
 from .received import ACCEPTED, Outcome, ReceivedMessage
+from .server import ServerConnection
 from .source_link import SourceLink, SourceOptions
 from .transactions import RolledBack, Transaction
-from .wire import NoAnswer, Wire
 
 if TYPE_CHECKING:
     from .connection import Connection
 
 
 class Session:
-    """A session, made by `Connection.session`. One thread at a time: its callbacks, or the application's own, not both at once.
+    """A session, made by `Connection.session`, for one thread at a time: its callbacks, or the application's own thread.
 
-    A call that waits goes on waiting over a reconnect; it raises the connection's failure once that is final.
+    A call that waits continues to wait over a reconnect. It raises the connection's failure once that is final.
     """
 
     def __init__(self, connection: Connection, mode: AcknowledgeMode) -> None:
@@ -36,7 +37,7 @@ class Session:
         self.changed = connection.changed
         self.mode = mode
         self.transacted = mode is AcknowledgeMode.TRANSACTED
-        self.wire: Wire | None = None
+        self.server: ServerConnection | None = None
         self.machine: amqp.Session | None = None
         self.consumers: list[Consumer] = []
         self.producers: list[Producer] = []
@@ -53,7 +54,7 @@ class Session:
 
         Args:
             address: A queue, an exchange, or `exchange/routing-key`.
-            window_octets: Octets of its messages that are unconfirmed at most.
+            window_octets: Limit of unconfirmed octets.
             send_timeout_s: Seconds that a send takes at most. None: the connection's time limit.
 
         Returns:
@@ -62,9 +63,9 @@ class Session:
         Raises:
             PenstockError: The broker refuses: NotFound, NotAllowed and so on.
         """
-        made = Producer(self, address, window_octets, self.connection.timeout_s if send_timeout_s is None else send_timeout_s)
-        self._add(made)
-        return made
+        producer = Producer(self, address, window_octets, self.connection.timeout_s if send_timeout_s is None else send_timeout_s)
+        self._add(producer)
+        return producer
 
     def consumer(
         self,
@@ -82,12 +83,12 @@ class Session:
 
         Args:
             *addresses: Queues or exchanges.
-            prefetch: Messages that wait here at most, of all sources together; 0 means explicit pull.
+            prefetch: Largest number of messages that wait here, of all sources together. 0 means explicit pull.
             selector: Only messages that match.
             no_local: Whether to leave out messages that this connection has sent.
-            browse: Whether to look only: it takes nothing.
+            browse: Whether to read the messages without taking them.
             exclusive: Whether to admit no other consumer.
-            priority: Of several consumers that could get a message, the highest gets it.
+            priority: The consumer with the highest priority that can take a message gets it.
             callback: As of `Consumer.listen`.
             gather_s: Seconds that an acknowledgement waits at most, in the mode dups-ok.
 
@@ -97,14 +98,18 @@ class Session:
         Raises:
             PenstockError: The broker refuses: NotFound, NotAllowed and so on.
         """
-        made = Consumer(self, addresses, prefetch, SourceOptions(selector, no_local, browse, exclusive, priority), gather_s)
-        self._add(made)
+        if not addresses or prefetch < 0:
+            raise errors.InvalidRequest("a consumer needs a source, and a prefetch of 0 (pull) or more messages")
+        window = -(-prefetch // len(addresses))
+        options = SourceOptions(window, selector, no_local, browse, exclusive, priority)
+        consumer = Consumer(self, addresses, prefetch, options, gather_s)
+        self._add(consumer)
         if callback is not None:
-            made.listen(callback)
-        return made
+            consumer.listen(callback)
+        return consumer
 
     def recover(self) -> None:
-        """Return all unacknowledged messages to their queues; they come again, oldest first, with their delivery counted.
+        """Return all unacknowledged messages to their queues. They come again, oldest first, with their delivery counted.
 
         Raises:
             InvalidRequest: The session has transactions: use `rollback`.
@@ -116,11 +121,11 @@ class Session:
             self.ledger.requeue_everything()
 
     def commit(self) -> None:
-        """Commit everything sent and received since the last commit, all or nothing.
+        """Commit all sends and messages since the last commit, all or none of them.
 
         Raises:
-            RolledBack: Nothing of it happened.
-            InDoubt: The connection was lost meanwhile: all of it happened, or nothing.
+            RolledBack: Nothing was committed.
+            InDoubt: The connection was lost meanwhile: everything was committed, or nothing.
             InvalidRequest: The session has no transactions.
         """
         with self.changed:
@@ -128,7 +133,7 @@ class Session:
             self._transaction.commit()
 
     def rollback(self) -> None:
-        """Discard the sends; return what was received to its queue. It comes again, oldest first, with its delivery counted.
+        """Discard the sends; return the received messages. They come again, oldest first, with their delivery counted.
 
         Raises:
             InvalidRequest: The session has no transactions.
@@ -140,7 +145,7 @@ class Session:
     def close(self, *, flush: bool = True) -> None:
         """Close the session, return its unacknowledged messages, roll back its transaction.
 
-        Waits for a running callback, and runs the callbacks of outcomes that are still due.
+        Waits for a running callback, and runs the callbacks of the remaining outcomes.
 
         Args:
             flush: Whether to wait for confirmations first.
@@ -171,9 +176,9 @@ class Session:
             self.ledger.requeue_everything(resume=False)
         for producer in list(self.producers):
             producer.detach()
-        if self.wire is not None and self.machine is not None:
-            self.wire.end(self.machine)
-        self.wire = self.machine = None
+        if self.server is not None and self.machine is not None:
+            self.server.end(self.machine)
+        self.server = self.machine = None
         self.connection.forget(self)
         for consumer in self.consumers:
             consumer.wake()
@@ -207,7 +212,7 @@ class Session:
         """Attach a producer or consumer, now and on each new connection."""
         with self.changed:
             self.check()
-            self.connection.on_current_wire(lambda wire: self._attach_one(part))
+            self.connection.on_current_server(lambda server: self._attach_one(part))
             if isinstance(part, Consumer):
                 self.consumers.append(part)
             else:
@@ -218,24 +223,24 @@ class Session:
             part.lost()
         part.attach()
 
-    def current(self) -> tuple[Wire, amqp.Session]:
-        """Return the current wire and AMQP session; wait for them during a reconnect."""
-        self.connection.current_wire()
-        assert self.wire is not None
+    def current(self) -> tuple[ServerConnection, amqp.Session]:
+        """Return the current server and AMQP session; wait for them during a reconnect."""
+        self.connection.current_server()
+        assert self.server is not None
         assert self.machine is not None
-        return self.wire, self.machine
+        return self.server, self.machine
 
     def transaction_id(self) -> bytes:
-        """Return the id of the current transaction; declare one if there is none. May wait, over reconnects."""
+        """Return the id of the current transaction; declare one if needed. May wait, over reconnects."""
         if self._transaction.id is None:
-            self.connection.on_current_wire(self._declare)
+            self.connection.on_current_server(self._declare)
         return self._transaction.declared()
 
-    def _declare(self, wire: Wire) -> None:
+    def _declare(self, server: ServerConnection) -> None:
         self._transaction.declared()
 
     def is_current(self, transaction: bytes | None) -> bool:
-        """Return True until `transaction`, by its id, has ended; None stands for work outside of transactions."""
+        """Return True until `transaction`, by its id, has ended. None stands for work outside transactions."""
         return transaction is None or self._transaction.id == transaction
 
     def mark_rollback_only(self, error: errors.PenstockError) -> None:
@@ -248,73 +253,74 @@ class Session:
         return self._numbers
 
     def acknowledge(self, message: ReceivedMessage, outcome: Outcome) -> None:
-        """Settle a message, as `ReceivedMessage.acknowledge` says."""
+        """Settle a message, as `ReceivedMessage.acknowledge` describes."""
         with self.changed:
             self.ledger.acknowledge(message, outcome)
 
     def accept_if_held(self, message: ReceivedMessage) -> None:
-        """Accept a message, unless it was settled or its connection is lost: then the broker delivers it again."""
+        """Accept a message, unless it was settled, or its connection was lost: then the broker delivers it again."""
         with self.changed, suppress(errors.PeerError):
             self.ledger.acknowledge(message, ACCEPTED)
 
     def forget_producer(self, producer: Producer) -> None:
-        """Remove a producer that is closed."""
+        """Remove a closed producer."""
         if producer in self.producers:
             self.producers.remove(producer)
 
     def flush(self) -> None:
-        """Write what is ready to the socket."""
-        if self.wire is not None:
-            self.wire.flush()
+        """Write the frames that are ready to the socket."""
+        if self.server is not None:
+            self.server.flush()
 
     def dispose(self, deliveries: Sequence[Delivery], state: Any, *, settled: bool = True) -> None:
         """Send an outcome for deliveries, in their order.
 
-        Deliveries that the broker has revoked, or whose link is gone, are left out.
+        Leaves out deliveries that the broker has revoked, and deliveries of a link that has ended.
         """
         machine = self.machine
         own = [
-            each
-            for each in deliveries
-            if not (each.settled or each.remote_settled)
-            and each.link.session is machine
-            and each.link.state is LinkState.ATTACHED
+            delivery
+            for delivery in deliveries
+            if not (delivery.settled or delivery.remote_settled)
+            and delivery.link.session is machine
+            and delivery.link.state is LinkState.ATTACHED
         ]
         if not own or machine is None:
             return
         base = own[0].id
         own.sort(key=lambda delivery: serial.difference(delivery.id, base))
-        with suppress(LocalProtocolError):  # the connection has just ended: the broker requeues them by itself
+        with suppress(LocalProtocolError):  # the connection has just ended, and the broker requeues them
             machine.dispose(own, state, settled=settled)
         self.flush()
 
     def drain(self, links: list[SourceLink]) -> None:
         """Wait until no message is on its way on these links. A lost connection counts as drained."""
-        wire = self.wire
-        if wire is None:
+        server = self.server
+        if server is None:
             return
-        wire.flush()
-        if not self.connection.wait_for(lambda: self.wire is not wire or all(link.stopped for link in links), wire.timeout_s):
-            raise wire.timeout_error("it does not drain", wire.timeout_s)
+        server.flush()
+        limit_s = server.timeout_s
+        if not self.connection.wait_for(lambda: self.server is not server or all(link.stopped for link in links), limit_s):
+            raise no_answer(server.name, limit_s, "it does not drain")
 
-    # --- connections come and go
+    # --- reconnects
 
-    def attach(self, wire: Wire) -> None:
-        """Attach all producers and consumers on a new connection. Raises when that is lost again, or says nothing."""
-        self.wire, self.machine = wire, wire.begin()
+    def attach(self, server: ServerConnection) -> None:
+        """Attach all producers and consumers on a new connection. Raises if that connection is lost, or does not answer."""
+        self.server, self.machine = server, server.begin()
         parts: list[Consumer | Producer] = [*self.producers, *self.consumers]
         for part in parts:
             try:
                 self._attach_one(part)
             except NoAnswer:
-                raise  # a slow server refuses nothing: the next attempt may find it, or another, faster
+                raise  # a slow server refuses nothing: the next attempt may find a faster one
             except errors.PenstockError as error:
-                wire.check()
+                server.check()
                 part.fail(error)  # only this one ends
 
     def lost(self, error: errors.PenstockError) -> None:
-        """Reset all parts: the connection is lost."""
-        self.wire = self.machine = None
+        """Reset all parts after the loss of the connection."""
+        self.server = self.machine = None
         self._transaction.lost(error)
         rolled_back = RolledBack(f"the transaction was rolled back: {error}")
         for consumer in self.consumers:

@@ -1,31 +1,29 @@
-"""One source of a consumer: a receiving link with its part of the consumer's credit."""
+"""One source of a consumer: a receiving link with its share of the consumer's credit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ... import amqp, errors
 from ...amqp import LocalProtocolError, events
 from ...amqp.deliveries import Delivery
 from ...amqp.performatives import SND_SETTLED, SND_UNSETTLED
-from ...amqp.states import LinkState
 from ...amqp.types import Described, Int, Symbol, ULong, Value
 from ...selectors import is_blank
 from ..amqp.links import ClientLink
 from ..amqp.reports import report, wants_reports, with_reports
-
-if TYPE_CHECKING:
-    from .wire import Wire
+from .server import ServerConnection
 
 SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"
 _SELECTOR_CODE, _NO_LOCAL_CODE = ULong(0x0000468C00000004), ULong(0x0000468C00000003)
 
 
 class SourceOptions(NamedTuple):
-    """Options that a consumer asks for at each of its sources."""
+    """Options of a consumer for each of its sources. `window` is a link's credit when no message waits."""
 
+    window: int
     selector: str | None = None
     no_local: bool = False
     browse: bool = False
@@ -34,69 +32,60 @@ class SourceOptions(NamedTuple):
 
     def filter(self) -> dict[str, Value]:
         """Return the filter set of the source (3.5.8 of the core specification)."""
-        wanted: dict[str, Value] = {}
+        filters: dict[str, Value] = {}
         if self.selector is not None and not is_blank(self.selector):
-            wanted[Symbol(SELECTOR)] = Described(_SELECTOR_CODE, self.selector)
+            filters[Symbol(SELECTOR)] = Described(_SELECTOR_CODE, self.selector)
         if self.no_local:
-            wanted[Symbol(NO_LOCAL)] = Described(_NO_LOCAL_CODE, [])
-        return wanted
+            filters[Symbol(NO_LOCAL)] = Described(_NO_LOCAL_CODE, [])
+        return filters
 
     def properties(self) -> dict[str, Value]:
-        """Return the link properties. The core specification has no names for these; brokers have."""
-        wanted: dict[str, Value] = {}
+        """Return the link properties, by the names that brokers use. The core specification has no names for them."""
+        properties: dict[str, Value] = {}
         if self.priority is not None:
-            wanted[Symbol("priority")] = Int(self.priority)
+            properties[Symbol("priority")] = Int(self.priority)
         if self.exclusive:
-            wanted[Symbol("exclusive")] = True
-        return wanted
+            properties[Symbol("exclusive")] = True
+        return properties
 
 
 class SourceLink(ClientLink):
-    """A receiving link, attached when made. `window` is its credit when no message waits.
-
-    The pump calls `arrived(link, deliveries)` and `failed(error)` under the lock.
-    """
+    """A receiving link, attached when made. The pump calls `arrived(link, deliveries)` and `failed(error)` under the lock."""
 
     link: amqp.Receiver
 
     def __init__(
         self,
-        wire: Wire,
+        server: ServerConnection,
         session: amqp.Session,
         address: str,
         options: SourceOptions,
-        window: int,
         arrived: Callable[[SourceLink, list[Delivery]], None],
         failed: Callable[[errors.PenstockError], None],
     ) -> None:
-        super().__init__(wire, address)
-        self._window = window
+        super().__init__(server, address)
+        self._window = options.window
         self._arrived, self._failed = arrived, failed
         self._stopped = False
-        self.link = session.receiver(wire.link_name())
-        wanted = options.filter()
+        self.link = session.receiver(server.new_link_name())
+        filters = options.filter()
         self._attach(
-            source=amqp.Source(address=address, distribution_mode="copy" if options.browse else None, filter=wanted or None),
+            source=amqp.Source(address=address, distribution_mode="copy" if options.browse else None, filter=filters or None),
             target=amqp.Target(),
             snd_settle_mode=SND_SETTLED if options.browse else SND_UNSETTLED,
-            properties=options.properties() or None if options.browse else with_reports(wire, options.properties()),
+            properties=options.properties() or None if options.browse else with_reports(server, options.properties()),
         )
         self.reports = wants_reports(self.link)
-        honoured = getattr(self.link.source, "filter", None) or {}
-        if missing := [name for name in wanted if name not in honoured]:
+        granted = getattr(self.link.source, "filter", None) or {}
+        if missing := [name for name in filters if name not in granted]:
             self.close()
             raise errors.InvalidRequest(
                 f"the broker does not support the filter {missing[0]} at {address!r} and would send everything; leave the"
                 " filter out"
             )
 
-    @property
-    def usable(self) -> bool:
-        """True while the link is attached and has not failed."""
-        return self.link.state is LinkState.ATTACHED and self._failure is None
-
     def report(self, delivery: Delivery) -> None:
-        """Report to the broker that the application is about to have a delivery, and write that to the socket."""
+        """Report to the broker that the application is about to have a delivery, and write the report to the socket."""
         with suppress(LocalProtocolError):  # the connection has just ended: the broker delivers it again
             report(delivery)
         self.connection.flush()
@@ -104,18 +93,18 @@ class SourceLink(ClientLink):
     # --- credit
 
     def renew(self, waiting: int) -> None:
-        """Grant new credit once half of the window is used; `waiting` messages have come and were not taken."""
+        """Grant new credit once half of the window is used. `waiting` messages have come and were not taken."""
         capacity = self._window - waiting
         if self.usable and not self._stopped and capacity > self.link.link_credit and self.link.link_credit <= self._window // 2:
             self._grant(capacity)
 
     def request_one(self, *, drain: bool) -> None:
-        """Ask for one message: one that is there now (`drain`), or the next one."""
+        """Request one message: one that the broker has now (`drain`), or the next one."""
         if self.usable:
             self._grant(1, drain)
 
     def stop(self) -> None:
-        """Drain the credit: messages for it that the broker has come first. Does not wait; see `stopped`."""
+        """Drain the credit, without waiting. Messages that the broker has for it come first; see `stopped`."""
         self._stopped = True
         if self.usable and self.link.link_credit:
             self._grant(self.link.link_credit, drain=True)
@@ -133,13 +122,6 @@ class SourceLink(ClientLink):
         """True when no message can be on its way any more."""
         return not self.usable or self.link.link_credit == 0
 
-    def detach(self) -> None:
-        """Detach for good, without waiting for the answer."""
-        if self.usable:
-            with suppress(LocalProtocolError):
-                self.link.detach(closed=True)
-            self._failure = errors.PeerError(f"this consumer of {self.address!r} is closed")
-
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
@@ -147,9 +129,9 @@ class SourceLink(ClientLink):
         if isinstance(event, events.Delivered):
             self._arrived(self, event.deliveries)
             return
-        before = self._failure
+        before = self.failure
         super().on_event(event)
         if isinstance(event, events.Detached | events.Violated):
             self.connection.links.pop(self.link, None)
-            if before is None and self._failure is not None:
-                self._failed(self._failure)
+            if before is None and self.failure is not None:
+                self._failed(self.failure)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ... import amqp, errors
 from ...amqp import LocalProtocolError, events
 from ...amqp.performatives import SND_UNSETTLED, DeliveryState
-from ...amqp.states import LinkState
 from ..amqp.links import ClientLink
 from ..amqp.sender import MAX_UNSETTLED
-
-if TYPE_CHECKING:
-    from .wire import Wire
+from .server import ServerConnection
 
 
 class TooLarge(errors.ResourceLimit):
@@ -28,26 +25,21 @@ class TargetLink(ClientLink):
 
     def __init__(
         self,
-        wire: Wire,
+        server: ServerConnection,
         session: amqp.Session,
         address: str,
         settled: Callable[[int, object], None],
         failed: Callable[[errors.PenstockError], None],
         target: object | None = None,
     ) -> None:
-        super().__init__(wire, address)
+        super().__init__(server, address)
         self._settled, self._failed = settled, failed
-        self.link = session.sender(wire.link_name())
+        self.link = session.sender(server.new_link_name())
         self._attach(
             source=amqp.Source(outcomes=("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")),
             target=amqp.Target(address=address) if target is None else target,
             snd_settle_mode=SND_UNSETTLED,
         )
-
-    @property
-    def usable(self) -> bool:
-        """True while the link is attached and has not failed."""
-        return self.link.state is LinkState.ATTACHED and self._failure is None
 
     @property
     def ready(self) -> bool:
@@ -57,8 +49,7 @@ class TargetLink(ClientLink):
     def put(self, sequence: int, payload: bytes, state: DeliveryState | None = None) -> None:
         """Send a message; only when `ready`. `sequence` becomes its delivery tag.
 
-        Frames that do not fit the session's window are sent later. On a connection that is just ending the message is lost with
-        it.
+        Frames that do not fit the session's window are sent later. If the connection is ending, the message is lost with it.
         """
         limit = self.link.max_message_size
         if limit and len(payload) > limit:
@@ -67,26 +58,18 @@ class TargetLink(ClientLink):
             self.link.send(sequence.to_bytes(8, "big"), payload, state=state)
         self.connection.flush()
 
-    def detach(self) -> None:
-        """Detach for good, without waiting for the answer."""
-        if self.usable:
-            with suppress(LocalProtocolError):
-                self.link.detach(closed=True)
-            self._failure = errors.PeerError(f"this link to {self.address!r} is closed")
-            self.connection.flush()
-
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
         """Handle an event of this link."""
-        before = self._failure
+        before = self.failure
         super().on_event(event)
         if isinstance(event, events.Flowed):
             self.link.drained()
         elif isinstance(event, events.Detached | events.Violated):
             self.connection.links.pop(self.link, None)
-            if before is None and self._failure is not None:
-                self._failed(self._failure)
+            if before is None and self.failure is not None:
+                self._failed(self.failure)
 
     def on_outcome(self, deliveries: list[Any], state: object) -> None:
         """Report the outcome of each delivery by its sequence number."""

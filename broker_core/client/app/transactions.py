@@ -1,8 +1,8 @@
 """Local transactions (part 4 of AMQP 1.0) with the coordinator of any broker.
 
-All messages received in a transaction are retired together at its end. So the acknowledgements that were sent so far do not bound
-a transaction, and a rollback undoes nothing at the broker but the sends. After a rollback the links still hold the deliveries
-(4.4.3); the session then returns them (see `Ledger.requeue_everything`).
+All messages received in a transaction are retired together at its end. So the acknowledgements sent so far do not limit a
+transaction, and a rollback at the broker undoes only the sends. After a rollback the links still hold the deliveries (4.4.3), and
+`Ledger.requeue_everything` returns them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class RolledBack(errors.PeerError):
-    """A transaction that was rolled back: its sends are discarded, its received messages are delivered again."""
+    """A transaction that was rolled back. Its sends are discarded; its received messages are delivered again."""
 
 
 class InDoubt(errors.PeerError):
-    """A connection lost during the commit: all of the transaction happened, or nothing; the client cannot know which."""
+    """A connection lost during the commit. The broker has committed the whole transaction or nothing of it."""
 
 
 class Transaction:
@@ -37,14 +37,13 @@ class Transaction:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._link: TargetLink | None = None
-        #: The broker's id of it; None while it is not declared.
-        self.id: bytes | None = None
+        self.id: bytes | None = None  # the broker's; None until it is declared
         self._rollback_cause: errors.PenstockError | None = None
         self._requests = 0
         self._answers: dict[int, object] = {}
 
     def declared(self) -> bytes:
-        """Return the transaction's id; declare it at the broker at its first use. May wait."""
+        """Return the transaction's id. Its first use declares it at the broker, which may wait."""
         if self.id is None:
             answer = self._request(Message(value=Declare(), has_value=True), "declare a transaction")
             if not isinstance(answer, Declared):
@@ -57,7 +56,7 @@ class Transaction:
         self._rollback_cause = self._rollback_cause or error
 
     def lost(self, error: errors.PenstockError) -> None:
-        """Reset after the loss of the connection: the broker rolls back."""
+        """Reset after the loss of the connection. The broker rolls back."""
         if self.id is not None or self._session.ledger.unsettled:
             self.mark_rollback_only(error)
         self._link = self.id = None
@@ -67,13 +66,13 @@ class Transaction:
         """Discharge the transaction. Raises RolledBack or InDoubt."""
         session = self._session
         try:
-            for producer in list(session.producers):  # their presumptive outcomes come before the discharge (4.4.1)
+            for producer in list(session.producers):  # their provisional outcomes come before the discharge (4.4.1)
                 producer.flush()
         except errors.PenstockError as error:
             self.mark_rollback_only(error)
         messages = list(session.ledger.unsettled.values())
-        for why in filter(None, map(revoked, messages)):
-            self.mark_rollback_only(why)
+        for revocation in filter(None, map(revoked, messages)):
+            self.mark_rollback_only(revocation)
         if self._rollback_cause is not None:
             cause = self._rollback_cause
             self.rollback()
@@ -81,29 +80,29 @@ class Transaction:
         if self.id is None and not messages:
             return
         try:
-            name = self.declared()
-            for wanted, group in groupby(messages, key=lambda message: message.commit_outcome):
-                state = TransactionalState(txn_id=name, outcome=wanted)
+            transaction_id = self.declared()
+            for outcome, group in groupby(messages, key=lambda message: message.commit_outcome):
+                state = TransactionalState(txn_id=transaction_id, outcome=outcome)
                 session.dispose([message.delivery for message in group], state, settled=False)
         except errors.PenstockError as error:
             self.rollback()
             raise RolledBack(f"the transaction was rolled back: {error}") from error
-        self._discharge(name)
-        for wanted, group in groupby(messages, key=lambda message: message.commit_outcome):
-            session.dispose([message.delivery for message in group], wanted)
+        self._discharge(transaction_id)
+        for outcome, group in groupby(messages, key=lambda message: message.commit_outcome):
+            session.dispose([message.delivery for message in group], outcome)
         session.ledger.settled(messages)
 
-    def _discharge(self, name: bytes) -> None:
+    def _discharge(self, transaction_id: bytes) -> None:
         self.id = None
         try:
-            answer = self._request(Message(value=Discharge(txn_id=name, fail=False), has_value=True), "commit")
+            answer = self._request(Message(value=Discharge(txn_id=transaction_id, fail=False), has_value=True), "commit")
         except errors.PenstockError as error:
-            wire = self._session.wire
-            if wire is None or wire.failed or self._link is None or self._link.usable:
-                if wire is not None:
-                    wire.abandon(error)  # the broker's state is unknown: both sides begin anew
+            server = self._session.server
+            if server is None or server.failed or self._link is None or self._link.usable:
+                if server is not None:
+                    server.abandon(error)  # the broker's state is unknown: both sides begin again
                 self._session.ledger.lost()
-                self._rollback_cause = None  # the loss is this transaction's, not the next one's
+                self._rollback_cause = None  # the loss belongs to this transaction, not to the next one
                 raise InDoubt(f"it is unknown whether the transaction was committed: {error}") from error
             reason = error  # a coordinator may also refuse by ending the link (4.4.3)
         else:
@@ -114,11 +113,11 @@ class Transaction:
         raise RolledBack(f"the transaction was rolled back: {reason}") from reason
 
     def rollback(self, *, resume: bool = True) -> None:
-        """Discard the sends; return the received messages in their order, with their delivery counted."""
-        name, self.id = self.id, None
-        if name is not None and self._link is not None and self._link.usable:
-            with suppress(errors.PenstockError):  # no answer: the connection is gone, and the transaction with it
-                self._request(Message(value=Discharge(txn_id=name, fail=True), has_value=True), "roll back")
+        """Discard the sends. Return the received messages in order, with their delivery counted."""
+        transaction_id, self.id = self.id, None
+        if transaction_id is not None and self._link is not None and self._link.usable:
+            with suppress(errors.PenstockError):  # without an answer the connection has ended, and with it the transaction
+                self._request(Message(value=Discharge(txn_id=transaction_id, fail=True), has_value=True), "roll back")
         for producer in self._session.producers:
             producer.roll_back(RolledBack("the transaction was rolled back"))
         self._session.ledger.requeue_everything(resume=resume)
@@ -126,17 +125,17 @@ class Transaction:
 
     # --- the control link
 
-    def _request(self, request: Message, what: str) -> object:
-        wire, machine = self._session.current()
+    def _request(self, request: Message, purpose: str) -> object:
+        server, machine = self._session.current()
         if self._link is None or not self._link.usable:
             target = Coordinator(capabilities=(LOCAL_TRANSACTIONS,))
-            self._link = TargetLink(wire, machine, "the coordinator", self._answered, self._gone, target)
+            self._link = TargetLink(server, machine, "the coordinator", self._answered, self._link_failed, target)
         link = self._link
-        wire.wait_until(lambda: link.ready or not link.usable, f"its coordinator gives no credit to {what}")
+        server.wait_until(lambda: link.ready or not link.usable, f"its coordinator gives no credit to {purpose}")
         link.check()
         sequence, self._requests = self._requests, self._requests + 1
         link.put(sequence, request.encode())
-        wire.wait_until(lambda: sequence in self._answers or not link.usable, f"it does not {what}")
+        server.wait_until(lambda: sequence in self._answers or not link.usable, f"it does not {purpose}")
         if sequence not in self._answers:
             link.check()
         return self._answers.pop(sequence)
@@ -144,8 +143,8 @@ class Transaction:
     def _answered(self, sequence: int, state: object) -> None:
         self._answers[sequence] = state
 
-    def _gone(self, error: errors.PenstockError) -> None:
-        """Handle the end of the control link: the broker rolls back what was declared on it (4.4)."""
+    def _link_failed(self, error: errors.PenstockError) -> None:
+        """Handle the end of the control link: the broker rolls back the transaction that was declared on it (4.4)."""
         if self.id is not None:
             self.mark_rollback_only(error)
         self.id = None

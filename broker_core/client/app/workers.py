@@ -1,16 +1,16 @@
-"""Workers: a function that handles the messages of a queue, several at once, until somebody stops it.
+"""Workers: a function handles the messages of a queue, several at a time, until it is stopped.
 
     @penstock.worker("orders", concurrency=4, retries=5)
     def handle(message):
         print(message.json())
 
-`penstock work module:handle` runs it, and so does `handle.run(connection, stop)`. A message is accepted when the function
-returns. When it raises, the message goes back and comes again after a time that doubles with each attempt; after `retries` of
-them it is rejected with the error as the reason, and becomes a dead letter where its queue has one. A function that settles the
-message itself (`message.reject("why")`) has the last word.
+`penstock work module:handle` and `handle.run(connection, stop)` run it. A message is accepted when the function returns. If the
+function raises, the message returns to its queue and comes again after a time that doubles with each attempt. After `retries`
+repetitions it is rejected with the error as the reason, and becomes a dead letter if its queue has a dead-letter queue. A
+function may also settle the message itself: `message.reject("why")`.
 
-Each of `concurrency` threads has a session and takes one message after another, with little prefetch: a slow message holds up
-two others at most. An `async` function runs on an event loop of its thread.
+Each of `concurrency` threads has a session and takes one message after another. The prefetch is small, so a slow message delays
+at most two others. An `async` function runs on an event loop of its thread.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _LOG = logging.getLogger("penstock.worker")
 
 Handler = Callable[[ReceivedMessage], Any]
 
-#: Seconds between two looks at whether somebody wants the worker to stop.
+#: Seconds between two checks of `stop`.
 LOOK_S = 0.2
-#: Messages that wait at a thread beside the one in work.
+#: Messages that wait at a thread, in addition to the one in work.
 PREFETCH = 2
-#: Seconds that running handlers have at a stop; what they hold then goes back, and is delivered again.
+#: Seconds that running handlers have after a stop. Then their messages return and are delivered again.
 GRACE_S = 30.0
 
 
 class Counts(NamedTuple):
-    """Messages of a worker since it began, by how they ended.
+    """Messages of a worker since it started, by outcome.
 
     Attributes:
         accepted: Messages whose handler has returned.
-        retried: Messages that went back after an error.
-        rejected: Messages that had failed too often.
-        other: Messages that the handler settled itself, or that the broker took back meanwhile.
+        retried: Messages that returned after an error.
+        rejected: Messages that failed too often.
+        other: Messages that the handler settled itself, or that the broker revoked.
         running: Messages in work now.
         seconds: Time in handlers, all threads together.
     """
@@ -57,23 +57,22 @@ class Counts(NamedTuple):
     accepted: int = 0
     retried: int = 0
     rejected: int = 0
-    #: Settled by the handler itself, or taken back by the broker meanwhile.
     other: int = 0
     running: int = 0
-    seconds: float = 0.0  # in handlers, together
+    seconds: float = 0.0
 
 
 @dataclass(eq=False)
 class Worker:
-    """A handler and the queue that it works on, made by `worker`. Calling it calls the handler, for tests.
+    """A handler and its queue, made by `worker`. A test can call it like the handler.
 
     Attributes:
-        handle: Function that gets each message.
+        handle: Function that receives each message.
         queue: Name of the queue.
-        concurrency: Messages in work at once.
-        retries: Further attempts after the first that fails. None: the queue's `maxAttempts`.
+        concurrency: Number of messages in work.
+        retries: Further attempts after the first failure. None: the queue's `maxAttempts`.
         retry_after: Seconds from the first failure to the next attempt.
-        max_retry_after: Seconds, the longest such time.
+        max_retry_after: Seconds, the limit of that time.
         selector: Selector of the messages; None for all.
     """
 
@@ -95,28 +94,28 @@ class Worker:
         Retries(self.retry_after, self.max_retry_after).check()
 
     def __call__(self, message: Any) -> Any:
-        """Call the handler, as a test does."""
+        """Call the handler."""
         return self.handle(message)
 
     @property
     def counts(self) -> Counts:
-        """Counts so far, of all threads."""
+        """Counts of all threads."""
         with self._lock:
             return self._counts
 
     def run(self, connection: Connection, stop: threading.Event, grace_s: float = GRACE_S) -> bool:
-        """Work until `stop` is set, or the queue cannot be used any more.
+        """Work until `stop` is set, or the queue becomes unusable.
 
         Args:
-            connection: Connection to the broker, which this leaves open.
-            stop: Ends the work when it is set: no message is taken after that.
+            connection: Connection to the broker, which stays open.
+            stop: Ends the work. No message is taken after it is set.
             grace_s: Seconds that running handlers have after the stop.
 
         Returns:
-            Whether every handler that had begun has ended in that time.
+            Whether every running handler has ended in that time.
 
         Raises:
-            PenstockError: The queue was deleted, a right is missing, or the connection is lost for good.
+            PenstockError: The queue was deleted, a permission is missing, or the connection is lost permanently.
         """
         return run_all([self], connection, stop, grace_s)
 
@@ -131,7 +130,7 @@ class Worker:
                         self._handle_one(message, loop)
         except BaseException as error:
             failures.append(error)
-            stop.set()  # one thread's trouble is every thread's: the process that runs us is to start anew
+            stop.set()  # an error of one thread ends all, so that the process can be restarted
         finally:
             loop.close()
 
@@ -143,10 +142,10 @@ class Worker:
             if inspect.isawaitable(result):
                 loop.run_until_complete(_awaited(result))
         except Exception as error:
-            what = self._failed(message, error)
+            counter = self._failed(message, error)
         else:
-            what = self._settle(message, message.accept, "accepted")
-        self._count(running=-1, seconds=time.monotonic() - began, **{what: 1})
+            counter = self._settle(message, message.accept, "accepted")
+        self._count(running=-1, seconds=time.monotonic() - began, **{counter: 1})
 
     def _failed(self, message: ReceivedMessage, error: Exception) -> str:
         attempt = message.delivery_count + 1
@@ -158,15 +157,15 @@ class Worker:
         _LOG.warning("%r failed, attempt %d; it comes again in %g s at the earliest: %s", message, attempt, after, reason)
         return self._settle(message, lambda: message.retry(after), "retried")
 
-    def _settle(self, message: ReceivedMessage, settle: Callable[[], None], what: str) -> str:
+    def _settle(self, message: ReceivedMessage, settle: Callable[[], None], counter: str) -> str:
         if message.outcome is not None:
             return "other"
         try:
             settle()
-        except errors.PeerError as error:  # the broker has taken it back, and delivers it again
+        except errors.PeerError as error:  # the broker delivers it again
             _LOG.warning("%s", error)
             return "other"
-        return what
+        return counter
 
     def _count(self, **more: float) -> None:
         with self._lock:
@@ -187,22 +186,21 @@ def worker(
     max_retry_after: float = 60.0,
     selector: str | None = None,
 ) -> Callable[[Handler], Worker]:
-    """Make a function the handler of a queue's messages; see this module.
+    """Make a function the handler of a queue's messages.
 
     Args:
         queue: Name of the queue.
-        concurrency: Messages in work at once, each on a thread.
-        retries: Further attempts after the first that fails; then the message is rejected. None: as many as the queue's
-            `maxAttempts` allows.
+        concurrency: Number of messages in work, each on its own thread.
+        retries: Further attempts after the first failure; then the message is rejected. None: the queue's `maxAttempts`.
         retry_after: Seconds from the first failure to the next attempt; doubled after each.
-        max_retry_after: Seconds, the longest such time.
+        max_retry_after: Seconds, the limit of that time.
         selector: Only messages that match.
 
     Returns:
-        A decorator that makes a `Worker` of a function.
+        A decorator that turns a function into a `Worker`.
 
     Raises:
-        InvalidRequest: A value that cannot be.
+        InvalidRequest: An invalid value.
 
     Example:
         @penstock.worker("orders", concurrency=4, retries=5)
@@ -217,12 +215,12 @@ def worker(
 
 
 def run_all(workers: Sequence[Worker], connection: Connection, stop: threading.Event, grace_s: float = GRACE_S) -> bool:
-    """Run several workers on one connection until `stop` is set; see `Worker.run`. Returns whether all handlers have ended."""
+    """Run several workers on one connection until `stop` is set. Returns whether all handlers have ended in `grace_s` seconds."""
     failures: list[BaseException] = []
     threads = [
-        threading.Thread(target=one._work, args=(connection, stop, failures), name=f"penstock-worker-{number}", daemon=True)
-        for one in workers
-        for number in range(one.concurrency)
+        threading.Thread(target=worker._work, args=(connection, stop, failures), name=f"penstock-worker-{number}", daemon=True)
+        for worker in workers
+        for number in range(worker.concurrency)
     ]
     for thread in threads:
         thread.start()

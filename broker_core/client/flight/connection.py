@@ -1,8 +1,7 @@
-"""A thin client of the Flight plane (docs/protocols/flight.md): JSON out, JSON in, Penstock's errors raised.
+"""A client of the Flight plane (docs/protocols/flight.md): JSON out, JSON in, Penstock's errors raised.
 
-It needs nothing but pyarrow, so that a Spark executor can use it. With an `amqp://` or `amqps://` address it first asks the
-broker there for its Flight endpoint (`discovery`), and again whenever that may have changed: when its token has expired, and
-when nobody answers at the endpoint any more.
+It needs only pyarrow, so that a Spark executor can use it. With an `amqp://` or `amqps://` address it asks the broker for its
+Flight endpoint (`discovery`). It asks again when the endpoint may have changed: its token has expired, or it does not answer.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ from ..credentials import NOBODY, Credentials
 from ..discovery import Endpoint
 from .putting import Batches, Put, Sent, SourceFailed
 
-#: Seconds after which a token is replaced by a new one at the next call. It is good for an hour, and what is handed on with it
-#: (to tasks that wait for their turn) should be good for a while.
+#: Seconds after which the next call replaces a token. A token is valid for an hour, and tasks that wait for their start need it
+#: for a while.
 TOKEN_FRESH_S = 1200.0
-#: Seconds until that is tried again where it failed.
+#: Seconds until the next attempt if that failed.
 RENEW_AGAIN_S = 60.0
 
 _Result = TypeVar("_Result")
 
 
 def check(url: str, credentials: Credentials) -> None:
-    """InvalidRequest where these credentials have no meaning, or would be said to anybody who listens."""
+    """Raise InvalidRequest for credentials that do not fit the URL, or that would cross the network in the open."""
     if credentials.certificates and not url.startswith(("grpc+tls://", "amqps://")):
         raise errors.InvalidRequest(f"certificates have no meaning for {url}: use grpc+tls:// or amqps://, or leave them out")
     host = url.partition("://")[2].rpartition(":")[0]
     if credentials.user is not None and url.startswith("grpc://") and not discovery.is_loopback(host):
         raise errors.InvalidRequest(
             f"a password for {url} would cross the network in the open: use grpc+tls://, or the broker's amqp:// or amqps://"
-            " address, where we log in without saying the password"
+            " address, where the login does not reveal the password"
         )
 
 
 class Client:
     """One connection to the broker at `url`: `grpc://host:port`, `grpc+tls://host:port`, `amqp://host[:port]` or `amqps://…`.
 
-    `known` is an endpoint that was discovered for the url before, perhaps by another process. `timeout_s` bounds every wait for
-    the broker, be it for an answer or in the midst of a stream; None: `timeouts.SILENCE_S`. Safe to use from several threads.
+    `known` is an endpoint that was discovered for the URL before, perhaps by another process. `timeout_s` limits every wait for
+    the broker, for an answer or during a stream; None: `timeouts.SILENCE_S`. Safe to use from several threads.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Client:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Endpoint of the Flight plane, as far as this client knows; for another one's `known`. A secret: the token is in it."""
+        """Endpoint of the Flight plane, for another client's `known`. It contains the token, which is a secret."""
         return self._endpoint
 
     def call(self, action: str, /, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
@@ -85,7 +84,7 @@ class Client:
         def ask() -> list[flight.Result]:
             return list(self._flight.do_action((action, body), self._options(timeout_s or self._timeout)))
 
-        results = self._again_if_unknown(ask)
+        results = self._again_if_refused(ask)
         answer = json.loads(results[0].body.to_pybytes())
         if not isinstance(answer, dict):
             raise errors.PeerError(f"{self.url} answered {action} with something else than an object")
@@ -99,28 +98,29 @@ class Client:
         *,
         window: int = 8,
     ) -> dict[str, Any]:
-        """Send record batches; return the last acknowledgement, all of it durable. Of a pair the octets are its batch's metadata.
+        """Send record batches; return the last acknowledgement, which confirms that all are durable. In a pair the octets are the
+        batch's metadata.
 
-        At most `window` batches, and some bytes (see `putting`), are unacknowledged.
+        At most `window` batches, and `putting.MOST_AHEAD_BYTES`, are unacknowledged.
         """
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
-        of_the_caller = Batches(batches)
+        repeatable = Batches(batches)
 
         def send() -> dict[str, Any]:
             def begin() -> tuple[Any, Any]:
                 writer, reader = self._flight.do_put(descriptor, schema, self._options())
                 return writer, reader
 
-            return Put(begin, of_the_caller, window, self._steps, self._timeout).run()
+            return Put(begin, repeatable, window, self._steps, self._timeout).run()
 
         try:
-            return self._again_if_unknown(send, lambda: of_the_caller.are_all_here)
+            return self._again_if_refused(send, lambda: repeatable.are_all_here)
         except SourceFailed as failed:
             failure = failed.error
         try:
-            raise failure  # as it was raised: out here no other error is its context
+            raise failure  # unchanged: here no other error is its context
         finally:
-            del failure  # which would keep this frame, and batches with it
+            del failure  # it would keep this frame, and batches with it
 
     def get(self, **ticket: Any) -> Iterator[pa.RecordBatch]:
         """Stream the record batches that a ticket names."""
@@ -135,10 +135,10 @@ class Client:
             return steps.take(lambda: next(reader, None))
 
         try:
-            chunk = self._again_if_unknown(begin)
+            chunk = self._again_if_refused(begin)
             while chunk is not None:
                 yield chunk.data
-                chunk = None  # not kept while the next one comes
+                chunk = None  # freed before the next one comes
                 chunk = steps.take(lambda: next(reader, None))
         except pa.ArrowException as error:
             raise self._translate(error) from error
@@ -148,7 +148,7 @@ class Client:
             steps.close()
 
     def close(self) -> None:
-        """Close the connection; what is under way fails."""
+        """Close the connection. Running calls fail."""
         self._closed = True
         self._flight.close()
 
@@ -160,8 +160,8 @@ class Client:
 
     # --- Where, and as whom ------------------------------------------------------------------------------------------------
 
-    def _again_if_unknown(self, attempt: Callable[[], _Result], may_repeat: Callable[[], bool] = lambda: True) -> _Result:
-        """The attempt; once more with a new token where the broker does not know the old one (any more)."""
+    def _again_if_refused(self, attempt: Callable[[], _Result], may_repeat: Callable[[], bool] = lambda: True) -> _Result:
+        """Make an attempt; make it again with a new token if the broker does not accept the old one."""
         self._renew()
         used = self._endpoint
         try:
@@ -170,7 +170,7 @@ class Client:
             if not self._discovers or not may_repeat():
                 raise
         except errors.PeerError:
-            self._lost = True  # it may have started again elsewhere; the next call will see
+            self._lost = True  # the broker may have started again elsewhere; the next call discovers it
             raise
         self._renew(used)
         return self._attempt(attempt)
@@ -182,7 +182,7 @@ class Client:
             raise self._translate(error) from error
 
     def _renew(self, used: Endpoint | None = None) -> None:
-        """Discover again, when it is time or when `used` is no good any more; only one thread does it."""
+        """Discover again when it is time, or when `used` is no longer valid. One thread does it for all."""
         if not self._discovers or self._closed:
             return
         with self._changing:
@@ -190,7 +190,7 @@ class Client:
                 self._discover()
             elif time.monotonic() >= self._fresh_until:
                 self._fresh_until = time.monotonic() + RENEW_AGAIN_S
-                with suppress(errors.PenstockError):  # the old token is still good
+                with suppress(errors.PenstockError):  # the old token is still valid
                     self._discover()
 
     def _discover(self) -> None:
@@ -200,7 +200,7 @@ class Client:
     def _use(self, endpoint: Endpoint) -> None:
         authorization = f"Bearer {endpoint.token}" if endpoint.token is not None else self._password_for(endpoint.url)
         self._headers = [] if authorization is None else [(b"authorization", authorization.encode())]
-        # The old one is not closed under the feet of another thread, but goes with its last user.
+        # The old client is not closed, because another thread may use it. It ends with its last user.
         if self._endpoint.url != endpoint.url:
             self._flight = self._connected(endpoint.url)
         self._endpoint = endpoint
@@ -239,15 +239,15 @@ class Client:
 
 
 def _unavailable(url: str) -> errors.PeerError:
-    """Look at what is there where no Flight answers, and return the error that says it."""
+    """Return the error for an address where no Flight answers, by the protocol that answers there."""
     scheme, _, place = url.partition("://")
     host, _, port = place.rpartition(":")
     host, secure, hint = host.strip("[]"), scheme == "grpc+tls", ""
-    there = wrong_port.look(host, int(port))
-    wrong = wrong_port.mismatch(there, wrong_port.TLS if secure else wrong_port.FLIGHT)
+    protocol = wrong_port.look(host, int(port))
+    wrong = wrong_port.mismatch(protocol, wrong_port.TLS if secure else wrong_port.FLIGHT)
     if wrong is not None:
         return errors.WrongPort(f"{url}: {wrong}")
-    if secure and there is not None:
+    if secure and protocol is not None:
         ended = wrong_port.expired(host, int(port))
         if ended is not None:
             return errors.PeerError(f"the certificate of {url} is not valid any more: {ended}")

@@ -1,6 +1,6 @@
 """One put of the Flight plane: record batches out, acknowledgements in.
 
-A put may be made a second time, with a new token, as long as no batch was acknowledged. So what was given out is kept until then.
+A put may be repeated with a new token until the broker acknowledges a batch. Until then the client keeps the batches.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from pyarrow import flight
 from ... import errors
 from ..timeouts import Steps
 
-#: Bytes of a put without an acknowledgement, beside the last batch: twice what a broker takes ahead of its disk. Until the first
-#: acknowledgement the client keeps them.
+#: Limit of unacknowledged bytes in a put, in addition to the last batch: twice the bytes that a broker takes ahead of its disk.
 MOST_AHEAD_BYTES = 64 << 20
 
-#: A record batch, or one with the octets of its metadata.
+#: A record batch, or a pair of a batch and its metadata.
 Sent: TypeAlias = "pa.RecordBatch | tuple[pa.RecordBatch, bytes]"
 
 
 class SourceFailed(BaseException):
-    """The caller's own source raised `error`: no answer of the broker, whatever it looks like."""
+    """The caller's own source raised `error`, which is not an answer of the broker."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -36,19 +35,19 @@ class SourceFailed(BaseException):
 
 
 class Batches:
-    """Batches of the caller's. Iterated again, they begin with those that were given out before anything was acknowledged."""
+    """The caller's batches. Until an acknowledgement, iterating again begins with the first batch."""
 
     def __init__(self, batches: Iterable[Sent]) -> None:
-        self._source = _of_the_caller(batches)
+        self._source = _from_source(batches)
         self._kept: list[Sent] | None = []
 
     @property
     def are_all_here(self) -> bool:
-        """True until something was acknowledged: what was taken is not sent again."""
+        """True until the first acknowledgement. Then the taken batches are not sent again."""
         return self._kept is not None
 
     def acknowledged(self) -> None:
-        """Keep nothing any more."""
+        """Stop keeping batches."""
         self._kept = None
 
     def __iter__(self) -> Iterator[Sent]:
@@ -60,7 +59,7 @@ class Batches:
 
 
 class Put:
-    """One attempt at a put. `begin` opens the call; `window` batches, and about `MOST_AHEAD_BYTES`, may be unacknowledged."""
+    """One attempt at a put. `begin` opens the call. At most `window` batches, and `MOST_AHEAD_BYTES`, are unacknowledged."""
 
     def __init__(
         self,
@@ -72,21 +71,21 @@ class Put:
     ) -> None:
         self._begin, self._batches, self._window, self._timeout_s = begin, batches, window, timeout_s
         self._steps, self._listening = new_steps(), new_steps()
-        self._heard: Future[dict[str, Any]] | None = None  # what `_listening` waits for
+        self._answer: Future[dict[str, Any]] | None = None  # `_listening` waits for it
         self._writer: Any = None
         self._reader: Any = None
         self._last: dict[str, Any] = {"batches": 0, "messages": 0}
         self._sent = 0
-        self._ahead: deque[int] = deque()  # bytes of each batch that is not acknowledged
+        self._ahead: deque[int] = deque()  # bytes of each unacknowledged batch
 
     def run(self) -> dict[str, Any]:
-        """Send all batches; return the last acknowledgement, all of it durable. What fails ends the call."""
+        """Send all batches; return the last acknowledgement, which confirms that all are durable. An error ends the call."""
         try:
             self._send()
         except Exception:
-            self._end()  # what refuses the call says more than that a write failed
+            self._end()  # the call's end contains the reason, the failed write does not
             raise
-        except BaseException:  # the caller's own source failed, or somebody interrupts
+        except BaseException:  # the caller's source failed, or an interrupt
             with suppress(pa.ArrowException, errors.PeerError):
                 self._end()
             raise
@@ -104,57 +103,58 @@ class Put:
             self._ahead.append(_size(batch))
             self._write(batch)
             while len(self._ahead) >= self._window or sum(self._ahead) > MOST_AHEAD_BYTES:
-                self._hear()
+                self._take_acknowledgement()
         self._steps.take(self._writer.done_writing)
         while self._ahead:
-            self._hear()
+            self._take_acknowledgement()
 
     def _write(self, batch: Sent) -> None:
-        """Send a batch. While the broker takes none, it says that it is there: so we listen, if that lasts; and for the first
-        acknowledgement in any case, since what is there when a write fails is lost."""
+        """Send a batch. A broker that takes no batch sends signs of life, so a write that lasts also reads them. The first write
+        always reads: a failed write would lose an acknowledgement that has come.
+        """
         written = self._steps.begin(partial(_write, self._writer, batch))
         if self._batches.are_all_here:
             self._listen()
         wait([written], self._timeout_s / 4)
         while not written.done():
-            heard = self._listen()
-            self._steps.wait(written, heard)
-            if heard.done():
-                self._hear()
+            answer = self._listen()
+            self._steps.wait(written, answer)
+            if answer.done():
+                self._take_acknowledgement()
         written.result()
-        if self._heard is not None and self._heard.done():
-            self._hear()
+        if self._answer is not None and self._answer.done():
+            self._take_acknowledgement()
 
     def _listen(self) -> Future[dict[str, Any]]:
-        """Wait for an acknowledgement beside what else is done."""
-        self._heard = self._heard or self._listening.begin(partial(_acknowledgement, self._reader))
-        return self._heard
+        """Wait for an acknowledgement during other steps."""
+        self._answer = self._answer or self._listening.begin(partial(_acknowledgement, self._reader))
+        return self._answer
 
-    def _hear(self) -> None:
+    def _take_acknowledgement(self) -> None:
         """Take the next acknowledgement."""
-        heard, self._heard = self._heard, None
-        if heard is None:
+        answer, self._answer = self._answer, None
+        if answer is None:
             self._last = self._steps.take(partial(_acknowledgement, self._reader))
         else:
-            self._steps.wait(heard)
-            self._last = heard.result()
+            self._steps.wait(answer)
+            self._last = answer.result()
         self._batches.acknowledged()
         while len(self._ahead) > self._sent - self._last["batches"]:
             self._ahead.popleft()
 
     def _end(self) -> None:
-        """End the call. `close` alone would wait for what `_listening` reads, and only then tell the broker of the end."""
+        """End the call. `close` alone would first wait for the read of `_listening`, and only then end the call at the broker."""
         if self._writer is None or self._steps.stuck:
             return
-        with suppress(pa.ArrowException):  # `close` says why
+        with suppress(pa.ArrowException):  # `close` raises the reason
             self._steps.take(self._writer.done_writing)
         with suppress(pa.ArrowException, errors.PeerError):
-            if self._heard is not None:
-                self._hear()  # what was taken before a refusal is not sent again
+            if self._answer is not None:
+                self._take_acknowledgement()  # batches that were acknowledged before a refusal are not sent again
         self._steps.take(self._writer.close)
 
 
-def _of_the_caller(batches: Iterable[Sent]) -> Iterator[Sent]:
+def _from_source(batches: Iterable[Sent]) -> Iterator[Sent]:
     source = iter(batches)
     while True:
         try:
@@ -164,7 +164,7 @@ def _of_the_caller(batches: Iterable[Sent]) -> Iterator[Sent]:
         except BaseException as error:
             raise SourceFailed(error) from None
         yield batch
-        del batch  # not kept while the next one comes
+        del batch  # freed before the next one comes
 
 
 def _size(batch: Sent) -> int:

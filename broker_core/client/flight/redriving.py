@@ -1,7 +1,7 @@
-"""Dead letters that somebody chose, sent back to where they came from.
+"""Chosen dead letters, back to the queues that they came from.
 
-A request names sequence numbers of the dead-letter queue. What has gone back is no longer there, and no other message gets its
-number: whoever is cut off asks again with the same numbers, or chooses anew, and nothing goes twice.
+A request names sequence numbers of the dead-letter queue. A redriven message has left that queue, and no other message gets its
+number. So an interrupted client repeats the request with the same numbers, and no message is redriven twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from .connection import Client
 
-#: Of one request: with the longest sequence numbers it stays below the limit of 1 MiB.
+#: Ranges of one request, which stays below the limit of 1 MiB even with the longest sequence numbers.
 RANGES_A_REQUEST = 20_000
 #: Seconds for the answer to one request.
 ANSWER_S = 600.0
@@ -28,32 +28,34 @@ class Ranges(NamedTuple):
     lasts: pa.Int64Array
 
 
-class Redriven(NamedTuple):
-    """The sums over all requests so far."""
-
-    messages: int  # so many are back
-    stayed: int  # cannot go: their queue is gone or full, or has a newer value
-
-
-def redrive(client: Client, queue: str, ranges: Ranges, limit: int | None = None) -> Iterator[Redriven]:
-    """Send the dead letters of a queue that have these sequence numbers back, at most `limit`; yield the sums after each request.
-
-    What is no dead letter there, or no longer, is passed over. Raises NotFound where there is no such queue.
+class RedriveTotals(NamedTuple):
+    """Sums over all requests so far: messages that are back in their queues, and messages that stayed. A message stays if its
+    queue is deleted or full, or has a newer value.
     """
-    done = Redriven(0, 0)
-    for at in range(0, max(1, len(ranges.firsts)), RANGES_A_REQUEST):  # asked once at least: a wrong name is wrong anyway
+
+    messages: int
+    stayed: int
+
+
+def redrive(client: Client, queue: str, ranges: Ranges, limit: int | None = None) -> Iterator[RedriveTotals]:
+    """Redrive the dead letters of a queue with these sequence numbers, at most `limit`. Yield the sums after each request.
+
+    Skips numbers that are not dead letters of the queue. Raises NotFound if the queue does not exist.
+    """
+    done = RedriveTotals(0, 0)
+    for at in range(0, max(1, len(ranges.firsts)), RANGES_A_REQUEST):  # at least one request, so that a wrong name fails
         left = None if limit is None else limit - done.messages
         if left == 0:
             return
         pairs = zip(*(column[at : at + RANGES_A_REQUEST].to_pylist() for column in ranges), strict=True)
         flat = list(chain.from_iterable(pairs))
         answer = client.call("queue.redrive", queue=queue, ranges=flat, messages=left, timeout_s=ANSWER_S)
-        done = Redriven(done.messages + answer["redriven"], done.stayed + answer["stayed"])
+        done = RedriveTotals(done.messages + answer["redriven"], done.stayed + answer["stayed"])
         yield done
 
 
 def ranges_of(sequences: pa.Int64Array) -> Ranges:
-    """The ranges of these sequence numbers, which come in any order, without repetitions."""
+    """Return the ranges of these sequence numbers, which are in any order, without repetitions."""
     if not len(sequences):
         return Ranges(sequences, sequences)
     ordered = sequences.take(pc.array_sort_indices(sequences))
